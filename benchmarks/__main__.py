@@ -1,11 +1,11 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, three hours
+    python -m benchmarks                                       all measurements, three hours
     python -m benchmarks throughput --backend local            one measurement
-    python -m benchmarks collector --quick                     a look at whether it works
-    python -m benchmarks --page                                no measurement, only the pages
+    python -m benchmarks collector --quick                     check that a measurement works
+    python -m benchmarks --page                                only write the pages
 
-Nothing else may run on the machine meanwhile. The exit code does not tell whether targets are met.
+Run nothing else on the host during a measurement. The exit code does not depend on the targets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final
 
 from benchmarks import (
     back_to_back,
-    beside_compose,
     collector,
     commands,
+    compose_config,
     evidence,
     gpus,
     in_graph,
@@ -39,14 +39,14 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.machine import describe
-from benchmarks.measure import Setting, say
+from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
 from benchmarks.trainings import ROOT, workplace
 
 MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "help": commands.measure_help,
     "render": rendering.measure,
-    "compose-config": beside_compose.measure,
+    "compose-config": compose_config.measure,
     "placement": placement.measure,
     "gpus": gpus.measure,
     "collector": collector.measure,
@@ -62,25 +62,25 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "slow-link": slow_link.measure,
     "in-graph": in_graph.measure,
 }
-UNMEASURED: Final = (beside_compose.unmeasured, ladder.unmeasured)
-"""Rows that RESULTS.md shows also before they are measured."""
+UNMEASURED: Final = (compose_config.unmeasured, ladder.unmeasured)
+"""Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure what is asked for; everything by default."""
+    """Make the named measurements, or all."""
     arguments = _parser().parse_args(argv)
     if arguments.page:
         write_pages()
         return 0
-    # Ended from outside, it still ends what it started.
+    # On SIGTERM the clean-up code still stops the processes of the benchmarks.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     pairs = arguments.pairs or (QUICK_PAIRS if arguments.quick else PAIRS)
     backends = (arguments.backend,) if arguments.backend else BACKENDS
-    machine = describe(ROOT)  # once: what comes later is a load of our own making
+    machine = describe(ROOT)  # once: later the benchmarks themselves are the load
     if machine["load_before"] > machine["cores"] / 4:
-        say(f"the load average is {machine['load_before']}: is anything else running?")
+        print_progress(f"the load average is {machine['load_before']}; stop other programs")
     for name in arguments.measurements or MEASUREMENTS:
         when, began = time.strftime("%Y-%m-%d %H:%M %Z"), time.monotonic()
         with workplace() as place:
@@ -90,17 +90,19 @@ def main(argv: Sequence[str]) -> int:
             found = MEASUREMENTS[name](setting)
         took_s = time.monotonic() - began
         for outcome in found:
-            say(_line(outcome))
-        say(f"{name} took {took_s:.0f} s")
+            print_progress(_line(outcome))
+        print_progress(f"{name} took {took_s:.0f} s")
         if not arguments.quick:
             results.keep(found, when=when, machine=machine, took_s=took_s)
             write_pages()
-    say("nothing is written" if arguments.quick else f"see {results.FOLDER / 'RESULTS.md'}")
+    print_progress(
+        "--quick: no file is written" if arguments.quick else f"see {results.FOLDER / 'RESULTS.md'}"
+    )
     return 0
 
 
 def write_pages() -> None:
-    """Write the pages that are made of kept figures, with marks as of the present commit."""
+    """Write the pages from the kept figures, with the marks of the present commit."""
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
     scaling.write_page()
@@ -108,7 +110,7 @@ def write_pages() -> None:
 
 
 def unmeasured() -> list[Outcome]:
-    """All rows that RESULTS.md shows also before they are measured."""
+    """Return all rows that RESULTS.md shows before their first measurement."""
     return [outcome for rows in UNMEASURED for outcome in rows()]
 
 
@@ -119,28 +121,34 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("measurements", nargs="*", choices=[*MEASUREMENTS, []], metavar="WHAT")
     parser.add_argument(
-        "--backend", choices=BACKENDS, help="of what is measured on both (default: both)"
+        "measurements",
+        nargs="*",
+        choices=[*MEASUREMENTS, []],
+        metavar="WHAT",
+        help=f"one of {', '.join(MEASUREMENTS)} (default: all)",
+    )
+    parser.add_argument(
+        "--backend", choices=BACKENDS, help="measure only this backend (default: both)"
     )
     parser.add_argument(
         "--beside",
         choices=throughput.BESIDE,
         default="",
-        help="of the throughput on compose (default: each)",
+        help="throughput on compose: compare only with this way (default: each)",
     )
     parser.add_argument(
         "--listing",
         default="",
         metavar="'FILE ARGUMENTS'",
-        help=f"of the ladder: a program in the book's shape (default: {ladder.LISTING})",
+        help=f"ladder: the program in the book's shape (default: {ladder.LISTING})",
     )
     parser.add_argument(
-        "--page", action="store_true", help="measure nothing; write the pages from kept figures"
+        "--page", action="store_true", help="write the pages from kept figures without measuring"
     )
-    parser.add_argument("--pairs", type=int, help=f"default: {PAIRS}")
+    parser.add_argument("--pairs", type=int, help=f"the number of pairs (default: {PAIRS})")
     parser.add_argument(
-        "--quick", action="store_true", help="small numbers, for a look; nothing is written"
+        "--quick", action="store_true", help="measure with small numbers, and write no file"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""What a run in an environment that is up takes beside its programs."""
+"""The time that a run in a running environment takes in addition to its programs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say, told
+from benchmarks.environment import environment
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
-from benchmarks.standing import environment
 from benchmarks.trainings import TASKS, Workplace, lab_run, must
 
 TARGET: Final = Target("at most", 1.0)
 FLAGS: Final = ("--epochs=1", "--global_steps=200", "--seed=1")
 
 HOW: Final = (
-    "Runs of mnist_async.py (1 ps and 3 workers, 200 global steps), one right after the other in an"
-    " environment that is up: the time of the whole process `lab run`, from its start to its end,"
-    " less the time from the moment at which the agents had started the first program until the"
-    " last record of any program, its `final` one. What is left is the helper's start, the"
-    " submission, the programs' own end behind their last word, the collection and the summary."
+    "Consecutive runs of mnist_async.py (1 ps and 3 workers, 200 global steps) in a running"
+    " environment. The figure is the time of the whole process `lab run`, minus the time between"
+    " the start of the first program and the last record of any program. The rest is the client's"
+    " start, the submission, the programs' exit, the collection and the summary."
 )
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """What is left, on each backend."""
+    """Measure this time on each backend."""
     return [_measure(setting, backend) for backend in setting.backends]
 
 
 def _measure(setting: Setting, backend: str) -> Outcome:
-    say(f"back to back on {backend}: {setting.pairs} runs")
+    print_progress(f"back to back on {backend}: {setting.pairs} runs")
     found, wholes = None, list[float]()
     with environment(setting.place, backend) as why_not:
         if not why_not:
-            rest(setting.place, backend)  # the first fills caches
-            one = told("beside the programs", lambda: rest(setting.place, backend), _shown)
+            rest(setting.place, backend)  # not counted: the first run fills caches
+            one = with_progress("beside the programs", lambda: rest(setting.place, backend), _shown)
             values = [one() for _ in range(setting.pairs)]
             found = pairs.estimate([left for left, _ in values])
             wholes = [whole for _, whole in values]
@@ -56,7 +55,7 @@ def _measure(setting: Setting, backend: str) -> Outcome:
 
 
 def rest(place: Workplace, backend: str) -> tuple[float, float]:
-    """What one run took beside its programs, and in all, in seconds."""
+    """Return the time of a run without its programs, and its total time, in seconds."""
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
     began = time.time()
     must(place, "lab run", lab_run(backend, runs, FLAGS))

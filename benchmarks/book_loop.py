@@ -1,10 +1,11 @@
-"""A loop in the shape of the book's, written anew: the quick listings are measured against it.
+"""Our own training loop in the shape of the book's, the baseline for the quick listings.
 
-Softmax regression as the chapter trains it: a `tf.train.Supervisor`, images fed into each step,
-`minimize` with a global step; with --sync, in a `tf.train.SyncReplicasOptimizer`. Unlike the book's
-program it draws its batches by `lab.task.sdk.data`, waits until all workers are ready, and ends at
-a global step instead of after a number of local steps. Each worker then adds tokens once more: the
-book's synchronous program stands still at its end, because the last workers wait for tokens.
+It trains softmax regression like the chapter: a `tf.train.Supervisor`, images fed into each step,
+`minimize` with a global step; with --sync also a `tf.train.SyncReplicasOptimizer`. It differs from
+the book's program in three points. `lab.task.sdk.data` draws the batches, all workers wait for the
+start barrier, and the training ends at a global step instead of a number of local steps. At the end
+each worker adds tokens once more: the book's synchronous program hangs there, because the last
+workers wait for tokens.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
 parser = training_flags(__doc__)
-parser.add_argument("--sync", type=boolean, default=False, help="one update for all")
+parser.add_argument("--sync", type=boolean, default=False, help="make one update for all workers")
 flags = parse(parser)
 is_chief = flags.task_index == 0
 workers = len(flags.worker_hosts)
@@ -69,7 +70,7 @@ if flags.sync and is_chief:
     session.run(tokens)
 
 recorder.write("event", status="ready")
-wait_for_start()  # Not the book's: so that all measured programs begin with three workers.
+wait_for_start()  # The book has no barrier; here all measured programs start with three workers.
 
 step = np.int64(0)
 local_step = 0

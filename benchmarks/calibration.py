@@ -1,6 +1,6 @@
-"""From a few small trainings to the costs of a step: as many figures as there are unknowns.
+"""Calibrate the costs of a step from a few small trainings: one figure for each unknown.
 
-Only the figures named here calibrate; all others are predicted.
+Only the figures named here calibrate the simulation. It predicts all others.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ MOST: Final = 5e-3
 MOST_CROWDING: Final = 10.0
 PRECISE: Final = 1e-7
 ROUNDS: Final = 5
-"""Costs hang together: each is told by its figure anew as the others come right."""
+"""The costs depend on each other, so each is solved again after the others have changed."""
 FEW: Final = 60
-"""Simulated steps: in them varies only when other work takes a core."""
+"""Simulated steps; they differ only by the times at which other work takes a core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A cost, and the one figure of the one shape that tells it.
+    """A cost, and the figure of a shape that determines it.
 
     Attributes:
-        cost: Of `Costs`.
+        cost: A field of `Costs`.
         shape: One of `SHAPES`.
-        figure: Of `Measured`, and of `Forecast`.
-        words: What the figure is.
+        figure: An attribute of `Measured` and of `Forecast`.
+        label: What the figure is.
     """
 
     cost: str
     shape: Shape
     figure: str
-    words: str
+    label: str
 
     def off(self, found: Measured, forecast: Forecast) -> float:
-        """How far the simulated figure is from the measured one, as a share of this."""
+        """Return the relative error of the simulated figure."""
         return float(getattr(forecast, self.figure) / getattr(found, self.figure) - 1)
 
 
@@ -69,13 +69,13 @@ SUBTRACTED: Final = (
     ),
     Fit("call_bytes", ASYNC, "wire_bytes", "bytes on the wire per step"),
 )
-"""Costs that are told by a subtraction alone."""
+"""Costs that follow from a subtraction."""
 
 
 def calibrates(shape: Shape, figure: str) -> bool:
-    """Whether a figure of a shape has told a cost, so that it says nothing of the simulation.
+    """Whether a figure of a shape calibrates a cost, so that it does not test the simulation.
 
-    The CPU time of all tasks is no test either where that of some of them has told one.
+    If the CPU time of some tasks calibrates a cost, the CPU time of all tasks is no test either.
     """
     used = {fit.figure for fit in (*FITTED, *SUBTRACTED) if fit.shape == shape}
     alike = {"worker_cpu_s", "ps_cpu_s", "cpu_s"}
@@ -83,18 +83,18 @@ def calibrates(shape: Shape, figure: str) -> bool:
 
 
 def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Costs:
-    """The costs with which the simulation gives the figures of the calibrating shapes.
+    """Return the costs for which the simulation gives the figures of the calibrating shapes.
 
     Args:
-        found: What was measured of `SHAPES`.
-        costs: Those that were measured by themselves: `image_s`, `byte_s`, `apply_byte_s`.
-        cores: Of this machine.
+        found: The measurements of `SHAPES`.
+        costs: Costs that were measured separately: `image_s`, `byte_s`, `apply_byte_s`.
+        cores: The number of this host's cores.
 
     Returns:
-        The costs. One that would have to be negative is 0, and then its figure is not met: how
-        far off it is, `Fit.off` tells.
+        The costs. A cost whose solution is negative is 0. Its figure is then not met, and
+        `Fit.off` returns the error.
     """
-    # What an image adds to a step is more than its gradients: it is drawn and fed, too.
+    # An image costs a step more than its gradients: it is also drawn and fed.
     an_image_s = (found[ASYNC].worker_cpu_s - found[ASYNC_TINY].worker_cpu_s) / (
         ASYNC.batch_size - ASYNC_TINY.batch_size
     )
@@ -107,9 +107,9 @@ def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Cost
 
 
 def _solved(costs: Costs, fit: Fit, wanted: Measured, cores: int) -> float:
-    """The value of one cost with which the simulation gives a figure; all others are held.
+    """Return the value of one cost for which the simulation gives a figure; the others are fixed.
 
-    Within a bracket: simulated figures have small steps, where two events change places.
+    The search needs a bracket: simulated figures jump where two events change their order.
     """
 
     def off(value: float) -> float:
@@ -118,13 +118,13 @@ def _solved(costs: Costs, fit: Fit, wanted: Measured, cores: int) -> float:
 
     most = MOST_CROWDING if fit.cost == "crowding" else MOST
     low, high = off(0.0), off(most)
-    if low * high > 0:  # more than the figure is there without it, or not even the most is enough
+    if low * high > 0:  # no value in the bracket gives the figure
         return 0.0 if abs(low) < abs(high) else most
     return float(brentq(off, 0.0, most, xtol=PRECISE))
 
 
 def _call_bytes(one: Measured, costs: Costs) -> float:
-    """Headers of a call: what was on the wire beside the tensors, by the number of calls."""
+    """Return the bytes of a call's headers: all bytes without the tensors, per call."""
     if one.wire_bytes is None:
         return 0.0
     counted = simulate(one.shape, replace(costs, call_bytes=1.0, call_s=1e-4), Box(1))

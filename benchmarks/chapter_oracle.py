@@ -1,22 +1,22 @@
-"""What NumPy says of the chapter's training with its start schedule: data for `lab reproduce`.
+"""The NumPy reference of the chapter's training with its start schedule, for `lab reproduce`.
 
     python -m benchmarks.chapter_oracle FOLDER
 
-trains whatever is not in the folder yet, a minute or two each and one on each core, and writes
-`lab/reproduce/data/oracle.json` and `tests/unit/trainings.json`. OPENBLAS_NUM_THREADS=1 keeps the
-trainings out of each other's way. `FOLDER MODE ORDER [VARIANT]` makes a single one.
+makes the trainings that are not in the folder yet, one on each core and one to two minutes each. It
+writes `lab/reproduce/data/oracle.json` and `tests/unit/trainings.json`. With OPENBLAS_NUM_THREADS=1
+the trainings do not compete for cores. `FOLDER MODE ORDER [VARIANT]` makes one training.
 
-Several initializations are trained at once with the same batches: their weights stand side by side
-in one matrix, so that drawing a batch is paid for once. An order is a seed of the batches. So the
-result is a two-way table, initialization by order, and tells apart what either does to a figure.
+Several initializations are trained together with the same batches: one matrix contains all their
+weights, so that each batch is drawn once. An order is a seed of the batches. The result is a
+two-way table, initialization by order, which separates the two effects on a figure.
 
-`async`: three equally fast workers, of which worker 2 joins after 20,900 updates. That start is our
-hypothesis, fitted to the book's table: the source does not say why worker 2 is behind, and one late
-worker explains all 15 numbers. Two take turns before it, three after it, and worker 2 ends alone.
-`sync` makes 27,500 updates of three joined batches.
+`async`: three equally fast workers, of which worker 2 joins after 20,900 updates. This start is our
+hypothesis, fitted to the book's table: the source does not explain why worker 2 is behind, and one
+late worker explains all 15 numbers. Two workers alternate before the start, three after it, and at
+the end worker 2 trains alone. `sync` makes 27,500 updates of three joined batches.
 
-A variant is a training with a fault: `rate` has three quarters of the learning rate, `leak` the
-test images among the training images, `lost` loses every fourth update.
+A variant is a training with a fault: `rate` has three quarters of the learning rate, `leak` has the
+test images among the training images, and `lost` loses every fourth update.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tests import oracle
 ROOT: Final = Path(__file__).parents[1]
 
 ORACLE: Final = tuple((mode, order, "") for mode in ("async", "sync") for order in range(3))
-"""What the bands follow from: mode, order, variant."""
+"""The trainings from which the bands are computed: mode, order, variant."""
 
 TESTS: Final = (("async", 3, ""), ("async", 0, "rate"), ("async", 0, "leak"), ("async", 0, "lost"))
-"""What tests take for runs."""
+"""The trainings that tests use as runs."""
 
 INITIALS: Final = tuple(range(1, 9))
-"""Seeds of the initial weights: those that `lab reproduce` gives to its runs, too."""
+"""Seeds of the initial weights; `lab reproduce` gives the same seeds to its runs."""
 
 JOINS: Final = 20_900
 """Updates before worker 2 joins; fitted to the book's table."""
@@ -55,21 +55,21 @@ LATE_EPOCH: Final = 40
 """From this epoch on a worker's losses count as late."""
 
 NEAR: Final = 110
-"""So many updates of a worker, up to a printed one, show how the loss varies among batches."""
+"""A worker's updates, up to a printed one, from which the spread of the loss is computed."""
 
 EARLY: Final = 300
-"""The mean loss of so many updates is kept, so that a test can train them again and compare."""
+"""The number of first updates whose mean loss is kept; a test repeats them and compares."""
 
 TESTED: Final = {"async": range(54_000, 82_501, 1_500), "sync": range(18_000, 27_501, 500)}
 """The updates after which the parameters are tested."""
 
 
 def turns(own_steps: int, joins: int) -> Iterator[int]:
-    """Whose update comes next: equally fast workers, of which worker 2 joins later.
+    """Yield the worker of each update, for equally fast workers of which worker 2 joins later.
 
     Args:
-        own_steps: Updates that each worker makes.
-        joins: Updates that the other two make before it joins.
+        own_steps: Updates of each worker.
+        joins: Updates of the other two workers before worker 2 joins.
     """
     made = [0] * WORKERS
     total = 0
@@ -82,7 +82,7 @@ def turns(own_steps: int, joins: int) -> Iterator[int]:
 
 
 class Stack:
-    """Softmax regressions side by side: weights [784, models * 10], biases [models * 10]."""
+    """Several softmax regressions in one: weights [784, models * 10], biases [models * 10]."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         parts = [oracle.initial_parameters("softmax", seed) for seed in seeds]
@@ -91,7 +91,7 @@ class Stack:
         self._count = len(seeds)
 
     def step(self, images: Floats, labels: Ints, rate: float) -> Floats:
-        """Descend by one batch; the loss of each before it, shape [initializations]."""
+        """Make one update; return each model's loss before it, shape [initializations]."""
         rows = np.arange(len(labels))
         out = (images @ self.weights + self.biases).reshape(
             len(labels), self._count, oracle.CLASSES
@@ -108,14 +108,14 @@ class Stack:
         return losses
 
     def accuracies(self, examples: Examples) -> list[float]:
-        """The share of images that each tells right."""
+        """Return the share of images that each model classifies correctly."""
         out = examples.images @ self.weights + self.biases
-        told = out.reshape(len(examples), self._count, oracle.CLASSES).argmax(2)
-        return [float(x) for x in (told == examples.labels[:, None]).mean(0)]
+        predicted = out.reshape(len(examples), self._count, oracle.CLASSES).argmax(2)
+        return [float(x) for x in (predicted == examples.labels[:, None]).mean(0)]
 
 
 def with_test_images(mnist: Mnist) -> Examples:
-    """The training images, and the test images among them."""
+    """Return the training images and the test images as one set."""
     return Examples(
         np.concatenate([mnist.train.pixels, mnist.test.pixels]),
         np.concatenate([mnist.train.labels, mnist.test.labels]),
@@ -123,7 +123,7 @@ def with_test_images(mnist: Mnist) -> Examples:
 
 
 def train(mnist: Mnist, mode: str, order: int, variant: str, epochs: int = 50) -> dict[str, Any]:
-    """The figures of one training for each initialization."""
+    """Train all initializations once, and return their figures."""
     images = with_test_images(mnist) if variant == "leak" else mnist.train
     rate = RATE * (0.75 if variant == "rate" else 1)
     own = epochs * STEPS_PER_EPOCH
@@ -170,13 +170,13 @@ def train(mnist: Mnist, mode: str, order: int, variant: str, epochs: int = 50) -
 
 
 def _mean_and_deviation(several: Sequence[Floats]) -> dict[str, list[float]]:
-    """Of each initialization, over batches."""
+    """Return each initialization's mean and standard deviation over the batches."""
     table = np.array(several, np.float64)
     return {"mean": table.mean(0).tolist(), "deviation": table.std(0, ddof=1).tolist()}
 
 
 def rounded(value: Any) -> Any:  # noqa: ANN401
-    """Numbers with six digits, so that the data is small."""
+    """Round numbers to six digits, to keep the files small."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -185,12 +185,12 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
 
 
 def name_of(mode: str, order: int, variant: str) -> str:
-    """The file of one training."""
+    """Return the file name of one training."""
     return f"{mode}-{order}-{variant}.json"
 
 
 def make(folder: Path, mode: str, order: int, variant: str) -> None:
-    """Train, unless that was done already."""
+    """Train, unless the training's file exists."""
     path = folder / name_of(mode, order, variant)
     if not path.exists() or not path.stat().st_size:
         trained = train(load_mnist(), mode, order, variant)
@@ -198,18 +198,18 @@ def make(folder: Path, mode: str, order: int, variant: str) -> None:
 
 
 def join(folder: Path, several: Iterable[tuple[str, int, str]], target: Path) -> None:
-    """Put trainings into one file, each on a line of its own."""
+    """Write trainings into one file, one on each line."""
     lines = [(folder / name_of(*each)).read_text(encoding="utf-8").strip() for each in several]
     text = ",\n".join(lines)
     target.write_text(f'{{"trainings": [\n{text}\n]}}\n', encoding="utf-8")
 
 
-def main(words: Sequence[str]) -> int:
-    """Train one or all, then write both files of data."""
-    folder = Path(words[0])
+def main(argv: Sequence[str]) -> int:
+    """Make one training; or make all, and write both data files."""
+    folder = Path(argv[0])
     folder.mkdir(parents=True, exist_ok=True)
-    if len(words) > 1:
-        make(folder, words[1], int(words[2]), words[3] if len(words) > 3 else "")  # noqa: PLR2004
+    if len(argv) > 1:
+        make(folder, argv[1], int(argv[2]), argv[3] if len(argv) > 3 else "")  # noqa: PLR2004
         return 0
     with ProcessPoolExecutor() as pool:
         list(pool.map(make, repeat(folder), *zip(*ORACLE, *TESTS, strict=True)))

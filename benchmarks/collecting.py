@@ -1,10 +1,10 @@
-"""Bring one run home, in a process of its own, and say how long it took and how much memory.
+"""Collect one run in a separate process, and print the time and the memory that this takes.
 
-    python -m benchmarks.collecting {files|pipe} VOLUME HOME [--summary]
+    python -m benchmarks.collecting {files|pipe} VOLUME RUNS [--summary]
 
-`files` is the way of the local backend: the volume's files are read here. `pipe` is that of
-containers but for the engine between: `python -m lab.task.probes.volume ship` in another process,
-its frames through a pipe. Behind it everything is as in `lab run`: collector, records, live view.
+`files` works like the local backend: this process reads the volume's files. `pipe` works like
+containers without an engine: `python -m lab.task.probes.volume ship` runs in another process and
+sends frames through a pipe. The rest is the same as in `lab run`: collector, records, view.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.view import PlainView
 from lab.task.probes import sync
-from lab.task.protocol import Volume
+from lab.task.protocol import Volume, control
 from lab.task.protocol.framing import decode_frames
 
-_PIECE = 64 * 1024  # bytes that are asked for at once; an engine sends no larger ones
+_PIECE = 64 * 1024  # bytes of one read; an engine sends at most as many at once
 
 
 class Files:
@@ -42,33 +42,34 @@ class Files:
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        """As `lab.backends.Environment` says."""
+        """Stream a run; see `lab.backends.Environment`."""
         return sync.stream(self._volume, run_id, offsets, follow=follow, **more)
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note that a run is collected."""
+        control.mark_collected(self._volume, run_id, directory)
 
-class Pipe:
+
+class Pipe(Files):
     """The volume as the compose backend reads it, without an engine."""
-
-    def __init__(self, volume: Volume) -> None:
-        self._volume = volume
 
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        """As `lab.backends.Environment` says."""
+        """Stream a run; see `lab.backends.Environment`."""
         switches = {"follow": follow, **more}
         flags = [f"--{name.replace('_', '-')}" for name, is_on in switches.items() if is_on]
-        words = ["ship", run_id, json.dumps(dict(offsets)), *flags]
+        args = ["ship", run_id, json.dumps(dict(offsets)), *flags]
         process = subprocess.Popen(
-            [sys.executable, "-m", "lab.task.probes.volume", *words],
+            [sys.executable, "-m", "lab.task.probes.volume", *args],
             env={**os.environ, "LAB_RUNS": str(self._volume.root)},
             stdout=subprocess.PIPE,
         )
-        assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+        assert process.stdout is not None  # noqa: S101 (stdout is a pipe)
         with process:
             yield from decode_frames(_pieces(process.stdout.fileno()))
         if process.returncode != 0:
-            raise RuntimeError(f"the volume's module ended with {process.returncode}")
+            raise RuntimeError(f"lab.task.probes.volume: exit code {process.returncode}")
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
@@ -77,26 +78,26 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 
 
 class CountingView(PlainView):
-    """The view of `lab run` into a file, which counts what it is told."""
+    """The plain view of `lab run`, which also counts the records that it receives."""
 
     def __init__(self, info: RunInfo, stream: IO[str]) -> None:
         super().__init__(info, stream)
         self.seen = 0
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """New records of a task."""
+        """Receive new records of a task."""
         self.seen += len(records)
         super().records(task, records)
 
     def sequence_gaps(self) -> int:
-        """Sequence numbers that never came, of all tasks."""
+        """Return the number of missing sequence numbers of all tasks."""
         return sum(progress.lost for progress in self._progress.values())
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held at once, in bytes."""
+    """Return the peak resident memory of this process, in bytes."""
     status = Path("/proc/self/status")
-    if status.is_file():  # `ru_maxrss` would begin with what the parent held when it forked.
+    if status.is_file():  # `ru_maxrss` includes the memory of the parent at the fork.
         for line in status.read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -104,10 +105,10 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def main(way: str, volume: Path, home: Path, *, summary: bool) -> None:
-    """Collect, sum up if that is asked for, and print one line of JSON."""
+def main(way: str, volume: Path, runs: Path, *, summary: bool) -> None:
+    """Collect, write the summary on request, and print one line of JSON."""
     info = RunInfo.of_request(request(), backend="local", project="lab-bench")
-    run = RunDir(home / info.run_id)
+    run = RunDir(runs / info.run_id)
     run.create(info)
     environment = cast(Environment, {"files": Files, "pipe": Pipe}[way](Volume(volume)))
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

@@ -1,4 +1,4 @@
-"""The collector: how fast, whether all comes, and with how much memory."""
+"""The collector's rate, its completeness and its memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import pairs, volume
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT, Workplace
 from lab.run.store import RunDir
@@ -30,12 +30,12 @@ FLAT = Target("at most", 1.1)
 
 _PATH = {
     "files": "read from the volume's files, as on the local backend",
-    "pipe": "shipped by another process in frames through a pipe, as from a container",
+    "pipe": "sent by another process in frames through a pipe, as from a container",
 }
 HOW = (
-    "An ended run of {tasks} tasks with {each:,} records each ({total:,} in all), {path}; brought"
-    " home by `lifecycle.bring_home`: files written, records parsed and folded, the plain view told"
-    " (into /dev/null). Without the summary."
+    "`lab.run.collect.collect` of an ended run of {tasks} tasks with {each:,} records each"
+    " ({total:,} in all), {path}. The collector writes the files, parses the records and updates"
+    " the plain view (into /dev/null). Without the summary."
 )
 
 
@@ -44,11 +44,11 @@ class Collected:
     """One collection.
 
     Attributes:
-        records: How many there were.
+        records: The number of records.
         rate: Records per second.
-        memory_bytes: The collector's peak.
-        lost: Records that the view did not see, or that are not at home as they were written.
-        summary_s: How long the summary took afterwards, in seconds; None where there was none.
+        memory_bytes: The collector's peak memory.
+        lost: Records that the view did not receive, or that differ in the collected files.
+        summary_s: The time of the summary afterwards, in seconds; None without a summary.
     """
 
     records: int
@@ -59,10 +59,12 @@ class Collected:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The rate of each way, what was lost, and memory for ten times the records."""
+    """Measure the rate of each way, the lost records, and memory for ten times the records."""
     few, many = (QUICK_FEW, QUICK_MANY) if setting.quick else (FEW, MANY)
     repeats = min(setting.pairs, LARGE_REPEATS)
-    say(f"collector: {setting.pairs} pairs of {TASKS * few:,} records, {repeats} of ten times that")
+    print_progress(
+        f"collector: {setting.pairs} pairs of {TASKS * few:,} records, {repeats} of ten times that"
+    )
     small = _both_ways(setting.place, few, setting.pairs, summary=True)
     large = _both_ways(setting.place, many, repeats, summary=False)
     return [
@@ -75,13 +77,13 @@ def measure(setting: Setting) -> list[Outcome]:
 def _both_ways(
     place: Workplace, records: int, repeats: int, *, summary: bool
 ) -> dict[str, list[Collected]]:
-    """Collect a run with so many records of each task by one way and the other in turn."""
+    """Collect a run with this number of records of each task by both ways, interleaved."""
     root = place.folder / f"volume-{records}"
     root.mkdir()
     source = volume.make(root, records)
 
     def by(way: str) -> Callable[[], Collected]:
-        return told(
+        return with_progress(
             f"{way}, {TASKS * records:,} records",
             lambda: collect(place, way, source, records, summary=summary),
             _shown,
@@ -95,11 +97,11 @@ def _both_ways(
 def collect(
     place: Workplace, way: str, source: Volume, records: int, *, summary: bool
 ) -> Collected:
-    """Bring the run home once, in a process of its own, and compare what came with what was."""
-    home = place.folder / "home"
-    words = [way, str(source.root), str(home), *(["--summary"] if summary else [])]
+    """Collect the run once in a separate process, and compare the result with the volume."""
+    runs = place.folder / "runs"
+    args = [way, str(source.root), str(runs), *(["--summary"] if summary else [])]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.collecting", *words],
+        [sys.executable, "-m", "benchmarks.collecting", *args],
         env=place.environ,
         cwd=ROOT,
         capture_output=True,
@@ -108,22 +110,22 @@ def collect(
     )
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
-    said = json.loads(done.stdout)
+    found = json.loads(done.stdout)
     total = records * TASKS
-    lost = abs(total - said["seen"]) + said["sequence_gaps"]
-    lost += missing_at_home(source, RunDir(home / volume.RUN_ID))
-    shutil.rmtree(home)
-    rate = total / said["seconds"]
-    return Collected(total, rate, said["memory_bytes"], lost, said.get("summary_seconds"))
+    lost = abs(total - found["seen"]) + found["sequence_gaps"]
+    lost += missing_lines(source, RunDir(runs / volume.RUN_ID))
+    shutil.rmtree(runs)
+    rate = total / found["seconds"]
+    return Collected(total, rate, found["memory_bytes"], lost, found.get("summary_seconds"))
 
 
-def missing_at_home(source: Volume, run: RunDir) -> int:
-    """Lines by which files at home differ in number; one at least where they differ at all."""
+def missing_lines(source: Volume, run: RunDir) -> int:
+    """Return the number of lines that collected files lack; at least 1 for a file that differs."""
     missing = 0
     for task in volume.request().tasks():
-        written, came = source.records(run.run_id, task), run.records(task)
-        if _sha256(written) != _sha256(came):
-            missing += max(1, abs(_lines(written) - _lines(came)))
+        written, collected = source.records(run.run_id, task), run.records(task)
+        if _sha256(written) != _sha256(collected):
+            missing += max(1, abs(_lines(written) - _lines(collected)))
     return missing
 
 
@@ -159,7 +161,7 @@ def _median_rate(sample: list[Collected]) -> float:
 
 
 def lost(collected: list[Collected]) -> Outcome:
-    """What all collections have lost together: an exact number, and no median could hide it."""
+    """Return the lost records of all collections: a sum, because a median could hide a loss."""
     total = sum(each.lost for each in collected)
     return Outcome(
         key="collector-lost",
@@ -168,8 +170,9 @@ def lost(collected: list[Collected]) -> Outcome:
         target=COMPLETE,
         found=pairs.Estimate(total, total, total, tuple(float(each.lost) for each in collected)),
         how=(
-            "What the view saw is counted, gaps in the sequence numbers are counted, and SHA-256"
-            " and lines of every file at home are compared with the volume's. A sum, no median."
+            "The sum of the records that the view did not receive, the gaps in the sequence"
+            " numbers, and the missing lines of collected files whose SHA-256 differs from the"
+            " volume's."
         ),
         details={"records in all": f"{sum(each.records for each in collected):,}"},
     )
@@ -189,8 +192,8 @@ def _memory(small: dict[str, list[Collected]], large: dict[str, list[Collected]]
         target=FLAT,
         found=pairs.ratio(both),
         how=(
-            "Peak resident memory of the collecting process (VmHWM), before the summary; each large"
-            " collection against a small one of the same way, both ways together."
+            "Peak resident memory of the collecting process (VmHWM) before the summary: each large"
+            " collection relative to a small one of the same way. Both ways are in one sample."
         ),
         details={
             f"{sample[way][0].records:,} records, {way}": (

@@ -1,4 +1,4 @@
-"""How long `lab --help` takes, as a whole process."""
+"""The time of the whole process `lab --help`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say
+from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT, Workplace
 
@@ -17,13 +17,13 @@ LEAST_HELPS = 20
 
 
 def measure_help(setting: Setting) -> list[Outcome]:
-    """`lab --help`, beside a Python that does nothing."""
+    """Measure `lab --help`, interleaved with an empty Python program."""
     repeats = setting.pairs if setting.quick else max(LEAST_HELPS, setting.pairs)
-    say(f"lab --help: {repeats} pairs")
-    answer = [sys.executable, "-m", "lab", "--help"]
-    seconds(setting.place, answer)  # not counted: it may write bytecode
+    print_progress(f"lab --help: {repeats} pairs")
+    command = [sys.executable, "-m", "lab", "--help"]
+    seconds(setting.place, command)  # not counted: it may write bytecode
     both = pairs.interleaved(
-        lambda: seconds(setting.place, answer),
+        lambda: seconds(setting.place, command),
         lambda: seconds(setting.place, [sys.executable, "-c", "pass"]),
         repeats,
     )
@@ -35,7 +35,7 @@ def measure_help(setting: Setting) -> list[Outcome]:
             unit="s",
             target=HELP,
             found=pairs.estimate(helps),
-            how="The whole process, `python -m lab --help`, from its start to its end.",
+            how="The whole process `python -m lab --help`, from its start to its end.",
             details={"`python -c pass`": f"{pairs.estimate(bare).median:.3f} s"},
             raw={"pass_s": bare},
         )
@@ -45,7 +45,7 @@ def measure_help(setting: Setting) -> list[Outcome]:
 def seconds(
     place: Workplace, command: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> float:
-    """How long a command takes from its start to its end; the place's variables are the default."""
+    """Return the time of a command, with the place's environment variables by default."""
     began = time.perf_counter()
     subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""The benchmarks' program in bare containers, without anything of `lab` around them."""
+"""The benchmarks' program in containers that `docker run` starts without `lab`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PORT: Final = 2222
 
 
 def by_containers(place: Workplace, flags: Sequence[str]) -> Training:
-    """A container for each task on an internal network, started by `docker run`.
+    """Train in a container for each task on an internal network, started by `docker run`.
 
     Raises:
         TrainingError: A worker did not succeed, or the engine refused.
@@ -56,7 +56,7 @@ def by_containers(place: Workplace, flags: Sequence[str]) -> Training:
 
 @contextlib.contextmanager
 def _network(place: Workplace) -> Iterator[None]:
-    """An internal network, and at its end nothing of it nor of the containers."""
+    """Make an internal network; at the end remove it and the containers."""
     _docker(place, "network", "create", "--internal", NAME)
     try:
         yield
@@ -65,5 +65,5 @@ def _network(place: Workplace) -> Iterator[None]:
         _docker(place, "network", "rm", NAME)
 
 
-def _docker(place: Workplace, *words: str) -> str:
-    return must(place, f"docker {words[0]}", ["docker", *words])
+def _docker(place: Workplace, *args: str) -> str:
+    return must(place, f"docker {args[0]}", ["docker", *args])

@@ -1,4 +1,4 @@
-"""A Docker engine with the image of this very state of the sources."""
+"""A Docker engine with an image of the present sources."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.measure import say
+from benchmarks.measure import print_progress
 from benchmarks.trainings import CLUSTER, ROOT, Workplace
 from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
@@ -15,12 +15,12 @@ from tests import engine as engines
 
 @contextlib.contextmanager
 def ready(place: Workplace) -> Iterator[str]:
-    """Have an engine and the image as long as the block lasts.
+    """Provide an engine and the image during the block.
 
-    The engine is the one that answers; where LAB_TEST_ENGINE=1 asks for it, a private one.
+    The engine is the one that answers, or a private one with LAB_TEST_ENGINE=1.
 
     Yields:
-        Why there is none; "" where all is ready.
+        The reason why there is none; "" if the engine and the image are ready.
     """
     before = dict(place.environ)
     with contextlib.ExitStack() as stack:
@@ -34,7 +34,7 @@ def ready(place: Workplace) -> Iterator[str]:
                 place.environ[name] = found.environment[name]
         if "LAB_BASE_IMAGE" not in before and not engines.can_pull(BASE_IMAGE, found.environment):
             place.environ["LAB_BASE_IMAGE"] = engines.make_base_image(found.environment)
-        say("the image is built, as far as it is not there")
+        print_progress("building the image")
         done = subprocess.run(
             [sys.executable, "-m", "lab", "build", "--gpus", "none", "--cluster", str(CLUSTER)],
             env=place.environ,
@@ -44,7 +44,8 @@ def ready(place: Workplace) -> Iterator[str]:
             errors="replace",
             check=False,
         )
-        said = done.stderr.strip().splitlines()
-        yield "" if done.returncode == 0 else f"the image was not built: {said[-1] if said else ''}"
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else ""
+        yield "" if done.returncode == 0 else f"the image was not built: {reason}"
     place.environ.clear()
     place.environ.update(before)

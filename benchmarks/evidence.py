@@ -1,10 +1,10 @@
-"""Runs whose figures stand in the documentation: kept as files, and the tables made of them.
+"""Keep runs whose figures are in the documentation, and write the tables from them.
 
-    python -m benchmarks.evidence                      write the tables anew
+    python -m benchmarks.evidence                      write the tables
     python -m benchmarks.evidence RUN blog/async       keep a run in docs/evidence/blog/, then write
 
-A kept run is two files: NAME.json (how it was started, and its summary) and NAME.csv (the loss in
-each of its step records).
+A kept run has two files: NAME.json (its start and its summary) and NAME.csv (the loss of each step
+record).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tests.oracle import prediction_band
 
 FOLDER: Final = ROOT / "docs/evidence"
 STARTED: Final = ("argv", "cluster_file", "faults", "on_failure", "started_unix", "git", "versions")
-"""What is kept of `run.json`."""
+"""The fields of `run.json` that are kept."""
 
 POST: Final = ROOT / "lab/reproduce/data/blog-async.yaml"
 PRINTED_EVERY: Final = 100
 """The post prints the loss of every hundredth local step."""
 SYNC_STRETCHES: Final = ((1, 400), (1000, 1400), (2052, 3000))
-"""Global steps, from and to; the last stretch begins where the post's first one does."""
+"""Global steps, from and to; the last range begins where the post's first one does."""
 QUICK: Final = {"async-fast": range(1, 6), "sync-fast": range(1, 4)}
-"""Experiments and seeds of the chapter by the quick programs."""
+"""Experiments and seeds of the chapter's training by the quick programs."""
 
 
 class Loss(NamedTuple):
@@ -54,7 +54,7 @@ class Loss(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A run that is kept: its start and summary, and its losses in the order of its files."""
+    """A kept run: its start, its summary, and its losses in the order of its files."""
 
     started: Mapping[str, Any]
     summary: Summary
@@ -67,7 +67,7 @@ def keep(run: Path, name: str, folder: Path = FOLDER) -> None:
     Args:
         run: The run's directory.
         name: `blog/async`.
-        folder: Where evidence is kept.
+        folder: The directory of the evidence.
     """
     info = json.loads((run / "run.json").read_text(encoding="utf-8"))
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def read(name: str, folder: Path = FOLDER) -> Kept:
 
 
 def outcome(name: str) -> str:
-    """The table that `lab run` printed at the run's end."""
+    """Return the table that `lab run` prints at a run's end."""
     shown = Console(file=io.StringIO(), width=80, record=True)
     shown.print(result_table(read(name).summary))
     lines = [line.rstrip() for line in shown.export_text().splitlines()]
@@ -112,7 +112,7 @@ def outcome(name: str) -> str:
 
 
 def within(losses: Sequence[Loss], since: int, until: int) -> list[float]:
-    """The losses of every hundredth local step between two global steps, both included."""
+    """Return the losses of every hundredth local step between two global steps, inclusive."""
     return [
         each.loss
         for each in losses
@@ -121,13 +121,13 @@ def within(losses: Sequence[Loss], since: int, until: int) -> list[float]:
 
 
 def described(values: Sequence[float]) -> list[str]:
-    """Number, least, mean and most."""
+    """Return the number, minimum, mean and maximum of values."""
     spread = (min(values), fmean(values), max(values))
     return [f"{len(values)}", *(f"{value:.4f}" for value in spread)]
 
 
 def beside_the_post() -> str:
-    """The losses that the post prints in two stretches, and those of the kept run."""
+    """Return a table of the losses in two ranges, in the post and in the kept run."""
     claims = YAML(typ="safe", pure=True).load(POST)["claims"]
     losses = read("blog/async").losses
     rows = []
@@ -140,11 +140,11 @@ def beside_the_post() -> str:
                 [f"{where}, the post", *described(printed), ""],
                 [f"{where}, here", *described(ours), f"{mannwhitney_p(printed, ours):.2f}"],
             ]
-    return table(["global steps", "losses", "least", "mean", "most", "Mann-Whitney's p"], rows)
+    return table(["global steps", "losses", "minimum", "mean", "maximum", "Mann-Whitney's p"], rows)
 
 
 def sync_rows() -> str:
-    """The first and the last three lines of each worker, as the post prints them."""
+    """Return a table of the first and last three lines of each worker, as in the post."""
     losses = read("blog/sync").losses
     rows = []
     for task in dict.fromkeys(each.task for each in losses):
@@ -157,18 +157,18 @@ def sync_rows() -> str:
 
 
 def sync_losses() -> str:
-    """The synchronous run's losses in stretches, beside the asynchronous run's."""
+    """Return a table of losses in ranges, of the synchronous and the asynchronous run."""
     several = {way: read(f"blog/{way}").losses for way in ("sync", "async")}
     rows = [
         [f"{since:,} to {until:,}, {way}", *described(within(losses, since, until))]
         for since, until in SYNC_STRETCHES
         for way, losses in several.items()
     ]
-    return table(["global steps", "losses", "least", "mean", "most"], rows)
+    return table(["global steps", "losses", "minimum", "mean", "maximum"], rows)
 
 
 def band() -> str:
-    """The accuracies of the NumPy reference, and the band for one further run."""
+    """Return a table of the NumPy reference's accuracies, and the band for one further run."""
     rows = []
     for way, found in json.loads((FOLDER / "chapter/band.json").read_text("utf-8")).items():
         limits = prediction_band(found["accuracies"])
@@ -179,7 +179,7 @@ def band() -> str:
 
 
 def quick() -> str:
-    """The chapter by the quick programs, a row for each kept run."""
+    """Return a table of the chapter's training by the quick programs, a row for each run."""
     rows = []
     for experiment, seeds in QUICK.items():
         for seed in seeds:
@@ -191,7 +191,7 @@ def quick() -> str:
 
 
 def killed() -> str:
-    """What became of two trainings when one of their tasks was killed."""
+    """Return a table of two trainings in which one task was killed."""
     rows = []
     for name in ("in-graph/killed-client", "in-graph/killed-worker"):
         kept = read(name)
@@ -217,11 +217,11 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     },
     "docs/lessons/in-graph.md": {"in-graph": in_graph.table_of_file, "killed": killed},
 }
-"""Page to the names of its marks, and what makes the text between them."""
+"""Page to the names of its marks, and the functions for the texts between them."""
 
 
 def written(page: str, text: str) -> str:
-    """The text of a page with all of its tables made anew.
+    """Return the text of a page with new tables.
 
     Raises:
         ValueError: The page lacks a mark.
@@ -231,13 +231,13 @@ def written(page: str, text: str) -> str:
     return text
 
 
-def main(words: Sequence[str]) -> int:
-    """Keep a run, if one is named; write all pages."""
-    if len(words) not in (0, 2):
-        print("error: give the directory of a run and its name, or nothing", file=sys.stderr)
+def main(argv: Sequence[str]) -> int:
+    """Keep the named run, if any, and write all pages."""
+    if len(argv) not in (0, 2):
+        print("error: give a run directory and a name, or no argument", file=sys.stderr)
         return 2
-    if words:
-        keep(Path(words[0]), words[1])
+    if argv:
+        keep(Path(argv[0]), argv[1])
     for page in PAGES:
         path = ROOT / page
         path.write_text(written(page, path.read_text(encoding="utf-8")), encoding="utf-8")

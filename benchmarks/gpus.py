@@ -1,4 +1,4 @@
-"""How long the inventory of eight cards takes beyond the time that NVML itself takes."""
+"""The time of the inventory of eight GPUs, without the time of NVML itself."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Mapping
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT
 from tests import nvml
 
 BEYOND_NVML = Target("at most", 0.05)
-CARDS = 8
+GPUS = 8
 LEAST_REPEATS = 20
 
 CLOCK = """
@@ -31,7 +31,7 @@ began = now()
 import pynvml
 imported = now() - began
 
-# Every function of the library is called through this one; what it takes is NVML's own time.
+# pynvml calls every function of the library through this one; its time is NVML's own.
 spent, calls, find, known = 0.0, 0, pynvml._nvmlGetFunctionPointer, {}
 
 def clocked(name):
@@ -41,10 +41,10 @@ def clocked(name):
         def function(*arguments):
             global spent, calls
             start = now()
-            answer = inner(*arguments)
+            value = inner(*arguments)
             spent += now() - start
             calls += 1
-            return answer
+            return value
         known[name] = function
     return function
 
@@ -53,33 +53,33 @@ began = now()
 inventory = take_inventory("uuid", cluster)
 took = now() - began
 print(json.dumps({
-    "cards": len(inventory.gpus), "pairs": len(inventory.pairs), "calls": calls,
+    "gpus": len(inventory.gpus), "pairs": len(inventory.pairs), "calls": calls,
     "import_s": imported, "nvml_s": spent, "beyond_s": took - spent,
 }))
 """
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """`take_inventory` of eight cards, each time in a process of its own."""
+    """Measure `take_inventory` of eight GPUs, each time in a new process."""
     repeats = setting.pairs if setting.quick else max(LEAST_REPEATS, setting.pairs)
-    say(f"inventory of {CARDS} cards: {repeats} times")
+    print_progress(f"inventory of {GPUS} GPUs: {repeats} times")
     try:
         driver = nvml.install(nvml.load("eight-h100"), setting.place.folder)
     except nvml.NoCompiler as reason:
         return [_outcome(None, why_not=str(reason))]
     environment = {**os.environ, **setting.place.environ, **driver.environment}
     once(environment)  # not counted: it may write bytecode
-    measured = told(
+    measured = with_progress(
         "inventory", lambda: once(environment), lambda found: f"{found['beyond_s']:.4f} s"
     )
     return [_outcome([measured() for _ in range(repeats)])]
 
 
 def once(environment: Mapping[str, str]) -> dict[str, float]:
-    """One inventory by a process that has done nothing else; its times in seconds.
+    """Take one inventory in a new process, and return its times in seconds.
 
     Raises:
-        RuntimeError: It was not the inventory of all cards.
+        RuntimeError: The inventory does not have all GPUs and pairs.
     """
     done = subprocess.run(
         [sys.executable, "-c", CLOCK],
@@ -90,8 +90,8 @@ def once(environment: Mapping[str, str]) -> dict[str, float]:
         check=True,
     )
     found: dict[str, float] = json.loads(done.stdout)
-    if (found["cards"], found["pairs"]) != (CARDS, CARDS * (CARDS - 1) // 2):
-        raise RuntimeError(f"{found['cards']} cards and {found['pairs']} pairs were found")
+    if (found["gpus"], found["pairs"]) != (GPUS, GPUS * (GPUS - 1) // 2):
+        raise RuntimeError(f"the inventory has {found['gpus']} GPUs and {found['pairs']} pairs")
     return found
 
 
@@ -105,13 +105,13 @@ def _outcome(found: list[dict[str, float]] | None, why_not: str = "") -> Outcome
         }
     return Outcome(
         key="gpus",
-        what=f"inventory of {CARDS} cards, beyond NVML's own time",
+        what=f"inventory of {GPUS} GPUs, without NVML's own time",
         unit="s",
         target=BEYOND_NVML,
         found=pairs.estimate([each["beyond_s"] for each in found]) if found else None,
         how=(
-            "`take_inventory` in a new process, less the time spent in functions of the library,"
-            " which is the tests' fake one. To import NVML's binding, nvidia-ml-py, is not in it."
+            "`take_inventory` in a new process, without the time in the library's functions and"
+            " without the import of its binding, nvidia-ml-py. The library is the tests' fake one."
         ),
         why_not=why_not,
         details=details,

@@ -1,8 +1,7 @@
-"""What the gradients of an image cost on this machine's cores; prints CPU seconds.
+"""Print the CPU seconds that the gradients of an image take on this host.
 
-A program of its own, since it imports TensorFlow; scripts/ has to be on its path. The batch lies in
-a variable, as the parameters do, so that nothing is drawn, fed or sent: what is left is what a step
-computes.
+It is a separate program, because it imports TensorFlow. It needs scripts/ on its path. The batch
+and the parameters are variables, so that a step draws, feeds and sends nothing: it only computes.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from mnist_model import MODELS
 
-BATCH = 1_000  # of a hundred the images hardly show beside the call
+BATCH = 1_000  # with 100 images the call itself takes most of the time
 STEPS = 300
 REPEATS = 5
 
 
 def once(session: tf.Session, gradients: list[tf.Tensor]) -> float:
-    """CPU seconds of a step, of all threads.
+    """Return the CPU seconds of a step, of all threads.
 
-    The gradients are fetched: what nobody wants TensorFlow does not compute.
+    The step fetches the gradients, because TensorFlow computes only what is fetched.
     """
     began = time.process_time()
     for _ in range(STEPS):
@@ -31,7 +30,7 @@ def once(session: tf.Session, gradients: list[tf.Tensor]) -> float:
 
 
 def of_a_batch(size: int) -> list[tf.Tensor]:
-    """The gradients of softmax regression by so many images."""
+    """Return the gradients of softmax regression for a batch of this size."""
     model = MODELS["softmax"]
     random = np.random.default_rng(0)
     parameters = {

@@ -1,4 +1,4 @@
-"""In-graph replication beside `sync`, on one host and over slow links; for its lesson."""
+"""In-graph replication and `sync`, on one host and over slow links; for the lesson."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from benchmarks.measure import Setting, say
+from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
 from benchmarks.scaling_tables import table
 from benchmarks.trainings import ROOT, must
@@ -18,16 +18,16 @@ from lab.reproduce.statistics import mean_interval
 FIGURES: Final = ROOT / "docs/evidence/in-graph.csv"
 WORKERS: Final = (1, 2, 4)
 LINKS: Final = ("", "100mbit")
-"""The rate of every node's link; "": none is set."""
+"""The rate of every node's link; "": no limit."""
 EXPERIMENTS: Final = {"in-graph": {"client": ["tf6"]}, "sync": {}}
-"""Experiment to the jobs that it has beside ps and worker."""
+"""Experiment to its jobs other than ps and worker."""
 REPEATS, STEPS, QUICK_STEPS = 3, 300, 30
-PATIENCE_S: Final = 1800
+TIMEOUT_S: Final = 1800
 COLUMNS: Final = ("experiment", "link", "workers", "repeat", "run_id", "steps/s")
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """Sweep both; writes docs/evidence/in-graph.csv. There is no target, so there is no row."""
+    """Sweep both, and write docs/evidence/in-graph.csv; no row, because there is no target."""
     rows = [
         {"experiment": experiment, "link": link, **row}
         for experiment in EXPERIMENTS
@@ -43,7 +43,7 @@ def measure(setting: Setting) -> list[Outcome]:
 
 
 def config(experiment: str, link: str) -> dict[str, Any]:
-    """Each task on a node of its own, for four workers at most."""
+    """Return a config with a node for each task, and at most four workers."""
     jobs = {"ps": ["tf1"], "worker": ["tf2", "tf3", "tf4", "tf5"], **EXPERIMENTS[experiment]}
     nodes = [node for several in jobs.values() for node in several]
     return {
@@ -56,7 +56,7 @@ def config(experiment: str, link: str) -> dict[str, Any]:
 
 
 def _swept(setting: Setting, experiment: str, link: str) -> list[dict[str, str]]:
-    """A row for each run."""
+    """Sweep the number of workers, and return a row for each run."""
     folder = setting.place.folder / f"in-graph-{experiment}-{link}"
     folder.mkdir()
     for name in ("scripts", "data"):
@@ -71,17 +71,17 @@ def _swept(setting: Setting, experiment: str, link: str) -> list[dict[str, str]]
     command += ["--cluster", str(folder / "cluster.yaml"), "--gpus", "none", "--seed", "1"]
     command += ["--runs-dir", str(folder / "runs"), "--csv", str(folder / "runs.csv")]
     command += [f"--global_steps={steps}", "--record_every=10"]
-    must(setting.place, "lab sweep", command, patience_s=PATIENCE_S)
+    must(setting.place, "lab sweep", command, timeout_s=TIMEOUT_S)
     with (folder / "runs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    say(
+    print_progress(
         f"  {experiment}, {link or 'no limit'}: {', '.join(row['steps/s'] for row in rows)} steps/s"
     )
     return rows
 
 
 def table_of_file(file: Path = FIGURES) -> str:
-    """Steps a second by experiment and link, means of runs ± half of the 95% interval."""
+    """Return a table of steps a second: the mean over runs ± half of the 95% interval."""
     if not file.is_file():
         return "Not measured yet: run `python -m benchmarks in-graph`.\n"
     with file.open(encoding="utf-8", newline="") as lines:

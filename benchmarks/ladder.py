@@ -1,4 +1,4 @@
-"""What each rung of the ladder gains: from the book's loop to the quick listings."""
+"""The gain of each rung of the ladder, from the book's loop to the quick listings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks import pairs
 from benchmarks.marks import put
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.steps import steps_per_second
 from benchmarks.trainings import PROGRAM, ROOT, by_hand, by_listing
@@ -18,19 +18,19 @@ from benchmarks.trainings import PROGRAM, ROOT, by_hand, by_listing
 BOOK: Final = ROOT / "benchmarks/book_loop.py"
 LEAN: Final = ROOT / "benchmarks/lean_loop.py"
 LISTING: Final = "tests/tf1_programs/async_fixed_ports.py --epochs 6"
-"""A program in the book's shape, with its arguments: paths are relative to the project."""
+"""A program in the book's shape, with its arguments; the path is relative to the project."""
 LESSON: Final = ROOT / "docs/lessons/speed.md"
 TRAINED_S: Final = 4
 QUICK_SHARE: Final = 4
 
 HOW: Final = (
     "Softmax, batches of 100, 1 ps and 3 workers; global steps per second while all three workers"
-    " train, by their own records. Bare processes on 127.0.0.1, which begin together as soon as the"
-    " last of them is ready; only the program in the book's shape (`{listing}`) runs by"
-    " `lab run --listing`. The book's loop is"
-    " benchmarks/book_loop.py, our own program of the same shape; the leanest loop is"
-    " benchmarks/lean_loop.py. All rungs in turn, up the ladder and down again; each gain is the"
-    " median of its ratio to the rung below in the same round."
+    " train, from the workers' records. The programs are processes on 127.0.0.1 without `lab`, and"
+    " start to train together when the last one is ready. Only the program in the book's shape"
+    " (`{listing}`) runs under `lab run --listing`. The book's loop is benchmarks/book_loop.py, our"
+    " own program of the same shape. The leanest loop is benchmarks/lean_loop.py. Each round"
+    " measures all rungs, alternately upwards and downwards. A gain is the median of the ratios to"
+    " the rung below in the same round."
 )
 
 
@@ -39,11 +39,11 @@ class Rung:
     """One program with its flags.
 
     Attributes:
-        name: In the table.
-        program: Its file, in `scripts/` or by its path.
-        flags: What makes this rung of it.
-        rate: About how many global steps a second it makes, so that each trains equally long.
-        settles_s: Seconds until the last worker has prepared its graph, and the others train.
+        name: The name in the table.
+        program: The program's file, in `scripts/` or with a path.
+        flags: The program's flags for this rung.
+        rate: The approximate global steps per second, so that all rungs train equally long.
+        settles_s: Seconds in which the last worker prepares its graph while the others train.
     """
 
     name: str
@@ -73,7 +73,7 @@ SYNC: Final = (
     Rung("one core a task: `sync-fast`", "sync_fast.py", (), 950),
 )
 LISTED: Final = Rung("a program in the book's shape under `lab run --listing`", "", (), 0)
-"""Its program and how long it trains: `Setting.listing`, or `LISTING`."""
+"""`Setting.listing` or `LISTING` sets its program and the length of its training."""
 LEANEST: Final = Rung("the leanest loop", LEAN, (), 1100)
 
 LADDERS: Final[Mapping[str, tuple[Rung, ...]]] = {"ladder-async": ASYNC, "ladder-sync": SYNC}
@@ -82,7 +82,7 @@ LOOPS: Final[Mapping[str, tuple[Rung, ...]]] = {
     "ladder-async": ASYNC,
     "ladder-async-lean": (LEANEST, ASYNC[-1]),
 }
-"""The hand-written loops that `async-fast` is compared with: the first rung of each."""
+"""The comparisons of `async-fast` with hand-written loops; each loop is the first rung."""
 RATIOS: Final = LOOPS | LADDERS
 """Key in `results.json` to rungs. The ratio is the last rung's rate over the first one's."""
 
@@ -91,7 +91,7 @@ COMMAND: Final = "python -m benchmarks ladder"
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """Measure all rungs; RESULTS.md gets the ratios, the lesson every rung."""
+    """Measure all rungs: the ratios for RESULTS.md, and every rung for the lesson."""
     rates = _rates((LISTED, LEANEST, *ASYNC), setting) | _rates(SYNC, setting)
     found = [_outcome(key, rates, setting.listing or LISTING) for key in RATIOS]
     if not setting.quick:
@@ -100,17 +100,19 @@ def measure(setting: Setting) -> list[Outcome]:
 
 
 def unmeasured() -> list[Outcome]:
-    """The ratios without a figure, as RESULTS.md shows them before the first measurement."""
+    """Return the ratios without figures, for RESULTS.md before the first measurement."""
     return [_outcome(key, {}, LISTING) for key in RATIOS]
 
 
 def _rates(rungs: Sequence[Rung], setting: Setting) -> dict[Rung, list[float]]:
-    """Global steps a second of each rung in each round, up the ladder and down in turn."""
-    say(f"the ladder to {rungs[-1].name}: {setting.pairs} rounds of {len(rungs)}")
+    """Measure global steps per second of each rung in rounds, alternately up and down."""
+    print_progress(f"the ladder to {rungs[-1].name}: {setting.pairs} rounds of {len(rungs)}")
     rates: dict[Rung, list[float]] = {rung: [] for rung in rungs}
     for number in range(setting.pairs):
         for rung in rungs if number % 2 == 0 else rungs[::-1]:
-            rates[rung].append(told(rung.name, lambda rung=rung: _rate(rung, setting), _shown)())
+            rates[rung].append(
+                with_progress(rung.name, lambda rung=rung: _rate(rung, setting), _shown)()
+            )
     return rates
 
 
@@ -125,7 +127,7 @@ def _rate(rung: Rung, setting: Setting) -> float:
 
 
 def _outcome(key: str, rates: Mapping[Rung, Sequence[float]], listing: str) -> Outcome:
-    """One ratio; without rates, the row of a figure that is not measured yet."""
+    """Return one ratio; without rates, a row without figures."""
     rungs = RATIOS[key]
     columns = [rates.get(rung, ()) for rung in rungs]
     rounds = list(zip(*columns, strict=True))
@@ -148,10 +150,10 @@ def _outcome(key: str, rates: Mapping[Rung, Sequence[float]], listing: str) -> O
 
 
 def loops_table(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many times as fast as each hand-written loop `async-fast` is, in Markdown.
+    """Return a table in Markdown: the factors between `async-fast` and the hand-written loops.
 
     Args:
-        kept: What `results.json` keeps, by key; a loop that is missing was not measured.
+        kept: The content of `results.json`; a loop without an entry was not measured.
     """
     lines = [
         "| loop | global steps a second | `async-fast` is faster by a factor of |",
@@ -168,16 +170,16 @@ def loops_table(kept: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def table(kept: Mapping[str, Any] | None) -> str:
-    """The ladder as a table in Markdown: each rung, its rate, and its gains with their intervals.
+    """Return the ladder as a table in Markdown: each rung's rate and gains with intervals.
 
     Args:
-        kept: What `results.json` keeps of a ladder; None where it holds none.
+        kept: The ladder's entry in `results.json`; None if there is none.
     """
     if kept is None:
         return f"Not measured yet: run `{COMMAND}`.\n"
     raw = kept["raw"]
     lines = [
-        "| rung | global steps a second | times the rung below | times the book's loop |",
+        "| rung | global steps a second | ratio to the rung below | ratio to the book's loop |",
         "| --- | ---: | ---: | ---: |",
     ]
     rounds: Sequence[Sequence[float]] = raw["rounds"]
@@ -192,7 +194,7 @@ def table(kept: Mapping[str, Any] | None) -> str:
 
 
 def keep_in_lesson(kept: Mapping[str, Mapping[str, Any]], lesson: Path = LESSON) -> None:
-    """Put all tables into the lesson, between their marks."""
+    """Write all tables into the lesson, between their marks."""
     text = lesson.read_text(encoding="utf-8")
     for key in LADDERS:
         text = put(text, key, table(kept.get(key)))

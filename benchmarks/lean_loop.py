@@ -1,9 +1,8 @@
-"""The leanest asynchronous loop that one writes by hand: the hardest comparison for `async-fast`.
+"""A fast hand-written asynchronous loop, the hardest comparison for `async-fast`.
 
-The same training as in `book_loop.py`, without what costs time there: a MonitoredTrainingSession
-that keeps no checkpoints and no summaries, reference variables instead of resource variables,
-batches that are slices of one shuffled float array in memory, and loss and global step fetched only
-where they are recorded.
+It trains like `book_loop.py`, without its slow parts. A MonitoredTrainingSession writes no
+checkpoints and no summaries. Reference variables replace resource variables. Batches are slices of
+one shuffled float array in memory. A step fetches the loss and the global step only for a record.
 """
 
 import numpy as np
@@ -49,7 +48,7 @@ with tf.train.MonitoredTrainingSession(
     save_checkpoint_secs=None, save_summaries_steps=None, log_step_count_steps=None,
 ) as session:  # fmt: skip
     recorder.write("event", status="ready")
-    wait_for_start()  # all measured programs begin with three workers
+    wait_for_start()  # all measured programs start with three workers
     step = np.int64(0)
     local_step = 0
     while step < flags.global_steps:

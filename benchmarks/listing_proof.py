@@ -1,9 +1,9 @@
-"""Whole trainings of a program in the book's shape, run as a listing, and whether they count right.
+"""Run whole trainings of a program in the book's shape as a listing, and check their step counts.
 
     python -m benchmarks.listing_proof [--runs 1] [--busy 0]
 
-Each run is 82,500 steps: 1 parameter server, 3 workers, 50 epochs of 550 steps for each worker.
-Each run adds two lines to docs/evidence/listings.jsonl, one when it starts and one with its result,
+Each run has 82,500 steps: 1 parameter server, 3 workers, 50 epochs of 550 steps for each worker.
+Each run adds two lines to docs/evidence/listings.jsonl, one at its start and one with its result,
 so that no run can be missing. The page docs/evidence/listings.md is written from all lines.
 """
 
@@ -33,8 +33,8 @@ PROGRAM: Final = ROOT / "tests/tf1_programs/async_fixed_ports.py"
 EPOCHS: Final = 50
 STEPS: Final = 82_500
 LOADED: Final = 12.0
-"""A run was under load if the mean load average was above this; its own four tasks, which have more
-threads than the machine has CPUs, make up to 10."""
+"""A run was under load if the mean load average was above this. The run's own four tasks have more
+threads than the host has CPUs, and make up to 10."""
 
 EARLIER: Final = {"", "9279a0cf11"}
 """Commits of runs with TensorFlow's own request ids."""
@@ -48,18 +48,20 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Make the runs that are asked for, and write the page."""
+    """Make the requested runs, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.listing_proof", description=__doc__)
-    parser.add_argument("--runs", type=int, default=1, help="runs to make (default: 1)")
-    parser.add_argument("--busy", type=int, default=0, help="processes that keep CPUs busy")
-    asked = parser.parse_args()
-    for _ in range(asked.runs):
+    parser.add_argument("--runs", type=int, default=1, help="the number of runs (default: 1)")
+    parser.add_argument(
+        "--busy", type=int, default=0, help="processes that keep a CPU busy (default: 0)"
+    )
+    options = parser.parse_args()
+    for _ in range(options.runs):
         try:
-            made = _make(asked.busy)
+            row = _make(options.busy)
         except KeyboardInterrupt:
             _append({**read(LINES.read_text())[-1], "state": "interrupted"})
             sys.exit(130)
-        print(json.dumps(made), file=sys.stderr, flush=True)
+        print(json.dumps(row), file=sys.stderr, flush=True)
         PAGE.write_text(page(read(LINES.read_text())))
 
 
@@ -100,11 +102,11 @@ def _append(row: Row) -> None:
 
 @contextmanager
 def _started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    words = ("run", "--listing", str(PROGRAM), "--cluster", str(ROOT / "clusters/book.yaml"))
-    where = ("--backend", "local", "--gpus", "none", "--runs_dir", str(folder / "runs"))
+    args = ("run", "--listing", str(PROGRAM), "--cluster", str(ROOT / "clusters/book.yaml"))
+    options = ("--backend", "local", "--gpus", "none", "--runs_dir", str(folder / "runs"))
     with (folder / "lab.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "lab", *words, *where, "--", "--epochs", str(EPOCHS)],
+            [sys.executable, "-m", "lab", *args, *options, "--", "--epochs", str(EPOCHS)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "LAB_STATE": str(folder / "state")},
             stdin=subprocess.DEVNULL,
@@ -114,7 +116,7 @@ def _started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
         finally:
-            process.terminate()  # which an ended process does not notice
+            process.terminate()  # no effect on a process that has ended
             process.wait()
 
 
@@ -129,24 +131,25 @@ def _busy() -> Iterator[None]:
 
 
 def result(folder: Path) -> Row:
-    """What the only run below a directory has come to.
+    """Return the result of the only run below a directory.
 
     Returns:
-        Its state and reason; the steps that the workers made, those that their own variables
-        counted, and the global step; how often a refused step ran again; the accuracies.
+        The run's state and reason; the steps that the workers made, the steps that their own
+        variables counted, and the global step; the number of refused steps that ran again; the
+        accuracies.
     """
-    homes = sorted((folder / "runs").glob("*/summary.json"))
-    if not homes:
+    summaries = sorted((folder / "runs").glob("*/summary.json"))
+    if not summaries:
         last = (folder / "lab.log").read_text().splitlines()[-1:]
         return {"state": "no result", "reason": " ".join(last)}
-    home = homes[0].parent
-    summary = json.loads(homes[0].read_text())
-    tasks = sorted(home.glob("tasks/worker-*.jsonl"))
+    run = summaries[0].parent
+    summary = json.loads(summaries[0].read_text())
+    tasks = sorted(run.glob("tasks/worker-*.jsonl"))
     records = [json.loads(line) for task in tasks for line in task.read_text().splitlines()]
-    printed = "\n".join(log.read_text() for log in sorted(home.glob("logs/worker-*.log")))
+    printed = "\n".join(log.read_text() for log in sorted(run.glob("logs/worker-*.log")))
     counts = [tuple(map(int, each)) for each in _COUNTS.findall(printed)]
     return {
-        "run_id": home.name,
+        "run_id": run.name,
         "state": summary["state"],
         "reason": summary["reason"],
         "local_steps": [made for made, _, _ in counts],
@@ -158,7 +161,7 @@ def result(folder: Path) -> Row:
 
 
 def read(text: str) -> list[Row]:
-    """The last line of each run, by their numbers."""
+    """Return the last line of each run, in the order of the run numbers."""
     rows = {row["number"]: row for row in map(json.loads, text.splitlines())}
     return [rows[number] for number in sorted(rows)]
 
@@ -169,7 +172,7 @@ def is_complete(row: Row) -> bool:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page of evidence, from all runs."""
+    """Return the text of the page, from all runs."""
     ended = [row for row in rows if row["state"] not in _OPEN]
     earlier = [row for row in ended if row.get("commit", "") in EARLIER]
     loaded = [row for row in ended if row not in earlier and row.get("load_mean", 0) > LOADED]
@@ -178,7 +181,7 @@ def page(rows: Sequence[Row]) -> str:
         _total("With request ids that do not repeat, under load", loaded),
         _total("With request ids that do not repeat, others", others),
         _total("Before, with TensorFlow's own request ids", earlier),
-        f"- Interrupted by hand, or without a result: {len(rows) - len(ended)}.",
+        f"- Interrupted, or without a result: {len(rows) - len(ended)}.",
     ]
     return "\n".join([_HEAD, *totals, "", *_TABLE, *map(_line, rows), ""])
 
@@ -199,27 +202,26 @@ _HEAD: Final = f"""\
 # Whole trainings as listings
 
 `make listing-proof` adds a run to this page. Each run is `tests/tf1_programs/async_fixed_ports.py`
-through `lab run --listing` on `clusters/book.yaml`: 1 parameter server, 3 workers, {EPOCHS} epochs
-of 550 steps for each worker, {STEPS:,} steps in all. The steps are counted in three ways: each
-worker counts in Python, each worker has a variable that only it changes, and all share the global
-step. All runs that were started are in the table; the rows are in `listings.jsonl`.
+under `lab run --listing` on `clusters/book.yaml`: 1 parameter server, 3 workers, {EPOCHS} epochs of
+550 steps for each worker, {STEPS:,} steps in all. The steps are counted in three ways. Each worker
+counts in Python. Each worker has a variable that only this worker changes. All workers share the
+global step. The table has all runs that were started; the rows are in `listings.jsonl`.
 
-TensorFlow adds to the global step without a lock, so two workers that add at once can lose a count.
-The workers' own variables cannot. A run is "under load" if the mean of the load average was above
-{LOADED:g}, on two cores; the four tasks of a run, which have more threads than that, make up to 10
-of it.
+TensorFlow adds to the global step without a lock. If two workers add at the same time, a count can
+be lost. The workers' own variables cannot lose counts. A run is "under load" if the mean of the
+load average was above {LOADED:g}, on two cores. The four tasks of a run make up to 10 of it.
 
-Runs up to number 26 were made with TensorFlow's own request ids, which repeat. In runs 17, 21 and
-25 one worker stood still. Our hypothesis is that TensorFlow had refused a step and lost the
-refusal (`lab/task/tf1/request_ids.py`): with seeds of 16 bits, tried once by hand, a worker
-stood still at step 98. In run 10 a worker was killed by SIGXCPU. A tool that ran beside it sends
-that signal to its own processes by their ids; that it hit a stranger is our hypothesis. In run 11 a
-worker that had made all its steps aborted when it ended; the cause is not known. Runs without a
-commit were made with another form of the program, too.
+Runs up to number 26 used TensorFlow's own request ids, which repeat. In runs 17, 21 and 25 one
+worker stopped making steps. Our hypothesis is that TensorFlow refused a step and lost the refusal
+(`lab/task/tf1/request_ids.py`). In one manual test with seeds of 16 bits a worker stopped at step
+98. In run 10 SIGXCPU killed a worker. Another tool on the host sends this signal to its own
+processes by their ids. Our hypothesis is that it sent the signal to the worker by mistake. In run
+11 a worker aborted at its exit, after all its steps; the cause is not known. Runs without a commit
+also used another version of the program.
 """
 
 _TABLE: Final = (
-    "| run | begun (UTC) | commit | state | steps made | counted by the workers' variables |"
+    "| run | start (UTC) | commit | state | steps made | counted by the workers' variables |"
     " global step | refused steps run again | accuracy | seconds | load average, mean |",
     "| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
 )

@@ -1,4 +1,4 @@
-"""The machine that figures were taken on, and whether it was quiet."""
+"""The host of a measurement, and its load."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """CPU, memory, system, versions and state of the sources, as `results.json` keeps them.
+    """Return CPU, memory, system, versions and commit, as `results.json` keeps them.
 
     Args:
-        root: The project's directory, whose commit is named.
+        root: The project's directory, of which the commit is read.
     """
     return {
         "cpu": cpu_model(_text(_CPUINFO)) or platform.processor() or platform.machine(),
@@ -36,12 +36,12 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def commits_since(folder: Path, commit: str, when: str) -> int | None:
-    """Commits between a measurement and the present one; None without git.
+    """Return the number of commits since a measurement; None without git.
 
     Args:
         folder: A directory of the repository.
         commit: The measured commit.
-        when: The time of the measurement, which counts where git does not know the commit.
+        when: The time of the measurement, used if git does not have the commit.
     """
     for since in ([f"{commit}..HEAD"], [f"--since={when}", "HEAD"]):
         command = ["git", "-C", str(folder), "rev-list", "--count", *since]
@@ -55,7 +55,7 @@ def commits_since(folder: Path, commit: str, when: str) -> int | None:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The first `model name` of /proc/cpuinfo, or ""."""
+    """Return the first `model name` of /proc/cpuinfo, or ""."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -64,7 +64,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def memory_gib(meminfo: str) -> float | None:
-    """The memory that /proc/meminfo names, in GiB, or None."""
+    """Return the total memory in /proc/meminfo, in GiB, or None."""
     for line in meminfo.splitlines():
         name, _, value = line.partition(":")
         if name == "MemTotal":

@@ -6,7 +6,7 @@ END = "<!-- end -->"
 
 
 def put(page: str, name: str, text: str) -> str:
-    """The page with another text between the marks of this name.
+    """Return the page with a new text between the marks of this name.
 
     Raises:
         ValueError: The page lacks these marks.

@@ -1,4 +1,4 @@
-"""What every measurement is given, and how it says how far it is."""
+"""The setting of a measurement, and its progress lines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How thoroughly to measure, and where.
+    """The options of a measurement.
 
     Attributes:
-        place: A directory and variables of its own.
-        pairs: How many interleaved pairs, or how often where nothing is compared.
-        quick: Numbers so small that they show only that it works.
-        backends: The backends to measure on.
-        beside: The one way to train without `lab` that is compared on compose; "": each.
-        listing: A TensorFlow 1 program of the book's shape and its arguments; "": `LISTING`.
+        place: A separate directory and environment variables.
+        pairs: The number of interleaved pairs, or of repetitions.
+        quick: Whether to use small numbers, which only show that the measurement works.
+        backends: The backends to measure.
+        beside: The way to train without `lab` to compare with on compose; "": each.
+        listing: A TensorFlow 1 program in the book's shape and its arguments; "": `LISTING`.
     """
 
     place: Workplace
@@ -34,18 +34,18 @@ class Setting:
     listing: str = ""
 
 
-def say(line: str) -> None:
-    """One line of progress."""
+def print_progress(line: str) -> None:
+    """Print one line of progress."""
     print(line, file=sys.stderr, flush=True)
 
 
-def told(what: str, measure: Callable[[], T], show: Callable[[T], str]) -> Callable[[], T]:
-    """The same measurement; what it found and how long it took is said each time."""
+def with_progress(what: str, measure: Callable[[], T], show: Callable[[T], str]) -> Callable[[], T]:
+    """Wrap a measurement, so that each call prints its result and its duration."""
 
     def measured() -> T:
         began = time.monotonic()
         found = measure()
-        say(f"  {what}: {show(found)} ({time.monotonic() - began:.1f} s)")
+        print_progress(f"  {what}: {show(found)} ({time.monotonic() - began:.1f} s)")
         return found
 
     return measured

@@ -1,4 +1,4 @@
-"""Costs too small to be seen in a step, measured by themselves: a byte, an image's gradients."""
+"""Costs that are too small to measure in a step: a byte, the gradients of an image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.steps import UnfitError
 from benchmarks.trainings import ROOT, Workplace, must
 
 MESSAGE_BYTES: Final = 1 << 20
-"""Of such messages the bytes take the time, and not the call."""
+"""In messages of this size the call's own time is negligible."""
 MESSAGES: Final = 500
 WEIGHT_BYTES: Final = 31_360  # softmax regression's weights
 UPDATES: Final = 4_000
@@ -25,14 +25,14 @@ REPEATS: Final = 5
 
 
 def byte_s() -> float:
-    """CPU seconds of a byte at one end of a connection over the loopback, median of repeats.
+    """Measure the CPU seconds of a byte at one end of a loopback connection, median of repeats.
 
-    Large messages, from a thread to another; half of what both took, less what as many messages of
-    one byte took, since a call's own cost is measured apart. It is what the kernel copies: what
-    gRPC copies beside that is in the costs of calls, as far as softmax's messages tell it.
+    A thread sends large messages to another. The cost is half the CPU time of both, minus the time
+    of the same number of messages of one byte, since the cost of a call is measured separately. It
+    contains the kernel's copies. The costs of calls contain gRPC's copies at softmax's sizes.
 
     Raises:
-        UnfitError: It came out as nothing, which no byte can cost.
+        UnfitError: The result is not positive.
     """
 
     def once() -> float:
@@ -48,21 +48,21 @@ def byte_s() -> float:
 
 
 def _sent(size: int) -> float:
-    """CPU seconds of this process for `MESSAGES` messages there and an answer of one byte each."""
+    """Return this process's CPU seconds for `MESSAGES` messages and their replies of one byte."""
     here, there = _connected()
     with here, there:
-        answering = threading.Thread(target=_answer, args=(there, size))
+        replying = threading.Thread(target=_reply, args=(there, size))
         began = time.process_time()
-        answering.start()
+        replying.start()
         message = b"x" * size
         for _ in range(MESSAGES):
             here.sendall(message)
             here.recv(1)
-        answering.join()
+        replying.join()
         return time.process_time() - began
 
 
-def _answer(there: socket.socket, size: int) -> None:
+def _reply(there: socket.socket, size: int) -> None:
     room = bytearray(size)
     for _ in range(MESSAGES):
         got = 0
@@ -81,7 +81,7 @@ def _connected() -> tuple[socket.socket, socket.socket]:
 
 
 def apply_byte_s() -> float:
-    """CPU seconds of a byte of parameters that a gradient is subtracted from; median of repeats."""
+    """Measure the CPU seconds to subtract a gradient, per byte of parameters; a median."""
     parameters = np.zeros(WEIGHT_BYTES // 4, np.float32)
     gradient, rate = np.ones_like(parameters), np.float32(0.01)
 
@@ -95,15 +95,17 @@ def apply_byte_s() -> float:
 
 
 def image_s(place: Workplace) -> float:
-    """CPU seconds of the gradients of an image, by themselves.
+    """Measure the CPU seconds of the gradients of an image.
 
     Raises:
-        TrainingError: The program that measures it did not succeed.
-        UnfitError: It came out as nothing.
+        TrainingError: The measuring program failed.
+        UnfitError: The result is not positive.
     """
     path = os.pathsep.join(map(str, (ROOT, ROOT / "scripts")))
     place = replace(place, environ={**place.environ, "PYTHONPATH": path})
     found = float(must(place, "gradients", [sys.executable, "-m", "benchmarks.gradients"]))
     if found <= 0:
-        raise UnfitError("the gradients of many images took no longer than of one; measure again")
+        raise UnfitError(
+            "the gradients of many images took no longer than of one image; measure again"
+        )
     return found

@@ -1,11 +1,11 @@
-"""The band in which the chapter's final accuracies must lie, from the NumPy reference.
+"""The band of the chapter's final accuracies, from the NumPy reference.
 
     python -m benchmarks.oracle_band [RUN_DIRECTORY …]
 
 Trains the chapter's model (softmax regression, rate 0.01, batch 100, 50 epochs) from eight seeds,
-one update after another: 82,500 updates of one batch each, as three asynchronous workers make them,
-and 27,500 updates of three joined batches each, as three synchronous workers do. The band is the
-99.9% prediction interval for one further run. Given runs are judged; exit code 1 if one is outside.
+without concurrency: 82,500 updates of one batch each, like three asynchronous workers, and 27,500
+updates of three joined batches each, like three synchronous workers. The band is the 99.9%
+prediction interval for one further run. The exit code is 1 if a named run is outside the band.
 docs/evidence/chapter/band.json keeps the accuracies; a share of 10,000 images has four digits.
 """
 
@@ -21,27 +21,29 @@ from tests import oracle
 
 SEEDS = range(8)
 RATE, WORKERS, UPDATES = 0.01, 3, 27_500
-MADE = {"async": WORKERS * UPDATES, "sync": UPDATES}
-"""Updates in all."""
+TOTAL_UPDATES = {"async": WORKERS * UPDATES, "sync": UPDATES}
+"""Experiment to the updates of all workers."""
 KEPT = Path(__file__).parents[1] / "docs/evidence/chapter/band.json"
 
 
 def final_accuracy(mnist: Mnist, experiment: str, seed: int) -> float:
-    """Test accuracy after the chapter's training, from this seed."""
+    """Return the test accuracy after the chapter's training from this seed."""
     streams = [oracle.worker_batches(mnist.train, seed, worker) for worker in range(WORKERS)]
     batches = oracle.in_turn(streams) if experiment == "async" else oracle.joined(streams)
     parameters = oracle.initial_parameters("softmax", seed)
-    for step in oracle.train(parameters, itertools.islice(batches, MADE[experiment]), rate=RATE):
+    for step in oracle.train(
+        parameters, itertools.islice(batches, TOTAL_UPDATES[experiment]), rate=RATE
+    ):
         parameters = step.parameters
     return oracle.accuracy(parameters, mnist.test)
 
 
 def main(runs: list[str]) -> int:
-    """Print the bands, and where each run lies; the exit code."""
+    """Print the bands and a line for each run, and return the exit code."""
     mnist = load_mnist()
     bands = {}
     kept = {}
-    for experiment, updates in MADE.items():
+    for experiment, updates in TOTAL_UPDATES.items():
         sample = [round(final_accuracy(mnist, experiment, seed), 4) for seed in SEEDS]
         kept[experiment] = {"updates": updates, "accuracies": sample}
         band = bands[experiment] = oracle.prediction_band(sample)

@@ -1,4 +1,4 @@
-"""What a measurement found, beside what it should find."""
+"""The result of a measurement, and its target."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from benchmarks.pairs import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be: `at least 0.97`.
+    """The target of a figure: `at least 0.97`.
 
     Attributes:
         bound: `at least` or `at most`.
-        value: The limit itself still meets it.
+        value: The limit, which itself meets the target.
     """
 
     bound: Literal["at least", "at most"]
     value: float
 
     def holds(self, figure: float) -> bool:
-        """Whether a figure meets it; one that is no number does not."""
+        """Whether a figure meets the target; NaN does not."""
         return figure >= self.value if self.bound == "at least" else figure <= self.value
 
     def verdict(self, found: Estimate) -> str:
-        """`met` or `missed`, by the median; `narrowly` where the interval reaches past the limit.
+        """Return `met` or `missed`, by the median; with `narrowly` if the limit is in the interval.
 
-        A narrow verdict is one that another measurement could turn.
+        Another measurement could reverse a narrow verdict.
         """
         met = self.holds(found.median)
         certain = self.holds(found.low) == met and self.holds(found.high) == met
@@ -38,20 +38,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
-        key: Its name in `results.json`; stays the same.
-        what: What was measured, in words.
-        unit: `ratio`, `s`, `records/s`; what `found` is in.
-        target: What it should be.
-        found: The figure with its interval; None where it could not be measured.
-        how: How it was measured, in one or two sentences.
-        why_not: Why it could not be measured; empty where it was.
-        details: Further figures, by their name in words, as they are to be shown.
-        raw: All values behind the figure, for whoever wants to compute anew.
-        repeated: Whether the values repeat one thing. Where each is of another, they are no sample:
-            their median has no interval, and by itself decides.
+        key: Its key in `results.json`, which does not change.
+        what: The name of the figure in the table.
+        unit: The unit of `found`: `ratio`, `s`, `records/s`.
+        target: The target.
+        found: The figure with its interval; None if it could not be measured.
+        how: A description of the measurement, in one or two sentences.
+        why_not: The reason why there is no figure; empty if there is one.
+        details: Further figures, by name, as formatted texts.
+        raw: All values of which the figure is computed.
+        repeated: Whether the values repeat one measurement. Values of different things are no
+            sample: their median has no interval, and only the median decides.
     """
 
     key: str
@@ -66,7 +66,7 @@ class Outcome:
     repeated: bool = True
 
     def verdict(self) -> str:
-        """`met`, `met narrowly`, `missed narrowly`, `missed`, or `not measured`."""
+        """Return `met`, `met narrowly`, `missed narrowly`, `missed`, or `not measured`."""
         if self.found is None:
             return "not measured"
         if not self.repeated:
@@ -74,7 +74,7 @@ class Outcome:
         return self.target.verdict(self.found)
 
     def to_json(self) -> dict[str, Any]:
-        """What `results.json` keeps; an end that is infinite becomes null."""
+        """Return the entry of `results.json`; an infinite end becomes null."""
         found = self.found
         return {
             "what": self.what,

@@ -1,4 +1,4 @@
-"""What the helper and the agents take of the CPUs while the programs train."""
+"""The CPU time of the client and the agents while the programs train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import (
     CLUSTER,
@@ -30,23 +30,23 @@ _EVERY_S: Final = 0.2
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 HOW: Final = (
-    "CPU seconds of the helper, the supervisor, the nursery and the agents, against those of the"
-    " programs (mnist_async.py, softmax, 1 ps and {workers} workers, {steps:,} global steps)"
-    " in the same time, by the kernel's count: from the first look at which every program had"
-    " written its first records until the last at which all of them were there. On local, with the"
-    " plain view."
+    "CPU seconds of the client, the supervisor, the fork server and the agents, relative to the"
+    " programs (mnist_async.py, softmax, 1 ps and {workers} workers, {steps:,} global steps) in the"
+    " same time, from the kernel's counters. The interval begins with the first sample after"
+    " every program's first records, and ends with the last sample of all programs. On local, with"
+    " the plain view."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster at full speed.
+    """A cluster whose programs train at full speed.
 
     Attributes:
-        key: Of its outcome.
-        cluster: Its description.
-        workers: How many there are, beside the parameter server.
-        value: The most that the share should be.
+        key: The key of its outcome.
+        cluster: Its config.
+        workers: The number of workers; there is also one parameter server.
+        value: The limit of the share.
     """
 
     key: str
@@ -62,23 +62,23 @@ CASES: Final = (
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The share on local, with four tasks and with eight."""
+    """Measure the share on local, with four tasks and with eight."""
     return [_measure(setting, case) for case in CASES]
 
 
 def _measure(setting: Setting, case: Case) -> Outcome:
     steps = QUICK_STEPS if setting.quick else STEPS
     tasks = case.workers + 1
-    say(f"overhead on local, {tasks} tasks: {setting.pairs} runs")
+    print_progress(f"overhead on local, {tasks} tasks: {setting.pairs} runs")
 
-    def look() -> float:
+    def measured_share() -> float:
         return share(setting.place, steps, case)
 
-    one = told("helper and agents / programs", look, _shown)
+    one = with_progress("client and agents / programs", measured_share, _shown)
     values = [one() for _ in range(setting.pairs)]
     return Outcome(
         key=case.key,
-        what=f"CPU time of the helper and the agents / of the programs, {tasks} tasks",
+        what=f"CPU time of the client and the agents / of the programs, {tasks} tasks",
         unit="ratio",
         target=Target("at most", case.value),
         found=pairs.estimate(values),
@@ -88,12 +88,12 @@ def _measure(setting: Setting, case: Case) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """CPU seconds so far.
+    """CPU seconds up to a sample.
 
     Attributes:
-        lab: Of the helper, the supervisor and the agents.
-        programs: Of the programs.
-        count: How many programs there are.
+        lab: CPU seconds of the client, the supervisor and the agents.
+        programs: CPU seconds of the programs.
+        count: The number of programs.
     """
 
     lab: float
@@ -102,38 +102,38 @@ class Spent:
 
 
 def share(place: Workplace, steps: int, case: Case) -> float:
-    """What the lab took, as a share of what the programs took, while all of them trained.
+    """Return the CPU time of `lab` relative to the programs', while all programs trained.
 
     Raises:
-        TrainingError: The run did not succeed, or was over too soon.
+        TrainingError: The run did not succeed, or was too short.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
     command = lab_run("local", runs, [f"--global_steps={steps}"], case.cluster)
-    with (place.folder / "said").open("wb") as said:
+    with (place.folder / "output").open("wb") as output:
         process = subprocess.Popen(
             command,
             env=place.environ,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
-        looks = list(_looks(place, process, runs, case.workers))
+        samples = list(_samples(place, process, runs, case.workers))
         if process.wait() != 0:
-            last = (place.folder / "said").read_text(errors="replace")[-2000:]
-            raise TrainingError(f"lab run ended with {process.returncode}: {last}")
-    most = max((look.count for look in looks), default=0)
-    whole = [look for look in looks if look.count == most]
+            last = (place.folder / "output").read_text(errors="replace")[-2000:]
+            raise TrainingError(f"lab run: exit code {process.returncode}: {last}")
+    most = max((sample.count for sample in samples), default=0)
+    whole = [sample for sample in samples if sample.count == most]
     if len(whole) < 2:  # noqa: PLR2004
-        raise TrainingError("the training was over before two looks at it")
-    first, last_look = whole[0], whole[-1]
-    return (last_look.lab - first.lab) / (last_look.programs - first.programs)
+        raise TrainingError("the training was too short for two samples; use more steps")
+    first, last_sample = whole[0], whole[-1]
+    return (last_sample.lab - first.lab) / (last_sample.programs - first.programs)
 
 
-def _looks(
+def _samples(
     place: Workplace, process: subprocess.Popen[bytes], runs: Path, workers: int
 ) -> Iterator[Spent]:
-    """What was spent, five times a second, once every program has sent a record of a step."""
+    """Sample the CPU times five times a second, after every worker's first step record."""
     while process.poll() is None:
         time.sleep(_EVERY_S)
         if _all_train(runs, workers):
@@ -156,9 +156,11 @@ def _spent(marker: bytes) -> Spent:
             name = (folder / "comm").read_text().strip()
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has ended
         seconds = (int(fields[11]) + int(fields[12])) / _TICKS
-        if PROGRAM.encode() in command or TASK.fullmatch(name):  # a forked one has its task's name
+        if PROGRAM.encode() in command or TASK.fullmatch(
+            name
+        ):  # a forked program has its task's name
             programs += seconds
             count += 1
         else:

@@ -1,8 +1,8 @@
-"""Interleaved pairs, and the median with its interval: what every measurement is made of.
+"""Interleaved pairs, and the median with its interval, the basis of every measurement.
 
-Two things are compared by measuring them in turn, A B B A A B B A …: whatever drifts slowly (heat,
-a clock rate, a full disk) falls on both alike, and what is left of it stands once before A and once
-before B. Each pair gives one ratio; the figure is the median of the ratios.
+Two things are measured alternately, A B B A A B B A …: a slow drift (heat, a clock rate, a full
+disk) then affects both in the same way, since A and B are first equally often. Each pair gives one
+ratio. The figure is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median and where it lies.
+    """A median and its interval.
 
     Attributes:
-        median: Of the values.
-        low: The lower end of the interval; minus infinity where there are too few values. Of
-            values that do not repeat one thing: the smallest.
-        high: The upper end; infinity where there are too few values. Likewise: the largest.
-        values: What was measured, in order of time.
+        median: The median of the values.
+        low: The lower end of the interval; minus infinity for too few values. The smallest value
+            if the values do not repeat one measurement.
+        high: The upper end; infinity for too few values. The largest value if the values do not
+            repeat one measurement.
+        values: The measured values, in the order of their measurement.
     """
 
     median: float
@@ -37,12 +38,12 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The median of values with an interval from their order statistics.
+    """Return the median of values with an interval from their order statistics.
 
-    The interval assumes nothing about how the values are distributed: each lies below the true
-    median with probability 1/2, so that how many do is binomial, and the interval from the k-th
-    smallest to the k-th largest misses the median with probability 2 P(Binomial(n, 1/2) < k). The
-    largest k is taken that keeps this within 1 - `confidence` (W. J. Conover, Practical
+    The interval assumes nothing about the distribution. Each value is below the true median with
+    probability 1/2, so the number of values below it is binomial. The interval from the k-th
+    smallest to the k-th largest value misses the median with probability 2 P(Binomial(n, 1/2) < k).
+    k is the largest number for which this is at most 1 - `confidence` (W. J. Conover, Practical
     Nonparametric Statistics, section 3.2).
 
     Args:
@@ -60,7 +61,7 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
 
 
 def range_of(values: Sequence[float]) -> Estimate:
-    """The median of values that are each of another thing, between the smallest and the largest.
+    """Return the median of values of different things, with the smallest and the largest.
 
     Raises:
         statistics.StatisticsError: There is no value.
@@ -69,7 +70,7 @@ def range_of(values: Sequence[float]) -> Estimate:
 
 
 def _rank(count: int, confidence: float) -> int:
-    """How far from either end the interval's ends stand, from 1; 0: too few values for any."""
+    """Return the rank k of the interval's ends, from 1; 0 for too few values."""
     missed, rank = 0.0, 0
     while rank < count // 2:
         missed += 2 * math.comb(count, rank) / 2**count
@@ -80,17 +81,17 @@ def _rank(count: int, confidence: float) -> int:
 
 
 def in_turn(pairs: int) -> list[tuple[int, bool]]:
-    """The order of measurements, A B B A …: the pair, and whether it is A's turn."""
+    """Return the order of measurements, A B B A …: the pair, and whether A is measured."""
     return [(pair, first == (pair % 2 == 0)) for pair in range(pairs) for first in (True, False)]
 
 
 def interleaved(
     measure_a: Callable[[], T], measure_b: Callable[[], T], pairs: int
 ) -> list[tuple[T, T]]:
-    """Measure both in turn.
+    """Measure A and B alternately.
 
     Returns:
-        A's and B's value of each pair, whichever of them was measured first.
+        The values of A and B of each pair, independent of their order in time.
     """
     found: dict[tuple[int, bool], T] = {}
     for pair, turn_of_a in in_turn(pairs):
@@ -99,5 +100,5 @@ def interleaved(
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """The median of A / B over all pairs, with its interval."""
+    """Return the median of A / B over all pairs, with its interval."""
     return estimate([a / b for a, b in pairs])

@@ -1,8 +1,6 @@
-"""How fast the records of a run become a data frame.
+"""The rate at which a run's records are read into a data frame.
 
-    python -m benchmarks.reading RUN
-
-reads one run, in a process of its own, and prints one JSON object.
+`python -m benchmarks.reading RUN` reads one run and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import pairs, volume
 from benchmarks.collecting import peak_memory
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT
 from lab.run.run_info import RunInfo
@@ -26,9 +24,9 @@ from lab.run.store import RunDir
 RECORDS, QUICK_RECORDS = 125_000, 2_500  # of each of eight tasks
 TARGET = Target("at least", 200_000)
 HOW = (
-    "`records_frame` of a run of {records:,} records of eight tasks, as the asynchronous program"
-    " writes them, read in a new process that has imported pandas before; its files are in the"
-    " page cache. It uses one core."
+    "`records_frame` of a run with {records:,} records of eight tasks, like those of the"
+    " asynchronous program. A new process, which has imported pandas, reads it on one core. The"
+    " files are in the page cache."
 )
 
 
@@ -37,10 +35,10 @@ class Reading:
     """One reading.
 
     Attributes:
-        seconds: How long it took.
-        cpu_s: CPU time of the process meanwhile, in seconds.
-        memory_bytes: The most memory that the process held.
-        records: How many rows the frame has.
+        seconds: Its duration.
+        cpu_s: CPU time of the process in this time, in seconds.
+        memory_bytes: The peak memory of the process.
+        records: The number of rows in the frame.
     """
 
     seconds: float
@@ -55,11 +53,11 @@ class Reading:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """Records per second."""
+    """Measure records per second."""
     records = QUICK_RECORDS if setting.quick else RECORDS
-    say(f"reading: {setting.pairs} times {8 * records:,} records")
+    print_progress(f"reading: {setting.pairs} times {8 * records:,} records")
     run = _made(setting.place.folder / "reading", records)
-    measured = told("reading", lambda: read(run, 8 * records), _shown)
+    measured = with_progress("reading", lambda: read(run, 8 * records), _shown)
     found = [measured() for _ in range(setting.pairs)]
     return [
         Outcome(
@@ -83,10 +81,10 @@ def read(run: RunDir, records: int) -> Reading:
 
     Args:
         run: The run.
-        records: How many records it has.
+        records: The number of its records.
 
     Raises:
-        RuntimeError: It failed, or a record is missing.
+        RuntimeError: The process failed, or a record is missing.
     """
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.reading", str(run.path)],
@@ -104,7 +102,7 @@ def read(run: RunDir, records: int) -> Reading:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what one reading took."""
+    """Read once, and print the time and the memory."""
     from lab.run.dataframe import records_frame  # noqa: PLC0415  (only this process needs pandas)
 
     began, cpu_s = time.perf_counter(), time.process_time()
@@ -124,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _made(root: Path, records: int) -> RunDir:
-    """A run at home whose tasks have written so many records each."""
+    """Write a collected run whose tasks have this number of records each."""
     root.mkdir()
     run = RunDir(volume.make(root, records).run(volume.RUN_ID))
     run.write(RunInfo.of_request(volume.request(), backend="local", project="lab-bench"))

@@ -1,6 +1,6 @@
-"""Run directories with made-up records, as many and as large as a training would leave.
+"""Run directories with invented records, of the number and size of a real training's.
 
-The figures in them are invented: they are there to be read and drawn, not to be believed.
+Their figures have no meaning. They are only read and plotted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.specs import run_info
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 STEPS: Final = 27_500
-"""Steps of each of three workers: 82,500 in all, as the chapter's 50 epochs."""
+"""Steps of each of three workers: 82,500 in total, like the chapter's 50 epochs."""
 
 EVERY: Final = 100
-"""Steps from one record to the next, as the programs have it."""
+"""Steps from one record to the next, the programs' default."""
 
 BEGAN_UNIX: Final = 1_795_000_000.0
 _EPOCH: Final = 550
@@ -32,7 +32,7 @@ _STEP_S: Final = 0.002
 
 
 def make(
-    home: Path,
+    runs: Path,
     run_id: str,
     *,
     steps: int = STEPS,
@@ -42,10 +42,10 @@ def make(
     """Write a run that has succeeded.
 
     Args:
-        home: Where runs are kept.
-        run_id: Its name.
+        runs: The run store.
+        run_id: The run's id.
         steps: Steps of each worker.
-        seed: What its records are drawn from.
+        seed: The seed of the invented figures.
         **changes: Other fields of `run.json`.
     """
     given: dict[str, Any] = {
@@ -68,7 +68,7 @@ def make(
         "stopped_unix": BEGAN_UNIX + 10 + steps * _STEP_S,
         "collected": True,
     }
-    run = RunDir(home / run_id)
+    run = RunDir(runs / run_id)
     run.create(run_info(run_id, **{**given, **changes}))
     draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
     for task in run.read().task_names():
@@ -96,7 +96,7 @@ def _server(run_id: str) -> Iterator[dict[str, Any]]:
 
 
 def _worker(run_id: str, index: int, steps: int, draw: random.Random) -> Iterator[dict[str, Any]]:
-    """The records of one worker, with all the fields that the asynchronous program writes."""
+    """Yield the records of one worker, with all fields of the asynchronous program."""
     common = {"run": run_id, "attempt": 0, "job_name": "worker", "task_index": index}
     begin, elapsed = BEGAN_UNIX + 3.0, 0.0
     yield {
@@ -119,7 +119,7 @@ def _worker(run_id: str, index: int, steps: int, draw: random.Random) -> Iterato
             "step_time_s": each, "time_unix": round(begin + elapsed, 3), "elapsed_s": elapsed,
         }  # fmt: skip
     accuracy = draw.gauss(0.887, 0.003)
-    if index == 0:  # the chief tests the final parameters, and reads the probe with them
+    if index == 0:  # the chief evaluates the final parameters and the probe
         seq += 1
         yield {
             "kind": "eval", **common, "seq": seq, "global_step": 3 * steps, "probe": 3 * steps,

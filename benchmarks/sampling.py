@@ -1,4 +1,4 @@
-"""Sample this box's cards as a run that is followed does, and say what that cost; a process alone.
+"""Sample this host's GPUs like a client that follows a run, and print the CPU time.
 
 python -m benchmarks.sampling FOLDER SECONDS
 """
@@ -24,36 +24,36 @@ OPENED_S = 30.0
 
 
 class First(View):
-    """Says when the first sample is there: opening the driver belongs to no second of the run."""
+    """A view that waits for the first sample, because to open the driver is not measured."""
 
     def __init__(self) -> None:
-        self.came = threading.Event()
+        self.arrived = threading.Event()
 
     def gpus(self, use: Mapping[str, float]) -> None:
-        """A sample."""
-        self.came.set()
+        """Receive a sample."""
+        self.arrived.set()
 
     def notice(self, line: str) -> None:
-        """Why there is no sample."""
+        """Print the reason why there is no sample."""
         print(line, file=sys.stderr)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints one JSON object: seconds of CPU time of the process, seconds, cards, lines."""
+    """Print one JSON object: seconds of CPU time of the process, seconds, GPUs, lines."""
     folder, seconds = Path(argv[0]), float(argv[1])
-    cards = [gpu.device_id for gpu in read_host().gpus]
-    tasks = tuple({"task": f"worker-{index}", "gpus": [card]} for index, card in enumerate(cards))
+    gpus = [gpu.device_id for gpu in read_host().gpus]
+    tasks = tuple({"task": f"worker-{index}", "gpus": [gpu]} for index, gpu in enumerate(gpus))
     run, view = RunDir(folder / "run"), First()
     info = RunInfo("run", RunSpec("async"), state=State.TRAINING, tasks=tasks)
     run.create(info)
     with sampled(run, info, view):
-        if not view.came.wait(OPENED_S):
+        if not view.arrived.wait(OPENED_S):
             return 1
         began, cpu_s = time.monotonic(), time.process_time()
         time.sleep(seconds)
         cpu_s, took_s = time.process_time() - cpu_s, time.monotonic() - began
     lines = len(run.gpu_samples.read_bytes().splitlines())
-    print(json.dumps({"cpu_s": cpu_s, "seconds": took_s, "cards": len(cards), "lines": lines}))
+    print(json.dumps({"cpu_s": cpu_s, "seconds": took_s, "gpus": len(gpus), "lines": lines}))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How a training scales with workers and parameter servers, beside what the simulation says."""
+"""The scaling of a training with workers and parameter servers, measured and simulated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import elsewhere, pairs, scaling_page, slow_link
+from benchmarks import other_hosts, pairs, scaling_page, slow_link
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, calibrate, calibrates
 from benchmarks.machine import describe
-from benchmarks.measure import Setting, say
+from benchmarks.measure import Setting, print_progress
 from benchmarks.microcosts import apply_byte_s, byte_s, image_s
 from benchmarks.outcome import Outcome, Target
 from benchmarks.shapes import Measured, middle, train
@@ -30,8 +30,8 @@ QUICK_GRID: Final = (Shape(Way.ASYNC, 2, 1), Shape(Way.SYNC, 2, 1))
 
 TRAIN_S, QUICK_S = 6.0, 2.5
 LONG_ENOUGH: Final = 0.5
-"""A training that took less than this share of the seconds asked for is made once more."""
-RECORDS: Final = 40  # of each worker in a training: so many looks at its global step
+"""A first training that took less than this share of the requested seconds does not count."""
+RECORDS: Final = 40  # records of each worker in a training, each with its global step
 LEAST_STEPS: Final = 60
 REPEATS: Final = 3
 
@@ -45,34 +45,36 @@ COSTS: Final = ROOT / "lab/simulation/costs.json"
 
 HOW: Final = (
     "Experiments async, sync and multiworker, softmax, batches of 100, workers {workers} and"
-    " parameter servers {servers}, all tasks on one node of the local backend; {repeats} trainings"
-    " of each shape, about {seconds:.0f} s each while all workers train, and their medians. The"
-    " simulation is told how much of the cores other work took meanwhile. What calibrates it is no"
-    " test of it: left are {checked} shapes. See docs/scaling.md."
+    " parameter servers {servers}, all tasks on one node of the local backend. Each shape has"
+    " {repeats} trainings, about {seconds:.0f} s each while all workers train; the medians count."
+    " The simulation receives the share of the cores that other work used. Figures that calibrate"
+    " it are no test; {checked} shapes remain. See docs/scaling.md."
 )
 
 COMPARED: Final = ("steps_per_s", "cpu_s", "wire_bytes")
-"""Those of `Measured` and `Forecast` that are compared."""
+"""The attributes of `Measured` and `Forecast` that are compared."""
 
 Repeats = Mapping[Shape, Sequence[Measured]]
-"""What was measured of each shape, again and again."""
+"""The measurements of each shape."""
 Train = Callable[[Shape, int, int], Measured]
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The whole grid; writes docs/scaling.md, benchmarks/scaling.json and the costs."""
+    """Measure the grid; write docs/scaling.md, benchmarks/scaling.json and the costs."""
     seconds, times = (QUICK_S, 1) if setting.quick else (TRAIN_S, REPEATS)
     shapes = tuple(dict.fromkeys((*SHAPES, *(QUICK_GRID if setting.quick else GRID))))
     machine, when = describe(ROOT), time.strftime("%Y-%m-%d %H:%M %Z")
     cores = machine["cores"] or os.cpu_count() or 1
-    say(f"scaling on local: {len(shapes)} shapes, of which {len(SHAPES)} calibrate, {times} times")
+    print_progress(
+        f"scaling on local: {len(shapes)} shapes, of which {len(SHAPES)} calibrate, {times} times"
+    )
     micro = Costs(image_s=image_s(setting.place), byte_s=byte_s(), apply_byte_s=apply_byte_s())
     by = partial(train, setting.place)
     found = {
         shape: several(shape, simulate(shape, MEASURED, Box(cores)).steps_per_s, seconds, times, by)
         for shape in shapes
     }
-    say("  calibrating")
+    print_progress("  calibrating")
     costs = calibrate({shape: middle(found[shape]) for shape in SHAPES}, micro, cores)
     forecasts = simulated(found, costs, cores)
     if not setting.quick:
@@ -81,15 +83,15 @@ def measure(setting: Setting) -> list[Outcome]:
 
 
 def several(shape: Shape, rate: float, seconds: float, times: int, train: Train) -> list[Measured]:
-    """Train a shape some times, for so many seconds each.
+    """Train a shape several times, for a given time each.
 
     Args:
-        shape: What is trained.
-        rate: Steps per second, as far as anybody can tell beforehand. The first training knows
-            better, and if it was far too short for that it does not count.
-        seconds: While all workers train.
-        times: How often.
-        train: Trains so many steps, and records each so many.
+        shape: The shape.
+        rate: The expected steps per second. The first training gives a better value, and does not
+            count if it was far too short.
+        seconds: The time in which all workers train.
+        times: The number of trainings.
+        train: The function that trains; gets the shape, the steps and the steps between records.
     """
     found: list[Measured] = []
     tries = 0
@@ -98,9 +100,9 @@ def several(shape: Shape, rate: float, seconds: float, times: int, train: Train)
         local = steps // shape.workers if shape.way is Way.ASYNC else steps
         each = train(shape, steps, max(1, local // RECORDS))
         tries += 1
-        say(
+        print_progress(
             f"  {name(shape)}: {each.steps_per_s:,.0f} steps/s for {each.seconds:.1f} s,"
-            f" beside {each.taken or 0:.2f} cores of other work"
+            f" other work used {each.taken or 0:.2f} cores"
         )
         rate = each.steps_per_s
         if tries > 1 or each.seconds >= LONG_ENOUGH * seconds:
@@ -109,19 +111,19 @@ def several(shape: Shape, rate: float, seconds: float, times: int, train: Train)
 
 
 def simulated(found: Repeats, costs: Costs, cores: int) -> dict[Shape, Forecast]:
-    """What the simulation says of each shape, beside as much other work as there was."""
+    """Simulate each shape, with the other work that was measured."""
     return {shape: simulate(shape, costs, middle(each).box(cores)) for shape, each in found.items()}
 
 
 def name(shape: Shape) -> str:
-    """In words: `async, 4 workers, 2 ps`."""
+    """Return the name of a shape: `async, 4 workers, 2 ps`."""
     servers = f", {shape.ps} ps" if shape.ps else ""
     batch = "" if shape.batch_size == ASYNC.batch_size else f", batches of {shape.batch_size}"
     return f"{shape.way.value}, {shape.workers} worker{'s'[: shape.workers > 1]}{servers}{batch}"
 
 
 def as_json(found: Repeats, forecasts: Mapping[Shape, Forecast], costs: Costs) -> dict[str, Any]:
-    """All shapes: what was measured and what is simulated, and how well the costs are met."""
+    """Return all shapes, measured and simulated, and the errors of the calibrating figures."""
     rows = [_row(each, forecasts[shape]) for shape, each in found.items()]
     met = {fit.cost: fit.off(middle(found[fit.shape]), forecasts[fit.shape]) for fit in FITTED}
     return {"costs": costs.to_json(), "off": met, "shapes": rows}
@@ -158,23 +160,23 @@ def write(
     figures_file: Path = FIGURES,
     costs_file: Path = COSTS,
 ) -> None:
-    """Write the figures, the page that is made of them, and the costs for `lab simulate`."""
-    say("  simulating boxes that are not at hand")
-    scenes = elsewhere.scenes(figures["machine"]["cores"])
-    kept = {**figures, "elsewhere": elsewhere.predictions(costs, scenes)}
+    """Write the figures, their page, and the costs for `lab simulate`."""
+    print_progress("  simulating other hosts")
+    scenes = other_hosts.scenes(figures["machine"]["cores"])
+    kept = {**figures, "elsewhere": other_hosts.predictions(costs, scenes)}
     figures_file.write_text(json.dumps(kept, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     costs_file.write_text(json.dumps(costs.to_json(), indent=1) + "\n", encoding="utf-8")
     write_page(page, figures_file)
 
 
 def write_page(page: Path = PAGE, figures_file: Path = FIGURES) -> None:
-    """Write the page from the figures that are kept."""
+    """Write the page from the kept figures."""
     figures = json.loads(figures_file.read_text(encoding="utf-8"))
     page.write_text(scaling_page.markdown(figures, slow_link.read()), encoding="utf-8")
 
 
 def outcomes(found: Repeats, forecasts: Mapping[Shape, Forecast], seconds: float) -> list[Outcome]:
-    """How far off the simulation is where it was not calibrated, and what is on the wire."""
+    """Return the errors of the figures that do not calibrate, and the bytes on the wire."""
     medians = {shape: middle(each) for shape, each in found.items()}
 
     def errors(figure: str) -> dict[Shape, float]:
@@ -217,8 +219,8 @@ def outcomes(found: Repeats, forecasts: Mapping[Shape, Forecast], seconds: float
             "bytes on the wire per step / parameters down and gradients up",
             WIRE,
             least,
-            "Counted by the kernel on the loopback of the run's own network, with the headers of"
-            " TCP and IP, against what a step has to move at least; one value a shape.",
+            "The kernel's count on the loopback of the run's own network, with the headers of TCP"
+            " and IP, relative to the minimum for a step; one value a shape.",
         ),
     ]
 
@@ -227,7 +229,7 @@ def _outcome(
     key: str, what: str, target: Target, values: Mapping[Shape, float], how: str
 ) -> Outcome:
     if not values:
-        why_not = "the programs had no network of their own, or nothing was left to check"
+        why_not = "the programs shared the host's network, or all figures calibrate"
         return Outcome(key, what, "ratio", target, None, how, why_not)
     worst = max(values, key=lambda shape: values[shape])
     return Outcome(

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md, each of the rows of benchmarks/scaling.json."""
+"""The tables of docs/scaling.md, from the rows of benchmarks/scaling.json."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lab.simulation import Shape
 Row = Mapping[str, Any]
 
 MET: Final = 0.05
-"""A figure that is further off than by this share does not tell its cost."""
+"""A figure with a larger relative error than this is not met."""
 
 
 def error(row: Row, figure: str) -> float:
-    """How far a simulated figure is from the measured one, as a share of this."""
+    """Return the relative error of a simulated figure."""
     return float(row["simulated"][figure] / row["measured"][figure] - 1)
 
 
 def name(row: Row) -> str:
-    """A shape in a few words: `async 2 x 1 ps`."""
+    """Return a short name of a shape: `async 2 x 1 ps`."""
     servers = f" x {row['ps']} ps" if row["ps"] else ""
     batch = "" if row["batch_size"] == ASYNC.batch_size else f", batch {row['batch_size']}"
     return f"{row['way']} {row['workers']}{servers}{batch}"
@@ -33,7 +33,7 @@ def _head(row: Row, figure: str) -> str:
 
 
 def steps_and_images(shapes: Sequence[Row]) -> str:
-    """Steps and images per second, measured and simulated, and what goes with them."""
+    """Return the table of steps and images per second, measured and simulated."""
     alike = [row for row in shapes if row["batch_size"] == ASYNC.batch_size]
     alone = {
         (row["way"], row["ps"]): row["measured"]["images_per_s"]
@@ -65,14 +65,14 @@ def steps_and_images(shapes: Sequence[Row]) -> str:
     head = ["workers x ps", "steps/s", "from, to", "taken", "simulated", "error", "images/s"]
     times = max(len(row["repeats"]) for row in shapes)
     note = (
-        f"\\* calibrates the simulation. Steps/s: the median of up to {times} trainings, beside the lowest and the highest. Taken: cores"
-        " that other work kept busy meanwhile. Efficiency: images/s against so many times one worker's.\n"
+        f"\\* calibrates the simulation. Steps/s: the median of up to {times} trainings, then the lowest and the highest. Taken: cores"
+        " that other work used at the same time. Efficiency: images/s divided by the number of workers times one worker's images/s.\n"
     )
     return table([*head, "efficiency", "staleness", "simulated"], rows) + "\n" + note
 
 
 def cpu_time(shapes: Sequence[Row]) -> str:
-    """CPU time of a step, measured and simulated."""
+    """Return the table of the CPU time of a step, measured and simulated."""
     rows = []
     for row in shapes:
         measured = row["measured"]
@@ -90,7 +90,7 @@ def cpu_time(shapes: Sequence[Row]) -> str:
 
 
 def bytes_of_a_step(shapes: Sequence[Row]) -> str:
-    """Bytes of a step, measured and simulated, beside the least."""
+    """Return the table of the bytes of a step, measured and simulated, and the minimum."""
     rows = []
     for row in shapes:
         wire, least = row["measured"]["wire_bytes"], row["least_bytes"]
@@ -108,25 +108,25 @@ def bytes_of_a_step(shapes: Sequence[Row]) -> str:
             ]
         )
     if not rows:
-        return "Not measured: the programs had no network of their own.\n"
+        return "Not measured: the programs shared the host's network.\n"
     head = ["workers x ps", "least", "on the wire", "/ least", "simulated", "error"]
     return table(head, rows)
 
 
 def calibration(costs: Mapping[str, float], off: Mapping[str, float]) -> str:
-    """Each cost, the figure that told it, and whether that is met."""
+    """Each cost, the figure that it is derived from, and whether the simulation meets that figure."""
     rows = [
         [
             f"`{fit.cost}`",
             _cost(fit.cost, costs[fit.cost]),
-            f"{fit.words} of {_shape(fit.shape)}",
+            f"{fit.label} of {_shape(fit.shape)}",
             f"{off[fit.cost]:+.0%}" if fit.cost in off else "",
         ]
         for fit in (*FITTED, *SUBTRACTED)
     ]
     rows += [
-        [f"`{cost}`", _cost(cost, costs[cost]), f"{told}, by itself", ""]
-        for cost, told in (
+        [f"`{cost}`", _cost(cost, costs[cost]), f"{source}, measured alone", ""]
+        for cost, source in (
             ("image_s", "TensorFlow with the batch in a variable"),
             ("byte_s", "a socket over the loopback"),
             ("apply_byte_s", "NumPy"),
@@ -134,17 +134,17 @@ def calibration(costs: Mapping[str, float], off: Mapping[str, float]) -> str:
     ]
     missed = [cost for cost, share in off.items() if abs(share) > MET]
     lines = [
-        "There are as many figures as costs; what the costs are is told in `lab/simulation/model.py`. *Off* is how far the simulation,"
-        " with all costs as they stand here, is from the figure that told one.\n",
-        table(["cost", "value", "is told by", "off"], rows),
+        "Each cost is derived from one figure; `lab/simulation/model.py` explains the costs. *Off* is the difference between this figure and"
+        " the simulation with all these costs.\n",
+        table(["cost", "value", "derived from", "off"], rows),
     ]
     for cost in missed:
         why = (
-            "no value meets it while the other costs meet theirs"
+            "no value gives it together with the other figures"
             if costs[cost]
-            else "it would have to be negative, and is 0"
+            else "the cost would need to be negative, and is 0"
         )
-        lines.append(f"**The figure that tells `{cost}` is not met** ({off[cost]:+.0%}): {why}.\n")
+        lines.append(f"**The figure for `{cost}` is not met** ({off[cost]:+.0%}): {why}.\n")
     return "\n".join(lines)
 
 
@@ -161,12 +161,12 @@ def _cost(name: str, value: float) -> str:
     return f"{value * 1e9:.3f} ns" if value < 1e-7 else f"{value * 1e6:,.1f} µs"  # noqa: PLR2004
 
 
-def other_boxes(scenes: Sequence[Mapping[str, Any]]) -> str:
-    """The predictions, each with what it takes for granted."""
+def other_hosts(scenes: Sequence[Mapping[str, Any]]) -> str:
+    """The predictions, each with its assumptions."""
     lines = [
-        "## Boxes that are not at hand\n",
-        "**Predictions; nobody has checked them.** The costs of calls were measured on CPUs at softmax's size, and the cards' own"
-        " speed is taken from others.\n",
+        "## Predictions for other hosts\n",
+        "**These predictions are not checked.** The costs of calls were measured on CPUs, with messages of softmax's size. The speed of"
+        " the GPUs comes from NVIDIA.\n",
     ]
     for scene in scenes:
         rows = [
@@ -196,6 +196,6 @@ def _number(value: float) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, all columns but the first flush right."""
+    """Return a table in Markdown; all columns except the first are right-aligned."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -1,4 +1,4 @@
-"""One training of a given shape by `lab run` on processes, and what each of its steps took."""
+"""One training of a given shape by `lab run` on processes, and the costs of its steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.steps import Records, UnfitError, marks, steps_per_second
-from benchmarks.trainings import PATIENCE_S, ROOT, TrainingError, Workplace, json_records
-from benchmarks.watching import Look, Watcher
+from benchmarks.trainings import ROOT, TIMEOUT_S, TrainingError, Workplace, json_records
+from benchmarks.watcher import Sample, Watcher
 from lab.simulation import Box, Shape, Way
 from lab.task.protocol.experiments import EXPERIMENTS
 
@@ -29,16 +29,15 @@ class Measured:
     """A training's figures while all of its workers trained.
 
     Attributes:
-        shape: What was trained.
-        steps_per_s: Global steps per second, from the workers' own records.
-        seconds: How long they trained together.
+        shape: The shape.
+        steps_per_s: Global steps per second, from the workers' records.
+        seconds: The time in which all workers trained.
         worker_cpu_s: CPU seconds of all workers' programs per global step.
         ps_cpu_s: CPU seconds of all parameter servers' programs per global step.
-        wire_bytes: Bytes on the wire per global step, with the headers of TCP and IP; None where
-            the programs had no network of their own.
-        staleness: The mean of what the records say; None where they say nothing.
-        taken: Cores that were busy with something else than those programs, on the average; None
-            where nobody looked.
+        wire_bytes: Bytes on the wire per global step, with the headers of TCP and IP; None if the
+            programs shared the host's network.
+        staleness: The mean over the records; None if they have no staleness.
+        taken: The mean number of cores that other work used; None if it was not measured.
     """
 
     shape: Shape
@@ -56,11 +55,11 @@ class Measured:
         return self.worker_cpu_s + self.ps_cpu_s
 
     def box(self, cores: int) -> Box:
-        """What it was trained on: a machine of so many cores, some of which were taken."""
+        """Return the host for the simulation: its cores, and the cores that other work used."""
         return Box(cores, taken=self.taken or 0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures."""
+        """Return all figures."""
         return {
             "steps_per_s": self.steps_per_s,
             "images_per_s": self.steps_per_s * self.shape.images_per_step,
@@ -75,22 +74,22 @@ class Measured:
 
 
 def train(place: Workplace, shape: Shape, steps: int, record_every: int) -> Measured:
-    """Train a shape from nothing being up to nothing being up, softmax regression on MNIST.
+    """Train softmax regression on MNIST in a shape, including boot and removal of the environment.
 
     Args:
-        place: Where to work.
-        shape: Its ways are the experiments async, sync and multiworker.
+        place: The directory and the environment variables.
+        shape: The shape; its ways are the experiments async, sync and multiworker.
         steps: Global steps.
         record_every: Local steps from one record to the next.
 
     Raises:
-        TrainingError: It did not succeed, or its programs could not be watched.
-        UnfitError: It was over too soon.
+        TrainingError: The run did not succeed, or its programs could not be sampled.
+        UnfitError: The training was too short.
     """
     folder = Path(tempfile.mkdtemp(prefix="shape-", dir=place.folder))
     for name in ("scripts", "data"):
         (folder / name).symlink_to(ROOT / name)
-    (folder / "cluster.yaml").write_text(description(shape), encoding="utf-8")
+    (folder / "cluster.yaml").write_text(config_text(shape), encoding="utf-8")
     experiment = EXPERIMENTS[EXPERIMENT[shape.way]]
     command = [sys.executable, "-m", "lab", "run", experiment.name]
     command += ["--backend=local", "--gpus=none", "--cluster", str(folder / "cluster.yaml")]
@@ -99,17 +98,17 @@ def train(place: Workplace, shape: Shape, steps: int, record_every: int) -> Meas
     command += [f"--batch_size={shape.batch_size}"]
     marker = f"LAB_STATE={place.environ['LAB_STATE']}".encode()
     watcher = Watcher(marker, experiment.program, shape.workers + shape.ps)
-    looks = _watched(place, folder, command, watcher)
+    samples = _watched(place, folder, command, watcher)
     (run,) = (folder / "runs").iterdir()
     records = {
         f"worker-{index}": json_records(run / f"tasks/worker-{index}.jsonl")
         for index in range(shape.workers)
     }
-    return measured(shape, records, looks)
+    return measured(shape, records, samples)
 
 
-def description(shape: Shape) -> str:
-    """The cluster: all tasks on one node, whose loopback then carries what they say."""
+def config_text(shape: Shape) -> str:
+    """Return the config: all tasks on one node, so that its loopback has all their traffic."""
     tasks = {"ps": shape.ps, "worker": shape.workers}
     jobs = {job: {"on": ["tf1"] * count} for job, count in tasks.items() if count}
     # JSON is YAML.
@@ -118,44 +117,44 @@ def description(shape: Shape) -> str:
 
 def _watched(
     place: Workplace, folder: Path, command: Sequence[str], watcher: Watcher
-) -> list[Look]:
-    looks = []
-    with (folder / "said").open("wb") as said:
+) -> list[Sample]:
+    samples = []
+    with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             command,
             env=place.environ,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(EVERY_S)
-            look = watcher.look()
-            if look is not None:
-                looks.append(look)
+            sample = watcher.sample()
+            if sample is not None:
+                samples.append(sample)
         if process.poll() is None:
             process.terminate()
         if process.wait() != 0:
-            last = (folder / "said").read_text(errors="replace")[-2000:]
-            raise TrainingError(f"lab run ended with {process.returncode}: {last}")
-    return looks
+            last = (folder / "output").read_text(errors="replace")[-2000:]
+            raise TrainingError(f"lab run: exit code {process.returncode}: {last}")
+    return samples
 
 
-def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
-    """What each step took, between the first and the last look while all workers trained.
+def measured(shape: Shape, records: Records, samples: Sequence[Sample]) -> Measured:
+    """Return the costs of a step, between the first and the last sample while all workers trained.
 
     Raises:
-        UnfitError: They did not train together for two looks.
+        UnfitError: There are fewer than two samples while all workers trained.
     """
     rate = steps_per_second(records)
     of_each = [marks(each) for each in records.values()]
     begin = max(each[0][0] for each in of_each)
     end = min(each[-1][0] for each in of_each)
-    inside = [look for look in looks if begin <= look.time_unix <= end]
+    inside = [sample for sample in samples if begin <= sample.time_unix <= end]
     if len(inside) < 2:  # noqa: PLR2004
-        raise UnfitError("the training was over before two looks at it")
+        raise UnfitError("the training was too short for two samples; use more steps")
     first, last = inside[0], inside[-1]
     seconds = last.time_unix - first.time_unix
     steps = rate * seconds
@@ -164,7 +163,7 @@ def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
         tasks = [task for task in last.cpu_s if task.startswith(f"{job}-")]
         return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks)
 
-    ours_s = cpu_s("worker") + cpu_s("ps")
+    programs_s = cpu_s("worker") + cpu_s("ps")
     wire = None
     if first.wire_bytes is not None and last.wire_bytes is not None:
         wire = (last.wire_bytes - first.wire_bytes) / steps
@@ -182,13 +181,13 @@ def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
         ps_cpu_s=cpu_s("ps") / steps,
         wire_bytes=wire,
         staleness=sum(stale) / len(stale) if stale else None,
-        # Both are counted in ticks of the clock: where nobody else works it may be just below 0.
-        taken=max(0.0, last.busy_s - first.busy_s - ours_s) / seconds,
+        # Both are counted in clock ticks, so the difference can be slightly below 0.
+        taken=max(0.0, last.busy_s - first.busy_s - programs_s) / seconds,
     )
 
 
 def middle(several: Sequence[Measured]) -> Measured:
-    """The median of each figure over trainings of the same shape."""
+    """Return the median of each figure over trainings of the same shape."""
 
     def of(figure: Callable[[Measured], float | None]) -> float | None:
         values = [value for each in several if (value := figure(each)) is not None]

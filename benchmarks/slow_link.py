@@ -1,4 +1,4 @@
-"""A training over links that are nearly full: measured, and simulated. For docs/scaling.md."""
+"""A training over nearly full links, measured and simulated, for docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.machine import describe
-from benchmarks.measure import Setting, say
+from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
 from benchmarks.steps import STEPS, Records, steps_per_second
 from benchmarks.trainings import ROOT, json_records, must
@@ -26,42 +26,43 @@ KEPT: Final = ("kind", "time_unix", "local_step", "global_step")
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """Train once; writes `slow_link.json`. No target belongs to it, so there is no row."""
+    """Train once, and write `slow_link.json`; no row, because there is no target."""
     machine, when = describe(ROOT), time.strftime("%Y-%m-%d %H:%M %Z")
     records = _train(setting, QUICK_STEPS if setting.quick else STEPS_EACH)
     figures = {"when": when, "machine": machine, "records": records}
-    say(f"  {sentence(figures)}")
+    print_progress(f"  {sentence(figures)}")
     if not setting.quick:
         FIGURES.write_text(json.dumps(figures) + "\n", encoding="utf-8")
     return []
 
 
 def read() -> dict[str, Any] | None:
-    """What was measured last; None where nothing was."""
+    """Return the last measurement; None without one."""
     return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.is_file() else None
 
 
 def sentence(figures: Mapping[str, Any] | None) -> str:
-    """Both rates, in words.
+    """Return a sentence with both rates.
 
     Args:
-        figures: Of `slow_link.json`: `machine`, and `records` of each worker; None: not measured.
+        figures: The content of `slow_link.json`: `machine`, and `records` of each worker; None
+            without a measurement.
     """
     what = f"`mlp`, two workers, links of {MBIT} Mbit/s"
     if figures is None:
-        return f"{what}: not measured yet, run `python -m benchmarks slow-link`"
+        return f"{what}: not measured yet; run `python -m benchmarks slow-link`"
     cores, load = figures["machine"]["cores"], figures["machine"]["load_before"]
     box = Box(cores, 0, MBIT * 1e6 / 8, LATENCY_S)
-    foretold = simulate(SHAPE, MEASURED, box).steps_per_s
+    simulated = simulate(SHAPE, MEASURED, box).steps_per_s
     found = steps_per_second(figures["records"])
     return (
-        f"{what}: {foretold:.1f} global steps a second simulated, {found:.1f} measured at a load"
+        f"{what}: {simulated:.1f} global steps a second simulated, {found:.1f} measured at a load"
         f" average of {load:.1f} before, {figures['when']}"
     )
 
 
 def _train(setting: Setting, steps: int) -> Records:
-    """Records of each worker, only the fields that the rate follows from."""
+    """Train, and return the records of each worker with the fields for the rate."""
     folder = setting.place.folder
     for name in ("scripts", "data"):
         (folder / name).symlink_to(ROOT / name)

@@ -1,4 +1,4 @@
-"""How soon every worker has made its first step, against TensorFlow's import alone."""
+"""The time to the first step of every worker, relative to the import of TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import time
 from dataclasses import dataclass
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say, told
+from benchmarks.environment import environment
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
-from benchmarks.standing import environment
 from benchmarks.steps import all_stepped_at
 from benchmarks.trainings import TASKS, Workplace, by_lab
 
 FLAGS = ("--epochs=1", "--seed=1", "--record_every=1")
 
 _UNTIL = (
-    " until the last worker has made its first step, by its own record; against {count} processes"
-    " that are started at once and do nothing but `import tensorflow`, until the last of them has"
-    " it. One import before the first pair writes bytecode and fills the page cache."
+    " to the first step record of the last worker. It is divided by the time in which {count}"
+    " processes, started together, complete `import tensorflow`. One import before the first pair"
+    " writes bytecode and fills the page cache."
 )
 _IMPORT = "import tensorflow, time; print(time.time())"
 
@@ -29,10 +29,10 @@ class Case:
     """One way to start.
 
     Attributes:
-        key: Of its outcome.
+        key: The key of its outcome.
         backend: The backend.
-        is_up: Whether the environment is up before.
-        value: The most that the ratio should be.
+        is_up: Whether the environment is already running.
+        value: The limit of the ratio.
     """
 
     key: str
@@ -43,8 +43,8 @@ class Case:
     @property
     def how(self) -> str:
         """How it is measured."""
-        up = "the environment up" if self.is_up else "no environment up"
-        begin = f"From the moment before `lab run --backend {self.backend}` is started, with {up},"
+        up = "a running environment" if self.is_up else "no running environment"
+        begin = f"The time from the start of `lab run --backend {self.backend}`, with {up},"
         return begin + _UNTIL.format(count=len(TASKS))
 
 
@@ -56,22 +56,24 @@ CASES = (
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The ratios: on local with nothing up, and on both backends with the environment up."""
-    say(f"  first import, not counted: {import_at_once(setting.place, 1):.2f} s")
+    """Measure the ratios: on local without an environment, and on both backends with one."""
+    print_progress(f"  first import, not counted: {import_at_once(setting.place, 1):.2f} s")
     return [_measure(setting, case) for case in CASES if case.backend in setting.backends]
 
 
 def _measure(setting: Setting, case: Case) -> Outcome:
     up = " with the environment up" if case.is_up else ""
-    say(f"start on {case.backend}{up}: {setting.pairs} pairs")
+    print_progress(f"start on {case.backend}{up}: {setting.pairs} pairs")
     what = f"`lab run` on {case.backend}{up} to every first step / `import tensorflow` alone"
     with environment(setting.place, case.backend, wanted=case.is_up) as why_not:
         if why_not:
             target = Target("at most", case.value)
             return Outcome(case.key, what, "ratio", target, None, case.how, why_not)
         raw = pairs.interleaved(
-            told("lab run", lambda: first_steps(setting.place, case.backend), _shown),
-            told("import alone", lambda: import_at_once(setting.place, len(TASKS)), _shown),
+            with_progress("lab run", lambda: first_steps(setting.place, case.backend), _shown),
+            with_progress(
+                "import alone", lambda: import_at_once(setting.place, len(TASKS)), _shown
+            ),
             setting.pairs,
         )
     by_lab_alone, imports = ([pair[side] for pair in raw] for side in (0, 1))
@@ -91,13 +93,13 @@ def _measure(setting: Setting, case: Case) -> Outcome:
 
 
 def first_steps(place: Workplace, backend: str) -> float:
-    """Seconds from `lab run` to the first step of the last worker."""
+    """Return the seconds from the start of `lab run` to the first step of the last worker."""
     training = by_lab(place, backend, FLAGS)
     return all_stepped_at(training.records) - training.began_unix
 
 
 def import_at_once(place: Workplace, count: int) -> float:
-    """Seconds until the last of so many processes has imported TensorFlow."""
+    """Return the seconds in which a number of processes import TensorFlow."""
     began = time.time()
     processes = [
         subprocess.Popen(
@@ -109,8 +111,8 @@ def import_at_once(place: Workplace, count: int) -> float:
         )
         for _ in range(count)
     ]
-    said = [process.communicate()[0] for process in processes]
-    return max(float(each) for each in said) - began
+    outputs = [process.communicate()[0] for process in processes]
+    return max(float(output) for output in outputs) - began
 
 
 def _shown(seconds: float) -> str:

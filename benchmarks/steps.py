@@ -1,4 +1,4 @@
-"""One yardstick for every training: what its own records say of its steps."""
+"""Rates and times of a training's steps, from its records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STEPS = frozenset({"step", "epoch"})
 
 
 class UnfitError(Exception):
-    """The records cannot be measured; the message says why."""
+    """The records cannot be evaluated; the message has the reason."""
 
 
 def marks(records: Iterable[Record]) -> list[tuple[float, int]]:
-    """Time (seconds since the epoch) and global step of each step record."""
+    """Return the time (seconds since the epoch) and the global step of each step record."""
     return [
         (float(record["time_unix"]), int(record["global_step"]))
         for record in records
@@ -26,14 +26,14 @@ def marks(records: Iterable[Record]) -> list[tuple[float, int]]:
 
 
 def steps_per_second(records: Records) -> float:
-    """Global steps per second while all workers train.
+    """Return the global steps per second while all workers train.
 
-    Counted is the time in which every worker had written its first step record and none yet its
-    last: neither the start-up nor the end, when fewer workers train, is in it. A record's global
-    step is the one right after its own increment, whoever wrote it.
+    The interval begins when every worker has written its first step record, and ends at the first
+    worker's last one. It excludes the start and the end, when fewer workers train. In every record
+    the global step is the value after the worker's own increment.
 
     Raises:
-        UnfitError: The workers did not train together for two records.
+        UnfitError: There are fewer than two records while all workers train.
     """
     of_each = [marks(each) for task, each in records.items() if task.startswith("worker-")]
     if not of_each or not all(of_each):
@@ -42,15 +42,15 @@ def steps_per_second(records: Records) -> float:
     end = min(each[-1][0] for each in of_each)
     window = sorted(mark for each in of_each for mark in each if begin <= mark[0] <= end)
     if len(window) < 2 or window[-1][0] <= window[0][0]:  # noqa: PLR2004
-        raise UnfitError("the workers hardly trained at the same time; train for longer")
+        raise UnfitError("the workers hardly trained at the same time; use more steps")
     return (window[-1][1] - window[0][1]) / (window[-1][0] - window[0][0])
 
 
 def all_stepped_at(records: Records) -> float:
-    """When the last worker had written its first step record, in seconds since the epoch.
+    """Return the time of the last worker's first step record, in seconds since the epoch.
 
     Raises:
-        UnfitError: A worker has none.
+        UnfitError: A worker has no step record.
     """
     of_each = [marks(each) for task, each in records.items() if task.startswith("worker-")]
     if not of_each or not all(of_each):

@@ -1,4 +1,4 @@
-"""What it costs to sample eight cards once a second while a run is followed."""
+"""The cost of sampling eight GPUs once a second while a client follows a run."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import pairs
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT, Workplace
 from tests.nvml import Driver, NoCompiler, install, load
 
-BOX = "eight-h100"
+HOST = "eight-h100"
 SECONDS, QUICK_SECONDS = 10.0, 2.0
 TARGET = Target("at most", 0.01)
 HOW = (
-    "CPU time of a process that does nothing but sample {cards} cards for {seconds:.0f} s, as"
-    " `lab run` does while it follows, per second: three questions to NVML for each card, a line"
-    " for each into `gpu.jsonl`, figures for the view. From the first sample on. The driver is the"
-    " tests' own, which answers at once: what NVIDIA's takes to answer comes on top."
+    "CPU time per second of a process that samples {gpus} GPUs for {seconds:.0f} s like `lab run`:"
+    " three NVML queries for each GPU, a line for each in `gpu.jsonl`, and the figures of the view."
+    " The measurement begins after the first sample. The driver is the tests' fake one, which"
+    " answers immediately; the time of NVIDIA's driver is not included."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One stretch of sampling.
+    """The cost of one sampling process.
 
     Attributes:
         cores: CPU time per second, user and system.
-        lines: How many lines it wrote.
+        lines: The number of lines that it wrote.
     """
 
     cores: float
@@ -40,23 +40,23 @@ class Cost:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The share of a core."""
+    """Measure the share of a core."""
     seconds = QUICK_SECONDS if setting.quick else SECONDS
-    say(f"telemetry: {setting.pairs} times {seconds:.0f} s")
-    cards = len(load(BOX).cards)
+    print_progress(f"telemetry: {setting.pairs} times {seconds:.0f} s")
+    gpus = len(load(HOST).cards)
     try:
-        driver = install(load(BOX), setting.place.folder)
+        driver = install(load(HOST), setting.place.folder)
     except NoCompiler as reason:
-        return [_outcome(cards, seconds, [], str(reason))]
-    measured = told("sampling", lambda: sample(setting.place, driver, seconds), _shown)
-    return [_outcome(cards, seconds, [measured() for _ in range(setting.pairs)], "")]
+        return [_outcome(gpus, seconds, [], str(reason))]
+    measured = with_progress("sampling", lambda: sample(setting.place, driver, seconds), _shown)
+    return [_outcome(gpus, seconds, [measured() for _ in range(setting.pairs)], "")]
 
 
 def sample(place: Workplace, driver: Driver, seconds: float) -> Cost:
-    """Sample for so long, in a process of its own.
+    """Sample for a number of seconds, in a separate process.
 
     Raises:
-        RuntimeError: It failed, or a sample is missing.
+        RuntimeError: The process failed, or a sample is missing.
     """
     folder = Path(tempfile.mkdtemp(prefix="telemetry-", dir=place.folder))
     done = subprocess.run(
@@ -69,20 +69,20 @@ def sample(place: Workplace, driver: Driver, seconds: float) -> Cost:
     )
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
-    said = json.loads(done.stdout)
-    if said["lines"] < int(seconds) * len(driver.box.cards):
-        raise RuntimeError(f"only {said['lines']} lines in {seconds} s")
-    return Cost(said["cpu_s"] / said["seconds"], said["lines"])
+    found = json.loads(done.stdout)
+    if found["lines"] < int(seconds) * len(driver.box.cards):
+        raise RuntimeError(f"only {found['lines']} lines in {seconds} s")
+    return Cost(found["cpu_s"] / found["seconds"], found["lines"])
 
 
-def _outcome(cards: int, seconds: float, costs: list[Cost], why_not: str) -> Outcome:
+def _outcome(gpus: int, seconds: float, costs: list[Cost], why_not: str) -> Outcome:
     return Outcome(
         key="telemetry",
-        what=f"GPU telemetry of {cards} cards, once a second",
+        what=f"GPU telemetry of {gpus} GPUs, once a second",
         unit="of a core",
         target=TARGET,
         found=pairs.estimate([cost.cores for cost in costs]) if costs else None,
-        how=HOW.format(cards=cards, seconds=seconds),
+        how=HOW.format(gpus=gpus, seconds=seconds),
         why_not=why_not,
         raw={"lines": [cost.lines for cost in costs]},
     )

@@ -1,4 +1,4 @@
-"""Training by `lab run` against the same program by hand, in global steps per second."""
+"""The throughput of `lab run`, relative to the same program without `lab`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarks import engine, pairs
 from benchmarks.containers import by_containers
-from benchmarks.measure import Setting, say, told
+from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.steps import steps_per_second
 from benchmarks.trainings import Training, Workplace, by_hand, by_lab
@@ -19,9 +19,9 @@ SEED = 1
 
 HOW = (
     "mnist_async.py, softmax, 1 ps and 3 workers, {steps:,} global steps, seed {seed}; global steps"
-    " per second while all three workers train, from their own step records on both sides."
-    " `lab run` boots its environment and takes it down again each time, so that nothing of it is"
-    " there while the other side trains ({way}); start-up and end are outside the time that counts."
+    " per second while all three workers train, from the step records of both sides. `lab run`"
+    " boots and removes its environment each time, so that nothing of it runs while the other side"
+    " trains ({way}). Start and end are not counted."
 )
 
 
@@ -30,10 +30,10 @@ class Way:
     """A way to train without `lab`.
 
     Attributes:
-        key: Stands behind the outcome's key.
-        name: In the table.
-        how: In words.
-        train: Trains with these flags of the program.
+        key: The end of the outcome's key.
+        name: The name in the table.
+        how: A description.
+        train: The function that trains with the given flags of the program.
     """
 
     key: str
@@ -45,27 +45,27 @@ class Way:
 ONE_SHELL = Way(
     "",
     "by hand",
-    "bare processes on 127.0.0.1, output into files, all in one session as from one shell with `&`",
+    "processes on 127.0.0.1, output into files, all in one session like jobs of one shell",
     by_hand,
 )
 FOUR_SHELLS = Way(
     "-shells",
     "by hand in four shells",
-    "bare processes on 127.0.0.1, output into files, each in a session of its own: Linux schedules"
-    " each as one unit, as it does with containers",
+    "processes on 127.0.0.1, output into files, each in its own session: Linux schedules each"
+    " session as one unit, like a container",
     partial(by_hand, shells=True),
 )
 CONTAINERS = Way(
     "-containers",
     "in bare containers",
-    "four `docker run` on an internal network of the same engine, without anchors, agents, checks",
+    "four `docker run` on an internal network of the same engine, without `lab`",
     by_containers,
 )
 BESIDE = {"containers": CONTAINERS, "hand": ONE_SHELL, "shells": FOUR_SHELLS}
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """A ratio for each backend, on compose beside each way to do without."""
+    """Measure a ratio for each backend, on compose for each way without `lab`."""
     found = []
     for backend in setting.backends:
         if backend == "compose":
@@ -81,15 +81,15 @@ def _on(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
     steps = QUICK_STEPS if setting.quick else STEPS
     flags = (f"--global_steps={steps}", f"--seed={SEED}")
     raw: list[tuple[float, float]] = []
-    say(f"throughput on {backend} / {way.name}: {why_not or f'{setting.pairs} pairs'}")
+    print_progress(f"throughput on {backend} / {way.name}: {why_not or f'{setting.pairs} pairs'}")
     if not why_not:
         raw = pairs.interleaved(
-            told(
+            with_progress(
                 f"lab run on {backend}",
                 lambda: steps_per_second(by_lab(setting.place, backend, flags).records),
                 _shown,
             ),
-            told(
+            with_progress(
                 way.name,
                 lambda: steps_per_second(way.train(setting.place, flags).records),
                 _shown,

@@ -1,4 +1,4 @@
-"""The same training twice: by `lab run`, and by hand as bare processes."""
+"""Train by `lab run`, or with processes that are started without `lab`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ CLUSTER_OF_8 = ROOT / "benchmarks/cluster8.yaml"
 PROGRAM = "mnist_async.py"
 WORKERS = 3
 TASKS = ("ps-0", *(f"worker-{index}" for index in range(WORKERS)))
-PATIENCE_S = 300
+TIMEOUT_S = 300
 _PORTS = range(20_000, 30_000)
 
 _FOREIGN = ("TF_CONFIG", "LAB_RUN_ID", "LAB_RUN_DIR", "LAB_EXPERIMENT", "LAB_FLAGS")
 
 
 def _is_foreign(variable: str) -> bool:
-    """Whether it makes Python, a program or `lab` work otherwise than it does for everybody.
+    """Whether the variable changes how Python, a program or `lab` works.
 
-    PYTHONDONTWRITEBYTECODE is the worst of them: where TensorFlow was installed without bytecode,
-    each import compiles it anew, takes three times as long, and every start looks fast beside it.
+    PYTHONDONTWRITEBYTECODE has the largest effect: if TensorFlow is installed without bytecode,
+    each import compiles it again and takes three times as long.
     """
     return variable.startswith("PYTHON") or variable in _FOREIGN
 
 
 class TrainingError(Exception):
-    """A training did not succeed; the message holds what was said last."""
+    """A training did not succeed; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Training:
     """One training that has ended.
 
     Attributes:
-        began_unix: Right before its first process was started, in seconds since the epoch.
-        records: Of every task.
+        began_unix: The time just before the start of its first process, in seconds since the epoch.
+        records: The records of every task.
     """
 
     began_unix: float
@@ -59,11 +59,11 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where the benchmarks run: nothing of theirs meets a user's environments and runs.
+    """A directory and environment variables, separate from the user's environments and runs.
 
     Attributes:
-        folder: An empty directory of their own.
-        environ: The variables that every process gets.
+        folder: An empty directory.
+        environ: The environment variables of every process.
     """
 
     folder: Path
@@ -72,25 +72,25 @@ class Workplace:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Workplace]:
-    """A directory and variables of their own, gone at the end."""
+    """Provide a temporary directory and separate environment variables."""
     with tempfile.TemporaryDirectory(prefix="lab-bench-") as name:
         kept = {key: value for key, value in os.environ.items() if not _is_foreign(key)}
         yield Workplace(Path(name), {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": f"{name}/state"})
 
 
 def lab_run(backend: str, runs: Path, flags: Sequence[str], cluster: Path = CLUSTER) -> list[str]:
-    """The command that trains the benchmarks' cluster, or another one, without GPUs."""
+    """Return the command that trains on the benchmarks' cluster, or another, without GPUs."""
     command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
     return [*command, "--cluster", str(cluster), "--runs-dir", str(runs), *flags]
 
 
 def must(
-    place: Workplace, what: str, command: Sequence[str], *, patience_s: float = PATIENCE_S
+    place: Workplace, what: str, command: Sequence[str], *, timeout_s: float = TIMEOUT_S
 ) -> str:
-    """Run a command that must succeed, within `patience_s` seconds; what it printed.
+    """Run a command that must succeed within `timeout_s` seconds, and return its output.
 
     Raises:
-        TrainingError: It did not.
+        TrainingError: The command failed.
     """
     done = subprocess.run(
         command,
@@ -100,19 +100,19 @@ def must(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=patience_s,
+        timeout=timeout_s,
         check=False,
     )
     if done.returncode != 0:
-        raise TrainingError(f"{what} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise TrainingError(f"{what}: exit code {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
 
 
 def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
-    """`lab run`, from nothing being up to nothing being up.
+    """Train by `lab run`, including boot and removal of the environment.
 
     Raises:
-        TrainingError: It did not succeed.
+        TrainingError: The run did not succeed.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
     command = lab_run(backend, runs, flags)
@@ -123,15 +123,15 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
 
 
 def by_listing(place: Workplace, program: Path, arguments: Sequence[str]) -> Training:
-    """A TensorFlow 1 program of the book's shape, by `lab run --listing` on local.
+    """Train with a TensorFlow 1 program in the book's shape, by `lab run --listing` on local.
 
     Args:
-        place: Where to work.
-        program: The program, on the ports of `clusters/book.yaml`.
-        arguments: Its own arguments.
+        place: The directory and the environment variables.
+        program: The program, which uses the ports of `clusters/book.yaml`.
+        arguments: The program's arguments.
 
     Raises:
-        TrainingError: It did not succeed.
+        TrainingError: The run did not succeed.
     """
     runs = Path(tempfile.mkdtemp(prefix="listing-", dir=place.folder))
     command = [sys.executable, "-m", "lab", "run", "--listing", str(program), "--backend", "local"]
@@ -150,19 +150,19 @@ def by_hand(
     shells: bool = False,
     together: bool = False,
 ) -> Training:
-    """The same program, or another, as bare processes on 127.0.0.1, a port for each.
+    """Train with processes on 127.0.0.1 without `lab`, with a port for each.
 
-    What they print goes into files. The parameter server serves until it is interrupted.
+    Their output goes into files. The parameter server serves until it receives a signal.
 
     Args:
-        place: Where to work.
-        flags: The program's.
-        program: In `scripts/`, or wherever its path says.
-        shells: Each process in a session of its own, as in four shells, otherwise all in this one,
-            as from one shell with `&`. Linux schedules each session as one unit
-            (`sched_autogroup`), which changes how fast they train where CPUs are few.
-        together: All workers train from the moment when the last of them is ready, as the task
-            agents have them do it; the program has to say when it is.
+        place: The directory and the environment variables.
+        flags: The program's flags.
+        program: The program, in `scripts/` or with a path.
+        shells: Whether each process has its own session, like in four shells. Otherwise all are in
+            the same session, like jobs of one shell. Linux schedules each session as one unit
+            (`sched_autogroup`), which changes the rate on few CPUs.
+        together: Whether all workers wait for a start barrier, as under task agents; the program
+            must report when it is ready.
 
     Raises:
         TrainingError: A worker did not succeed.
@@ -174,11 +174,11 @@ def by_hand(
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
         for job in ("ps", "worker")
     ]
-    word = folder / "begin"
-    environ = {**place.environ, "LAB_START": str(word)} if together else place.environ
+    barrier = folder / "begin"
+    environ = {**place.environ, "LAB_START": str(barrier)} if together else place.environ
     with contextlib.ExitStack() as stack:
         began = time.time()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         processes = {}
         for task in TASKS:
             job, _, index = task.rpartition("-")
@@ -198,23 +198,23 @@ def by_hand(
         workers = {task: each for task, each in processes.items() if task.startswith("worker-")}
         if together:
             _wait_until_ready(folder, workers, deadline)
-            word.touch()
+            barrier.touch()
         for task, process in workers.items():
             code = process.wait(max(0.0, deadline - time.monotonic()))
             if code != 0:
-                said = (folder / task).read_text(errors="replace")[-2000:]
-                raise TrainingError(f"{task} by hand ended with {code}: {said}")
+                output_end = (folder / task).read_text(errors="replace")[-2000:]
+                raise TrainingError(f"{task} without lab: exit code {code}: {output_end}")
     return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
 
 
 def _wait_until_ready(
     folder: Path, workers: Mapping[str, subprocess.Popen[bytes]], deadline: float
 ) -> None:
-    """Until each worker has said that it could train, or has ended."""
+    """Wait until each worker is ready or has ended."""
     waiting = set(workers)
     while waiting:
         if time.monotonic() > deadline:
-            raise TrainingError(f"{', '.join(sorted(waiting))} by hand: not ready in time")
+            raise TrainingError(f"{', '.join(sorted(waiting))} without lab: not ready in time")
         time.sleep(0.05)
         waiting = {
             task
@@ -235,9 +235,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, on any interface, since TensorFlow's servers use all.
+    """Return ports that are free on all interfaces, because TensorFlow's servers listen on all.
 
-    They lie below those that the kernel gives to connections, so that none is taken meanwhile.
+    The ports are below the kernel's range for connections, so that no connection takes them.
     """
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
@@ -253,12 +253,12 @@ def _free_ports(count: int) -> list[int]:
 
 
 def json_records(path: Path) -> list[Record]:
-    """The records of a task as they have come home."""
+    """Return the collected records of a task."""
     return _records(path, json.loads)
 
 
 def by_hand_records(path: Path) -> list[Record]:
-    """The records among what a program printed; other lines are passed over."""
+    """Return the records in a program's output; other lines are skipped."""
     return _records(path, parse_record)
 
 

@@ -1,4 +1,4 @@
-"""A run volume with an ended run of very many records, as task agents leave it."""
+"""A run volume with an ended run of many records, as task agents write it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = 1000  # records in one write
 
 
 def request() -> Request:
-    """The run: one parameter server and seven workers."""
+    """Return the run's request: one parameter server and seven workers."""
     return Request(RUN_ID, RunSpec("async", "mnist_async.py"), CLUSTER, submitted_unix=BEGAN_UNIX)
 
 
@@ -28,8 +28,8 @@ def make(root: Path, records: int) -> Volume:
     """Write the volume.
 
     Args:
-        root: A directory that is there.
-        records: How many records each of the eight tasks has written.
+        root: An existing directory.
+        records: The number of records of each of the eight tasks.
     """
     volume = Volume(root)
     run = request()
@@ -48,7 +48,7 @@ def make(root: Path, records: int) -> Volume:
 
 
 def _lines(task: str, numbers: range) -> Iterator[str]:
-    """Records of steps, with all the fields that the asynchronous program writes."""
+    """Yield step records, with all fields of the asynchronous program."""
     job, _, index = task.rpartition("-")
     for number in numbers:
         record = {

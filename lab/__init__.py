@@ -1,3 +1,3 @@
-"""One GPU box as a pseudo-cluster for learning and reproducing distributed TensorFlow."""
+"""One GPU host as a pseudo-cluster for learning and reproducing distributed TensorFlow."""
 
 __version__ = "0.1.0"

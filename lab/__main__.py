@@ -10,11 +10,11 @@ from lab import signals
 
 
 def main() -> None:
-    """Run one command and leave with its exit code."""
+    """Run one command and exit with its exit code."""
     _open_missing_streams()
     code = signals.EXIT_INTERRUPTED
     with suppress(KeyboardInterrupt), signals.as_interrupt():
-        # Imported here, where a signal shows no traceback any more.
+        # Imported here, because a signal prints no traceback in this block.
         from lab.cli import main as run_command  # noqa: PLC0415
 
         code = run_command(sys.argv[1:])
@@ -24,12 +24,12 @@ def main() -> None:
 
 
 def _open_missing_streams() -> None:
-    """Give the process the standard streams that it lacks.
+    """Open the standard streams that are closed.
 
-    Input is then empty, and errors go nowhere. What is written to the output fails, as with other
-    programs (`ls >&-`): a result that nobody gets is no success.
+    A missing stdin is then empty, and a missing stderr discards its text. Writing to a missing
+    stdout fails, as in other programs (`ls >&-`), because the result would be lost.
     """
-    # In this order: the kernel gives the lowest number that is free.
+    # In this order, because the kernel assigns the lowest free number.
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -41,7 +41,7 @@ def _open_missing_streams() -> None:
 
 
 def _drop_unwritten() -> None:
-    """Forget what a standard stream could not take; the interpreter would fail on it once more."""
+    """Discard output that cannot be written; the interpreter would fail on it again at exit."""
     for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""`lab build`: the image, with a word beforehand on what is downloaded and how large it is."""
+"""Build the image of a plan's tasks, for `lab build`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def build(plan: Plan, *, root: Path, notify: Notify) -> str:
     """Build the image that a plan's tasks run in.
 
     Args:
-        plan: With GPUs it takes TensorFlow with CUDA, else TensorFlow for CPUs.
+        plan: The plan. With GPUs, the image has TensorFlow for CUDA, else TensorFlow for CPUs.
         root: The project's directory, with `Dockerfile.gpu`.
-        notify: Receives what will be downloaded, then progress.
+        notify: Receives what will be downloaded and its size, then the progress.
 
     Returns:
         The image's name.
 
     Raises:
-        LabError: There is no engine with compose, the image does not build, or the project's folder
-            has another version of lab than the one that runs.
+        LabError: There is no engine with compose, the build fails, or the project's directory has
+            another version of lab than the one that runs.
     """
     engine = Engine()
     engine.version()

@@ -1,4 +1,4 @@
-"""Lines on stderr, JSON on stdout, and questions on the terminal."""
+"""Print lines to stderr and JSON to stdout, and ask questions on the terminal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lab.task.text import bounded
 def notify(line: str) -> None:
     """Write one line to stderr, with control sequences made visible.
 
-    A closed terminal or pipe is no error: a clean-up that is under way must go on.
+    A closed terminal or pipe is no error, so that it does not stop a clean-up.
     """
     with contextlib.suppress(OSError):
         print(bounded(line), file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
-    """Print indented JSON to stdout; control characters are escaped by JSON itself."""
+    """Print indented JSON to stdout; JSON escapes control characters."""
     print(dump(value, indent=2))
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal; anything but y or yes is no, and so is the end of the input."""
+    """Ask a question on the terminal; return True only for the answers y and yes."""
     notify(f"{question} [y/N]")
     try:
         return input().strip().lower() in {"y", "yes"}

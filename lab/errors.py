@@ -1,7 +1,7 @@
-"""The one family of errors that the commands show to a user.
+"""The errors that commands print for the user.
 
-An error has one line, what is wrong and how to fix it, and the exit code of the command that it
-ends. Any other exception is a defect and keeps its traceback.
+Each error has one line, what is wrong and how to fix it, and the exit code of the command. Any
+other exception is a defect of lab.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from lab.task.text import bounded
 
 
 class LabError(Exception):
-    """Something failed for a reason that the user can act upon.
+    """An error that the user can fix.
 
     Attributes:
-        what: What is wrong, and where; without a final full stop. Long names in it are cut.
-        fix: How to fix it, as an imperative phrase; may be empty.
-        exit_code: The exit code of the command: 1, it failed.
+        what: What is wrong, and where, without a full stop at the end. Long texts are cut.
+        fix: How to fix it, as an instruction; or "".
+        exit_code: The exit code of the command: 1.
     """
 
     exit_code = 1
@@ -24,7 +24,7 @@ class LabError(Exception):
         what, fix = ("\n".join(map(bounded, text.split("\n"))) for text in (what, fix))
         super().__init__(f"{what}; {fix}" if fix else what)
         self.what = what
-        self.mend = fix
+        self.fix = fix
 
 
 class InputError(LabError):
@@ -34,10 +34,10 @@ class InputError(LabError):
 
 
 class ConfigError(InputError):
-    """A cluster config is invalid; all faults are reported at once.
+    """A cluster config is not valid. The error has all faults of the config.
 
     Attributes:
-        problems: One line each, `cluster.yaml:12:5: nodes.tf2.gpus: …`.
+        problems: One line for each fault: `cluster.yaml:12:5: nodes.tf2.gpus: …`.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -52,6 +52,6 @@ class InterruptError(LabError):
 
 
 class InconclusiveError(LabError):
-    """A result is inconclusive so far: exit code 3."""
+    """A result is inconclusive: exit code 3."""
 
     exit_code = 3

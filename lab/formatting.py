@@ -1,4 +1,4 @@
-"""Numbers as people read them: never wider than a column. A value that is not known is ""."""
+"""Format numbers for tables and messages, in a limited width. An unknown value is ""."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 LONG: Final = 1e12
-"""From here on a number has its short form: `1.2e+300`."""
+"""Numbers from this one on have the short form: `1.2e+300`."""
 
 LEAST_RUNS: Final = 3
-"""The interval of a mean over fewer runs is not shown."""
+"""The smallest number of runs for which a mean is shown with its interval."""
 
-_WHOLE: Final = 100  # from here on a compared number has no decimals
-_SHORT_S: Final = 0.1  # below it, milliseconds say more
-_SMALL: Final = 100  # below it, a rate or a ratio has decimals
+_WHOLE: Final = 100  # from this number on, a compared number has no decimals
+_SHORT_S: Final = 0.1  # a shorter time is shown in milliseconds
+_SMALL: Final = 100  # a smaller rate or ratio has decimals
 
 
 def fixed(value: float, decimals: int) -> str:
@@ -23,34 +23,34 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def number(value: float) -> str:
-    """A whole number with commas, any other with six digits."""
+    """Format a whole number with commas, and any other number with six digits."""
     return fixed(value, 0) if float(value).is_integer() else f"{value:.6g}"
 
 
 def whole(value: float | None) -> str:
-    """A count, with commas."""
+    """Format a count with commas."""
     return "" if value is None else f"{value:,}"
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Format a count and its noun: `1 run`, `2 runs`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def rate(value: float | None) -> str:
-    """A rate without decimals."""
+    """Format a rate without decimals."""
     return "" if value is None else fixed(value, 0)
 
 
 def pace(value: float | None) -> str:
-    """A rate, as precise as it is of use: two digits where it is below 10."""
+    """Format a rate with two digits below 10, and without decimals above."""
     if value is None:
         return ""
     return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else fixed(value, 0)  # noqa: PLR2004
 
 
 def share(value: float | None) -> str:
-    """A share of one, or a loss, with four decimals."""
+    """Format a fraction from 0 to 1, or a loss, with four decimals."""
     return "" if value is None else fixed(value, 4)
 
 
@@ -58,24 +58,24 @@ loss: Final = share
 
 
 def seconds(value: float | None) -> str:
-    """A tenth of a second counts in a short run, and is too wide for a long one."""
+    """Format seconds with one decimal below 1,000, and without decimals above."""
     if value is None:
         return ""
     return f"{fixed(value, 1 if value < 999.95 else 0)} s"  # noqa: PLR2004
 
 
 def percent(value: float | None) -> str:
-    """A share of one as per cent."""
+    """Format a fraction from 0 to 1 as per cent."""
     return "" if value is None else f"{fixed(100 * value, 0)} %"
 
 
 def p_value(p: float, form: str = ".3g") -> str:
-    """A p-value; what is smaller than its digits can show is named as that."""
+    """Format a p-value; small values become `< 0.0001`."""
     return f"{p:{form}}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
 
 
 def between(low: float | None, high: float | None) -> str:
-    """Limits in words: `1.95 to 2.05`, `at least 0.97`; nothing where there is none."""
+    """Format limits: `1.95 to 2.05`, `at least 0.97`; without limits return ""."""
     if low is None:
         return "" if high is None else f"at most {number(high)}"
     if high is None:
@@ -84,18 +84,18 @@ def between(low: float | None, high: float | None) -> str:
 
 
 def compared(value: float) -> str:
-    """Digits enough to compare: whole steps, shares and losses with four decimals."""
+    """Format a value for comparison: steps as whole numbers, fractions and losses with decimals."""
     return fixed(value, 0 if _is_whole(value) else 4)
 
 
 def mean_of_runs(mean: float, low: float | None, high: float | None, runs: int | None) -> str:
-    """A mean with half of its interval, where that tells something: `82,500 ±1,000`.
+    """Format a mean with half the width of its interval, if known: `82,500 ±1,000`.
 
     Args:
         mean: The mean.
-        low: The interval's lower end, or None.
-        high: Its upper end, or None.
-        runs: Over how many; None where that is not known.
+        low: The lower limit of its interval, or None.
+        high: The upper limit, or None.
+        runs: The number of runs; None if it is not known.
     """
     few = runs is not None and runs < LEAST_RUNS
     if few or low is None or high is None or low == high:
@@ -104,7 +104,7 @@ def mean_of_runs(mean: float, low: float | None, high: float | None, runs: int |
 
 
 def band(low: float | None, high: float | None) -> str:
-    """From low to high, or the one value that it has to be: `0.8800-0.8950`."""
+    """Format a range for comparison: `0.8800-0.8950`; a single value if both limits are equal."""
     if low is None or high is None:
         return between(low, high)
     first, last = compared(low), compared(high)
@@ -112,17 +112,18 @@ def band(low: float | None, high: float | None) -> str:
 
 
 def figure(value: float | None, unit: str) -> str:
-    """A figure with its unit, as precise as it is of use."""
+    """Format a value with its unit, rounded for reading."""
     return "" if value is None else _FORMS.get(unit, _plain)(value)
 
 
 def signed(value: float | None, unit: str, beside: float | None = None) -> str:
-    """A difference: what is more has a sign, too.
+    """Format a difference with its sign, also if it is positive.
 
     Args:
         value: The difference.
         unit: Its unit.
-        beside: A figure that it is a difference to: of seconds it is told in seconds.
+        beside: The value that it is a difference to. If that is shown in seconds, the difference
+            is, too.
     """
     if value is None:
         return ""
@@ -132,7 +133,7 @@ def signed(value: float | None, unit: str, beside: float | None = None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio."""
+    """Format a ratio."""
     return "" if value is None else fixed(value, 3 if abs(value) < _SMALL else 0)
 
 
@@ -154,4 +155,4 @@ _FORMS: Final[Mapping[str, Callable[[float], str]]] = {
     "W": lambda value: f"{fixed(value, 0)} W",
     "updates": lambda value: fixed(value, 2),
 }
-"""Unit to form."""
+"""Unit to its format function."""

@@ -1,7 +1,7 @@
-"""Files that a user names for the output of a command.
+"""Write the output of a command to a file that the user names.
 
-A device, a pipe and standard output are written to, never replaced. A link is followed. A regular
-file that lab did not write is kept, unless the user forces its replacement.
+lab writes to devices, pipes and stdout, and never replaces them. It follows links. It does not
+replace a regular file that lab did not write, except with --force.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from lab.task.text import short
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")
 _PREFIX_BYTES: Final = 4096
-"""Bytes of a file that show which program wrote it."""
+"""The number of bytes at the beginning of a file that show which program wrote it."""
 
 IsOwnFile = Callable[[bytes], bool]
-"""Whether a file that begins with these bytes was written by the same command."""
+"""Returns whether the same command wrote a file that begins with these bytes."""
 
 
 def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> None:
-    """Check that a file may be written, before anything is computed.
+    """Check that a file may be written, before the command does its work.
 
     Args:
-        flag: The flag that names it, for the message.
+        flag: The flag that names the file, for the message.
         path: The file.
-        is_ours: Recognizes a file of the same command, which may be replaced, by its first bytes.
+        is_ours: Recognizes a file of the same command by its first bytes. It may be replaced.
         force: Whether any other regular file may be replaced, too.
 
     Raises:
-        InputError: It is a directory or a disk, its directory is missing, or another program
-            wrote it.
+        InputError: It is a directory or a block device, its directory is missing, or another
+            program wrote it.
     """
     if _descriptor(path) is not None:
         return
@@ -48,7 +48,7 @@ def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> N
         target = path.resolve()
         if not target.parent.is_dir():
             what = f"{flag}: there is no directory {short(str(path.parent))}"
-            raise InputError(what, "make it, or name a file in another one")
+            raise InputError(what, "create it, or name a file in another directory")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if not target.exists():
@@ -60,19 +60,19 @@ def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> N
     if stat.S_ISDIR(mode):
         raise InputError(f"{flag}: {shown} is a directory", "name a file in it")
     if stat.S_ISBLK(mode):
-        raise InputError(f"{flag}: {shown} is a disk", fix)
+        raise InputError(f"{flag}: {shown} is a block device", fix)
     if begin and not force and not is_ours(begin):
         raise InputError(
-            f"{flag}: {shown} is there, and lab did not write it",
-            f"{fix}, or replace this one with --force",
+            f"{flag}: {shown} exists, and lab did not write it",
+            f"{fix}, or replace it with --force",
         )
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file; a regular file is written as a whole or not at all.
+    """Write a file; a regular file is written atomically.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     descriptor = _descriptor(path)
     if descriptor is not None:
@@ -92,9 +92,9 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def _descriptor(path: Path) -> int | None:
-    """The open descriptor that a path stands for: 1 for `/dev/stdout`."""
-    found = _DESCRIPTOR.fullmatch(str(path))
-    return int(found[1]) if found else _DESCRIPTORS.get(str(path))
+    """Return the open descriptor of a path such as `/dev/stdout`, which is 1; or None."""
+    match = _DESCRIPTOR.fullmatch(str(path))
+    return int(match[1]) if match else _DESCRIPTORS.get(str(path))
 
 
 def _prefix_of(path: Path) -> bytes:

@@ -1,13 +1,13 @@
-"""The record grammar: one logfmt line that people and programs read.
+"""The record grammar: one logfmt line for people and programs.
 
-A record is one line of at most 4,096 bytes, so that one `write` puts it into a pipe whole
-(POSIX: writes up to PIPE_BUF bytes are atomic)::
+A record is one line of at most 4,096 bytes, so that one `write` to a pipe is atomic (POSIX:
+PIPE_BUF)::
 
     lab kind=step run=20261121-0810-async-7f3a job_name=worker task_index=0 seq=17 epoch=9 …
 
-Only the fields of `FIELDS` exist, each with one type. A value with a blank, a quotation mark, an
-equals sign, a backslash or anything beyond printable ASCII is written as a JSON string. A whole
-number fits into 64 bits with its sign.
+A record has only the fields of `FIELDS`, each with one type. A value with a space, a quotation
+mark, an equals sign, a backslash or a character other than printable ASCII is a JSON string. A
+whole number fits into 64 bits with its sign.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS: Final = ("start", "step", "epoch", "eval", "result", "final", "event")
 
 Value = str | int | float
 Record = dict[str, Value]
-"""Field to value, in the order of `FIELDS`; a field that does not apply is left out."""
+"""Field to value, in the order of `FIELDS`, without the fields that do not apply."""
 
 FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "kind": str,
@@ -36,28 +36,28 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "seq": int,
     "epoch": int,  # 0-based
     "local_step": int,
-    "global_step": int,  # right after this step's own increment
+    "global_step": int,  # directly after this step's increment
     "loss": float,
-    "accuracy": float,  # a share, 0 to 1
-    "staleness": int,  # updates by others between this step's read and its apply
-    "probe": int,  # what the probe variable counted: updates that reached the parameters
+    "accuracy": float,  # a fraction, 0 to 1
+    "staleness": int,  # updates by other workers between this step's read and its update
+    "probe": int,  # the value of the probe variable: updates that reached the parameters
     "batch_size": int,
-    "learning_rate": float,  # before it decays
+    "learning_rate": float,  # before decay
     "examples": int,
     "step_time_s": float,
     "wait_time_s": float,
     "time_unix": float,
     "elapsed_s": float,
-    "name": str,  # of a result: what an experiment has found
+    "name": str,  # the name of a result
     "value": float,
-    "low": float,  # where the value has to lie, both ends included
+    "low": float,  # the limits of the expected value, both included
     "high": float,
     "status": str,
     "message": str,
 }
 
 _PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
-# Printable ASCII without quotation mark, equals sign and backslash; all else is written as JSON.
+# Printable ASCII without space, quotation mark, equals sign and backslash.
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
@@ -66,10 +66,10 @@ class RecordError(ValueError):
 
 
 def format_record(fields: Mapping[str, Value]) -> str:
-    """Write a record as one line, without its line end.
+    """Format a record as one line, without a line end.
 
     Args:
-        fields: Field to value; `kind` is needed. A message that is too long is cut.
+        fields: Field to value, with `kind`. A long message is cut.
 
     Raises:
         RecordError: An unknown field or kind, a value of the wrong type, or a line that is too
@@ -94,7 +94,7 @@ def format_record(fields: Mapping[str, Value]) -> str:
 
 
 def _line(fields: Mapping[str, Value]) -> str:
-    """The line, however long; it is ASCII, so that its characters are its bytes."""
+    """Return the line, of any length. It is ASCII: the number of characters is that of bytes."""
     return "lab " + " ".join(
         f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields
     )
@@ -105,10 +105,10 @@ def _line_cut(fields: Mapping[str, Value], message: str, cut: int) -> str:
 
 
 def parse_record(line: str) -> Record | None:
-    """Read a line; None when it is no record at all.
+    """Parse a line; return None if it is not a record.
 
     Raises:
-        RecordError: The line begins like a record and breaks the grammar.
+        RecordError: The line begins like a record, but breaks the grammar.
     """
     if not line.startswith(PREFIX):
         return None
@@ -135,7 +135,7 @@ def _text(name: str, value: Value) -> str:
     if FIELDS[name] is float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise RecordError(f"{name} is not a number: {value!r}")
-        return repr(float(value))  # the shortest text that reads back as the same number
+        return repr(float(value))  # the shortest text that parses to the same number
     if FIELDS[name] is int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RecordError(f"{name} is not a whole number: {value!r}")
@@ -159,7 +159,7 @@ def _value(name: str, raw: str) -> Value:
 
 
 def _is_in_range(whole: int) -> bool:
-    # A step that is no float would end those who divide it by a time.
+    # Larger numbers may not fit into a float, and dividing them by a time would fail.
     return -(2**63) <= whole < 2**63
 
 

@@ -1,4 +1,4 @@
-"""Signals of a command: it stops what it has started, and no signal breaks off its clean-up."""
+"""Handle the signals of a command: it stops what it started, and no signal stops its clean-up."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Final
 from lab.threads import signals_blocked
 
 HANDLED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Each of them ends a command. None may dump core or show a traceback."""
+"""The signals that end a command, without a core dump and without a traceback."""
 
 REPEAT_S: Final = 0.5
 """Signals that follow each other within this number of seconds count as one.
 
-Examples are a key that is held down, a signal that is sent to a process and to its group, and the
-SIGHUP that both the kernel and the shell send when a terminal closes.
+Examples: the user holds a key down; a program signals a process and also its group; the kernel and
+the shell both send SIGHUP when a terminal closes.
 """
 
-_MIN_TIMER_S: Final = 0.001  # zero would switch a timer off
+_MIN_TIMER_S: Final = 0.001  # 0 disables a timer
 
 _RESEND_S: Final = 0.01
-"""When an interrupt is sent again that Python has ignored, in seconds."""
+"""The delay before an interrupt that Python ignored is sent again, in seconds."""
 
 EXIT_INTERRUPTED: Final = 130
-"""The exit code of a command that was interrupted, as shells give it."""
+"""The exit code of an interrupted command, as in shells."""
 
 
 class _SignalHandler:
-    """Raises KeyboardInterrupt at a signal, and at each later one that does not repeat it."""
+    """Raises KeyboardInterrupt at a signal, and at later signals that are not repetitions."""
 
     def __init__(self) -> None:
         self.number: int = signal.SIGINT
@@ -50,16 +50,16 @@ class _SignalHandler:
         raise KeyboardInterrupt
 
     def reset(self) -> None:
-        """Let the next signal count, because the last one had no effect."""
+        """Accept the next signal even if it is a repetition: the last one had no effect."""
         self._received = None
 
 
 @contextmanager
-def _resend_ignored(ear: _SignalHandler) -> Iterator[None]:
-    """Send a signal again whose KeyboardInterrupt Python has ignored.
+def _resend_ignored(handler: _SignalHandler) -> Iterator[None]:
+    """Send a signal again if Python has ignored its KeyboardInterrupt.
 
-    Python ignores what a signal handler raises while a `__del__` or the callback of a weak
-    reference runs. Without this the command would go on as if it had not been interrupted.
+    Python ignores an exception of a signal handler while a `__del__` method or the callback of a
+    weak reference runs. Without a second signal the command would not be interrupted.
     """
     usual = sys.unraisablehook
 
@@ -67,9 +67,9 @@ def _resend_ignored(ear: _SignalHandler) -> Iterator[None]:
         if ignored.exc_type is not KeyboardInterrupt:
             usual(ignored)
             return
-        ear.reset()
-        # Not at once: this hook runs where an exception is ignored.
-        again = threading.Timer(_RESEND_S, os.kill, (os.getpid(), ear.number))
+        handler.reset()
+        # With a delay, because Python ignores exceptions while this hook runs.
+        again = threading.Timer(_RESEND_S, os.kill, (os.getpid(), handler.number))
         again.daemon = True
         with signals_blocked():
             again.start()
@@ -85,21 +85,21 @@ def _resend_ignored(ear: _SignalHandler) -> Iterator[None]:
 def as_interrupt() -> Iterator[None]:
     """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C: the block stops what it has started.
 
-    A signal that is ignored stays ignored: `nohup` lets the command outlive its terminal. Inside
-    another such block nothing changes, so that a second signal is known as the second.
+    An ignored signal stays ignored, so that a command with `nohup` continues without its terminal.
+    A nested block changes nothing, so that a second signal is recognized as the second.
     """
     if any(isinstance(signal.getsignal(number), _SignalHandler) for number in HANDLED):
         yield
         return
-    ear = _SignalHandler()
+    handler = _SignalHandler()
     received = [number for number in HANDLED if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, ear) for number in received}
+    before = {number: signal.signal(number, handler) for number in received}
     try:
-        with _resend_ignored(ear):
+        with _resend_ignored(handler):
             yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextmanager
@@ -110,10 +110,10 @@ def time_limit(seconds: float) -> Iterator[None]:
         KeyboardInterrupt: The block took longer, or the user pressed Ctrl-C.
     """
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, interrupt)
     began = time.monotonic()
     outer_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -121,7 +121,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if outer_s:  # a timer of the caller continues
+        if outer_s:  # restart the timer of the caller with its remaining time
             signal.setitimer(
                 signal.ITIMER_REAL, max(outer_s - (time.monotonic() - began), _MIN_TIMER_S)
             )
@@ -129,7 +129,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def block_interrupts() -> Iterator[None]:
-    """Block interrupts until the block has ended: it happens as a whole, or not at all."""
+    """Delay interrupts until the end of the block, so that the block is never half done."""
     with blockable_interrupts() as defer:
         defer()
         yield
@@ -137,7 +137,7 @@ def block_interrupts() -> Iterator[None]:
 
 @contextmanager
 def blockable_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function; from its call on, interrupts wait for the end of the block."""
+    """Yield a function; after its call, interrupts are delayed until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def defer() -> None:
@@ -151,19 +151,19 @@ def blockable_interrupts() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
-    """Ignore signals, so that none breaks off a clean-up or prevents its start."""
+    """Ignore signals, so that no signal stops a clean-up or prevents its start."""
     before = {number: signal.getsignal(number) for number in HANDLED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         while any(signal.getsignal(number) is not signal.SIG_IGN for number in HANDLED):
-            with suppress(KeyboardInterrupt):  # a signal from before, delivered now
+            with suppress(KeyboardInterrupt):  # an earlier signal may be delivered now
                 signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
                 for number in HANDLED:
                     signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
-        # A signal that comes meanwhile is delivered when all handlers are back.
+        # Blocked signals are delivered after all handlers are restored.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -171,7 +171,7 @@ def ignore_signals() -> Iterator[None]:
 
 
 def exit_on_signal() -> None:
-    """Let a signal end the process from here on: the command is done, and Python exits."""
+    """Let each signal end the process from now on, because the command has ended."""
     for number in HANDLED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
@@ -181,7 +181,7 @@ def exit_on_signal() -> None:
 def on_suspend(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
     """Call `before` when Ctrl-Z stops this process, and `after` when it continues.
 
-    A shell without job control has Ctrl-Z ignored; that stays so.
+    If Ctrl-Z is ignored, as in a shell without job control, it stays ignored.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,7 @@
-"""JSON as RFC 8259 has it, which knows no NaN and no infinities.
+"""Write and read JSON by RFC 8259, which has no NaN and no infinities.
 
-Such a number becomes null, and a field beside it says which one it was: `{"loss": null,
-"loss_is": "nan"}`. In a list that field has the places: `{"losses": [1.5, null], "losses_is":
-{"1": "inf"}}`.
+Such a number becomes null, and a second field names it: `{"loss": null, "loss_is": "nan"}`. For a
+list the second field has the indices: `{"losses": [1.5, null], "losses_is": {"1": "inf"}}`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def dump(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return json.dumps(_strict(value), indent=indent, allow_nan=False)
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read an object of JSON back; files of earlier versions may hold NaN itself.
+    """Parse a JSON object. Files of earlier versions may contain NaN itself.
 
     Raises:
-        ValueError: The text is no JSON, no object, or nested too deeply.
+        ValueError: The text is not JSON, not an object, or nested too deeply.
     """
     try:
         found: object = _loose(json.loads(text))
@@ -50,11 +49,9 @@ def _strict(value: object) -> object:
 
 
 def _mark(value: object) -> str | dict[str, str]:
-    """Which number a value is, or which numbers it holds; nothing where all are finite."""
+    """Name a number that is not finite; for a list, name each by index. Else return ""."""
     if isinstance(value, (list, tuple)):
-        return {
-            str(place): argument for place, each in enumerate(value) if (argument := _literal(each))
-        }
+        return {str(index): name for index, each in enumerate(value) if (name := _literal(each))}
     return _literal(value)
 
 
@@ -63,7 +60,7 @@ def _literal(value: object) -> str:
     return "" if is_finite else str(float(value))  # type: ignore[arg-type]
 
 
-def _loose(value: Any) -> Any:  # noqa: ANN401  (whatever JSON holds)
+def _loose(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
     if isinstance(value, list):
         return [_loose(each) for each in value]
     if not isinstance(value, dict):
@@ -75,18 +72,18 @@ def _loose(value: Any) -> Any:  # noqa: ANN401  (whatever JSON holds)
             found[bare] = _NUMBERS[mark]
             del found[name]
         elif isinstance(mark, dict) and _fits(found.get(bare), mark):
-            for place, argument in mark.items():
-                found[bare][int(place)] = _NUMBERS[argument]
+            for index, number in mark.items():
+                found[bare][int(index)] = _NUMBERS[number]
             del found[name]
     return found
 
 
 def _fits(values: object, mark: Mapping[str, object]) -> bool:
-    """Whether a mark names places of a list that are null."""
+    """Whether a mark has only indices of null values of a list."""
     return isinstance(values, list) and all(
-        place.isdecimal()
-        and int(place) < len(values)
-        and values[int(place)] is None
-        and argument in _NUMBERS
-        for place, argument in mark.items()
+        index.isdecimal()
+        and int(index) < len(values)
+        and values[int(index)] is None
+        and number in _NUMBERS
+        for index, number in mark.items()
     )

@@ -1,7 +1,7 @@
-"""The images: which TensorFlow the tasks' programs run on, and what is installed for it.
+"""The TensorFlow versions of programs, and how each is installed.
 
-An experiment says which version it needs, and the plan carries it to whatever boots it: containers
-run in an image of that version, processes on a Python that has it.
+An experiment names the version that it needs, and the plan has it for the backend. Containers run
+in an image with that version, processes on a Python with that version.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Final
 import lab
 
 INSTALLED_MARKER: Final = ".complete"
-"""What make leaves in a virtual environment when all of it is installed."""
+"""The file that make creates in a virtual environment when its installation is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFlowVersion:
-    """One choice of TensorFlow.
+    """A version of TensorFlow, and how it is installed.
 
     Attributes:
-        tensorflow: Its version as experiments name it, `2.21`.
-        prefix: What the names of its images begin with: `heritage-` in `lab:heritage-cpu`.
+        tensorflow: The version as experiments name it, `2.21`.
+        prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
         pin: The version that pip installs, `2.21.*`.
-        horovod: What pip installs of Horovod, or "".
-        variable: Begins the names of the variables that choose something else: `LAB_IMAGE`.
-        environment: The virtual environment that has it where tasks are processes; "" where it is
-            the lab's own Python.
-        target: The target of make that makes this environment.
+        horovod: The requirement of Horovod for pip, or "".
+        variable: The prefix of the environment variables that override it: `LAB` in `LAB_IMAGE`.
+        environment: The directory of the virtual environment for tasks that are processes; "" for
+            the Python of lab itself.
+        target: The target of make that creates this environment.
     """
 
     tensorflow: str
@@ -41,26 +41,26 @@ class TensorFlowVersion:
     target: str
 
     def name(self, *, gpus: bool) -> str:
-        """`lab:cpu`, or `lab:cuda` for tasks with cards."""
+        """Return the name of its image: `lab:cpu`, or `lab:cuda` for tasks with GPUs."""
         return f"lab:{self.prefix}{'cuda' if gpus else 'cpu'}"
 
     def requirement(self, *, gpus: bool) -> str:
-        """What pip installs of TensorFlow."""
+        """Return the requirement of TensorFlow for pip."""
         return f"{'tensorflow[and-cuda]' if gpus else 'tensorflow-cpu'}=={self.pin}"
 
     def python(self, root: Path) -> Path | None:
-        """The Python of its virtual environment: the project's, else the one beside `lab` itself.
+        """Find the Python of its virtual environment, in the project or next to the package `lab`.
 
         Args:
             root: The project's directory.
 
         Returns:
-            None where neither is there.
+            The path of Python; None if neither environment is installed.
         """
         for folder in (root, Path(lab.__file__).parents[1]):
             environment = folder.absolute() / self.environment
             if (environment / INSTALLED_MARKER).exists():
-                # Not resolved: it is the link itself that makes Python find the environment.
+                # Not resolved: Python finds the environment by the path of this link.
                 return environment / "bin" / "python"
         return None
 
@@ -77,7 +77,7 @@ CURRENT: Final = TensorFlowVersion(
 TF1: Final = TensorFlowVersion(
     tensorflow="2.15",
     prefix="heritage-",
-    # 2.15 is the last with Estimator; 2.15.0 asks for a TensorRT that PyPI does not have.
+    # 2.15 is the last version with Estimator. 2.15.0 needs a TensorRT that PyPI does not have.
     pin="2.15.1",
     horovod="horovod==0.28.1",
     variable="LAB_HERITAGE",
@@ -85,4 +85,4 @@ TF1: Final = TensorFlowVersion(
     target="heritage",
 )
 IMAGES: Final[Mapping[str, TensorFlowVersion]] = {each.tensorflow: each for each in (CURRENT, TF1)}
-"""By the version that an experiment names."""
+"""The versions, by the name that experiments use."""

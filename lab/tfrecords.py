@@ -1,8 +1,8 @@
-"""MNIST's training images as a TFRecord file of `tf.train.Example`s, written without TensorFlow.
+"""Write MNIST's training images as a TFRecord file of `tf.train.Example`s, without TensorFlow.
 
-Each example has the features that multi-tower programs of 2017 read::
+Each example has the features that programs of 2017 with several towers read::
 
-    image_raw   bytes   784 bytes, a pixel each, row by row
+    image_raw   bytes   784 bytes, one for each pixel, row by row
     label       int64   the digit
     pixels      int64   784
     height      int64   28
@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from lab.task.sdk.data import PIXELS, SIDE, Examples
 
-# Of protocol buffers: a field's number and type in one byte. Type 2 has its length before it.
+# Protocol buffers: the number and type of a field in one byte. A field of type 2 has a length.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
 _CHECKSUM_BYTES: Final = 4
 _HEADER_BYTES: Final = 8 + _CHECKSUM_BYTES
 """Bytes of a record before its data: the length and its checksum."""
 _BITS: Final = 7
-"""Bits of a number in each of its bytes."""
+"""The bits of a number in each byte of a varint."""
 
 # The CRC-32C of a TFRecord: Castagnoli's polynomial, reflected, and TFRecord's mask.
 _POLYNOMIAL: Final = 0x82F63B78
@@ -36,7 +36,7 @@ _Uint32s = npt.NDArray[np.uint32]
 
 
 def encode_examples(examples: Examples) -> bytes:
-    """The file.
+    """Return the content of the TFRecord file.
 
     Args:
         examples: n images and their labels.
@@ -44,28 +44,28 @@ def encode_examples(examples: Examples) -> bytes:
     Returns:
         n records of the same length, in the order of the examples.
     """
-    before, behind = _example_parts()
+    before, after = _example_parts()
     return frame_records(
         [
-            before + image.tobytes() + behind + bytes([label])
+            before + image.tobytes() + after + bytes([label])
             for image, label in zip(examples.pixels, examples.labels.tolist(), strict=True)
         ]
     )
 
 
 def is_tfrecords(begin: bytes) -> bool:
-    """Whether a file that begins with these bytes was written by `tfrecords`."""
+    """Whether `encode_examples` wrote a file that begins with these bytes."""
     return begin[_HEADER_BYTES:].startswith(_example_parts()[0])
 
 
 def frame_records(records: Sequence[bytes]) -> bytes:
-    """Records as they stand in a TFRecord file, which a file of TensorBoard's events is, too.
+    """Return records with the framing of a TFRecord file; TensorBoard's event files have it, too.
 
     Args:
-        records: Each of 4 bytes at least.
+        records: The records, each of at least 4 bytes.
 
     Returns:
-        Of each the length, the length's checksum, the record, and its checksum.
+        For each record its length, the checksum of the length, the record, and its checksum.
     """
     lengths = [len(record).to_bytes(8, "little") for record in records]
     parts = zip(lengths, _masked_crcs(lengths), records, _masked_crcs(records), strict=True)
@@ -73,7 +73,7 @@ def frame_records(records: Sequence[bytes]) -> bytes:
 
 
 def count_records(file: BinaryIO) -> int:
-    """The number of records from a file's position to its end."""
+    """Return the number of records from a file's position to its end."""
     found = 0
     while head := file.read(_HEADER_BYTES):
         file.seek(int.from_bytes(head[:8], "little") + _CHECKSUM_BYTES, os.SEEK_CUR)
@@ -82,23 +82,23 @@ def count_records(file: BinaryIO) -> int:
 
 
 def _example_parts() -> tuple[bytes, bytes]:
-    """What stands in each example before the image, and between it and the label's last byte."""
+    """Return the bytes of an example before the image, and from there to the label's last byte."""
     pixels = bytes(PIXELS)
     sizes = {"height": SIDE, "width": SIDE, "pixels": PIXELS}
     features = b"".join(_entry(name, _integer(value)) for name, value in sizes.items())
     features += _entry("image_raw", _field(_FIELD_1, _field(_FIELD_1, pixels)))
     features += _entry("label", _integer(0))
-    before, _, behind = _field(_FIELD_1, features).partition(pixels)
-    return before, behind[:-1]
+    before, _, after = _field(_FIELD_1, features).partition(pixels)
+    return before, after[:-1]
 
 
 def _entry(name: str, feature: bytes) -> bytes:
-    """A feature and its name, of `Features`: an entry of a map."""
+    """Encode a feature and its name as an entry of the map in `Features`."""
     return _field(_FIELD_1, _field(_FIELD_1, name.encode()) + _field(_FIELD_2, feature))
 
 
 def _integer(value: int) -> bytes:
-    """A feature with one whole number."""
+    """Encode a feature with one whole number."""
     return _field(_FIELD_3, _field(_FIELD_1, _varint(value)))
 
 
@@ -107,15 +107,16 @@ def _field(key: int, content: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """A whole number that is not negative, seven bits a byte, the lowest first."""
+    """Encode a non-negative whole number as a varint: seven bits a byte, the lowest first."""
     low, rest = value & 0x7F, value >> _BITS
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
 def _masked_crcs(records: Sequence[bytes]) -> list[bytes]:
-    """The masked CRC-32C of each record, computed for all of them at once, byte by byte."""
-    # A CRC begins with all bits set. To invert the first 32 bits of the data is the same. Then it
-    # begins with 0, which zeros before the data do not change: all records get the same length.
+    """Return the masked CRC-32C of each record, computed for all records in parallel."""
+    # A CRC begins with all bits set. Inverting the first 32 bits of the data has the same effect,
+    # and the CRC then begins with 0. Leading zeros do not change it, so that all records can be
+    # padded to the same length.
     width = max(map(len, records), default=0)
     rows = b"".join(
         (bytes(byte ^ 0xFF for byte in record[:4]) + record[4:]).rjust(width, b"\0")

@@ -1,4 +1,4 @@
-"""Threads beside the main one: they take no signal, and are waited for with a time limit."""
+"""Threads that receive no signals, and calls with a time limit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Start threads in the block that take no signal, so that Ctrl-C waits where it must.
+    """Block all signals for threads that start in the block, so that Ctrl-C can be delayed.
 
-    The kernel hands a signal of the process to any thread that does not block it. Python then
-    interrupts the main thread, though that one blocks it.
+    The kernel delivers a signal of the process to any thread that does not block it. Python then
+    interrupts the main thread, even if the main thread blocks the signal.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -27,16 +27,16 @@ def signals_blocked() -> Iterator[None]:
 
 
 def in_background(action: Callable[[], T]) -> Future[T]:
-    """Start something that may hang, in a thread that does not delay the end of the process.
+    """Run a function that may hang in a thread that does not delay the end of the process.
 
-    Python waits at its end for the threads of an executor, but not for this one.
+    At exit, Python waits for the threads of an executor, but not for this daemon thread.
     """
     future: Future[T] = Future()
 
     def work() -> None:
         try:
             future.set_result(action())
-        except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
+        except BaseException as error:  # noqa: BLE001  (`result()` raises it again)
             future.set_exception(error)
 
     Thread(target=work, daemon=True).start()
@@ -44,9 +44,9 @@ def in_background(action: Callable[[], T]) -> Future[T]:
 
 
 def with_timeout(seconds: float, action: Callable[[], T]) -> T:
-    """Run something that may hang, with a time limit.
+    """Run a function that may hang, with a time limit in seconds.
 
     Raises:
-        TimeoutError: It took longer; its thread runs on.
+        TimeoutError: The function took longer; its thread continues.
     """
     return in_background(action).result(seconds)

@@ -1,4 +1,4 @@
-"""Amounts with units, as people write them: `8GiB`, `100mbit`, `5ms`."""
+"""Parse and format amounts with units: `8GiB`, `100mbit`, `5ms`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ MEMORY: Final[Mapping[str, int]] = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": T
 """Unit of memory to bytes."""
 
 RATE: Final[Mapping[str, int]] = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-"""Unit of a link's rate to bits per second; the words of `tc`."""
+"""Unit of a link's rate to bits per second, as in `tc`."""
 
 DELAY: Final[Mapping[str, int]] = {"us": 1, "ms": 10**3, "s": 10**6}
-"""Unit of a link's delay to microseconds; the words of `tc`."""
+"""Unit of a link's delay to microseconds, as in `tc`."""
 
 
 def pattern(units: Mapping[str, int]) -> str:
-    """The regular expression of an amount: up to nine digits, up to three decimals, a unit."""
+    """Return the regular expression of an amount: up to nine digits, three decimals, a unit."""
     return rf"^[0-9]{{1,9}}(\.[0-9]{{1,3}})?({'|'.join(units)})$"
 
 
 def parse(text: str, units: Mapping[str, int]) -> int:
-    """Read an amount.
+    """Parse an amount.
 
     Args:
-        text: A number and a unit, without a blank: `1.5GiB`.
-        units: The units that are allowed, and how many of the smallest each one is.
+        text: A number and a unit, without a space: `1.5GiB`.
+        units: The allowed units, each with its size in the smallest unit.
 
     Returns:
         The amount in the smallest unit, rounded down.
 
     Raises:
-        ValueError: It is no such amount.
+        ValueError: The text is not such an amount.
     """
     match = re.fullmatch(pattern(units).removeprefix("^").removesuffix("$"), text)
     if match is None:
@@ -48,7 +48,7 @@ def parse(text: str, units: Mapping[str, int]) -> int:
 
 
 def memory_for_engine(memory_bytes: int) -> str:
-    """An amount of memory in the largest unit of the engine that shows it exactly: `8g`."""
+    """Format an amount of memory exactly, in the largest possible unit of the engine: `8g`."""
     for unit, size in (("g", GIB), ("m", MIB), ("k", KIB)):
         if memory_bytes % size == 0:
             return f"{memory_bytes // size}{unit}"
@@ -56,7 +56,7 @@ def memory_for_engine(memory_bytes: int) -> str:
 
 
 def memory_for_people(memory_bytes: int) -> str:
-    """An amount of memory, rounded: `8 GiB`, `1.5 GiB`, `512 MiB`."""
+    """Format an amount of memory, rounded: `8 GiB`, `1.5 GiB`, `512 MiB`."""
     for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if memory_bytes >= size:
             return f"{memory_bytes / size:.4g} {unit}"

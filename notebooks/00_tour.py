@@ -1,20 +1,21 @@
 # %% [markdown]
 # # A tour of the cluster
 #
-# One box, several machines that are none: this notebook describes a cluster, looks at what becomes
-# of the description, starts programs on it, and reads what each of them reported. It takes about
-# fifteen minutes and needs neither a GPU nor Docker.
+# One host can simulate several machines. This notebook describes a cluster, shows the plan that the
+# lab makes from this description, starts programs on it, and reads their records. It takes about
+# fifteen minutes. It needs neither a GPU nor Docker.
 #
-# You will meet these words, and every other notebook uses them:
+# All notebooks use these terms:
 #
-# | word | meaning |
+# | term | meaning |
 # | --- | --- |
-# | box | the computer that you sit at, with its GPUs |
-# | node | a slice of the box that is like a machine: it has a hostname, an address, some GPUs |
+# | host | the computer that runs everything, with its GPUs |
+# | node | a part of the host that behaves like a machine: hostname, address, some GPUs |
 # | task | one process of the training, such as `worker-1` |
-# | job | what a task is for: `ps` (parameter server), `worker` and others |
-# | cluster spec | who is where: for each job the list of its tasks' addresses |
-# | run | one execution of a program on a cluster, and the directory that is left of it |
+# | job | the role of a task: `ps` (parameter server), `worker` and others |
+# | config | the file that describes the cluster |
+# | cluster spec | the addresses of all tasks: for each job the list of its tasks' addresses |
+# | run | one execution of a program on a cluster, and the directory with its results |
 
 # %%
 import json
@@ -29,17 +30,17 @@ from lab.errors import LabError
 at_root()
 
 # %% [markdown]
-# ## The description
+# ## The config
 #
-# A cluster begins as a file. This one says: a laptop without GPUs, cut into three nodes; a
-# parameter server on the first, a worker on each of the others.
+# A cluster begins as a file, the config. This one describes a laptop without GPUs, divided into
+# three nodes. The first node has a parameter server, and each of the others has a worker.
 
 # %%
 print(Path("clusters/laptop.yaml").read_text())
 
 # %% [markdown]
-# `api.load` reads it and refuses what is wrong, `api.plan` decides which task runs where. Nothing
-# is started by either.
+# `api.load` reads the config and refuses it if it has errors. `api.plan` decides on which node each
+# task runs. Neither of them starts anything.
 
 # %%
 cluster = api.load("clusters/laptop.yaml")
@@ -48,8 +49,8 @@ for task in plan.tasks:
     print(f"{task.name:10} on node {task.node}, port {task.port}")
 
 # %% [markdown]
-# From the plan follows TensorFlow's cluster spec. Each task gets the *same* list, and is told which
-# entry it is itself. TensorFlow expects that in a variable of the environment, `TF_CONFIG`:
+# The plan gives TensorFlow's cluster spec. Each task gets the *same* list, and its own position in
+# this list. TensorFlow reads both from an environment variable, `TF_CONFIG`:
 
 # %%
 spec = plan.cluster_spec()
@@ -57,8 +58,8 @@ tf_config = {"cluster": spec, "task": {"type": "worker", "index": 1}}
 print(json.dumps(tf_config, indent=2))
 
 # %% [markdown]
-# **Question 1.** Which task gets exactly this `TF_CONFIG`, on which node does it run, and where
-# does it look for the parameters?
+# **Question 1.** Which task gets exactly this `TF_CONFIG`? On which node does it run? From which
+# address does it read the parameters?
 #
 # <details><summary>Answer</summary>
 #
@@ -67,8 +68,8 @@ print(json.dumps(tf_config, indent=2))
 #
 # </details>
 #
-# **Question 2.** Both workers listen on port 2222. Why is that no clash here? And why do the tasks
-# of `clusters/book.yaml`, below, have four different ports?
+# **Question 2.** Both workers listen on port 2222. Why is this not a conflict here? And why do the
+# tasks of `clusters/book.yaml`, below, have four different ports?
 
 # %%
 for task in api.plan(api.load("clusters/book.yaml"), gpus="none").tasks:
@@ -77,16 +78,16 @@ for task in api.plan(api.load("clusters/book.yaml"), gpus="none").tasks:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The workers of the laptop are on different nodes, and a node has an address of its own, as a
-# machine has. In `book.yaml` all four tasks share the node `tf1` (the book trains on one machine),
-# so that each needs a port of its own. The description says `port: 9001`, and the lab counts up
-# from there: 9001 to 9004, as in the book.
+# The workers of the laptop are on different nodes. Each node has its own address, like a machine.
+# In `book.yaml` all four tasks share the node `tf1` (the book trains on one machine), so each task
+# needs its own port. The config has `port: 9001`, and the lab counts up from there: 9001 to 9004,
+# as in the book.
 #
 # </details>
 #
-# ## What is wrong is said at once
+# ## Errors in a config
 #
-# A description with faults starts nothing. All faults are named together, each with its place.
+# If a config has errors, nothing starts. The lab reports all errors together, each with its place.
 
 # %%
 broken = """
@@ -106,28 +107,29 @@ with tempfile.TemporaryDirectory() as folder:
         print(str(error).replace(folder, ""))
 
 # %% [markdown]
-# **Question 3.** Which two faults are there, and what would you write instead?
+# **Question 3.** Which two errors are in this config, and how do you correct them?
 #
 # <details><summary>Answer</summary>
 #
-# A node has `gpus`, not `gpu`; and the worker is to run on `tf2`, which is no node of this
-# description. `nodes: {tf1: {gpus: 1}}` and `on: [tf1]` would do.
+# A node has `gpus`, not `gpu`. And the worker runs on `tf2`, which is not a node of this config.
+# `nodes: {tf1: {gpus: 1}}` and `on: [tf1]` are correct.
 #
 # </details>
 #
 # ## Hello
 #
-# Now something runs. Three servers of one job are started, each asks each of them for a greeting,
-# and all of them end. (The first start takes some seconds: every task imports TensorFlow.)
+# Now we start a run. Three servers of one job start. Each server requests a greeting from each of
+# them. Then all of them end. (The first start takes some seconds, because every task imports
+# TensorFlow.)
 
 # %%
 hello = api.run("hello", cluster="clusters/hello.yaml")
 print(hello.summary.state, "after", round(hello.summary.wall_s), "s")
 
 # %% [markdown]
-# A run leaves a directory behind. `run.json` says how it was made: by which program, on which
-# cluster, with which versions. In `tasks/` lie the *records*, the structured lines that each task
-# has reported; they are what all tables and figures are made of.
+# Each run has a directory. `run.json` describes how the run was made: the program, the cluster, the
+# versions. `tasks/` has the *records*: structured lines that each task has written. All tables and
+# figures are made from these records.
 
 # %%
 print(sorted(path.name for path in hello.path.iterdir()))
@@ -137,9 +139,9 @@ records[records["message"].notna()][["task", "elapsed_s", "message"]]
 # %% [markdown]
 # ## A training
 #
-# The same with something to learn: softmax regression on MNIST, one pass of each worker over the
-# 55,000 training images, in batches of 100. Each worker reads the parameters from the server,
-# computes the gradients of a batch, and has them applied at once.
+# The next run trains a model: softmax regression on MNIST. Each worker makes one pass over the
+# 55,000 training images, in batches of 100. In each step it reads the parameters from the server,
+# computes the gradients of a batch, and sends them to the server, which applies them at once.
 
 # %%
 run = api.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
@@ -150,27 +152,27 @@ print("global step:", run.summary.global_step)
 print("every update counted:", run.summary.updates_conserved)
 
 # %% [markdown]
-# Where all of this took place, as a picture:
+# This picture shows the cluster of the run:
 
 # %%
 figure("cluster", run)
 
 # %% [markdown]
-# **Question 4.** A worker makes 550 *local* steps. Where does this number come from, and how does
-# the *global* step follow from it?
+# **Question 4.** A worker makes 550 *local* steps. How is this number calculated? And how does the
+# *global* step follow from it?
 #
 # <details><summary>Answer</summary>
 #
 # 55,000 images in batches of 100 are 550 batches. Each step of each of the two workers is one
-# update of the shared parameters, so the global step ends at 2 · 550 = 1,100. `updates_conserved`
-# says that this is not only what was counted but what has happened: a variable of its own (a
-# *probe*) is changed by exactly one in each update, by the same way as the parameters, and ended at
-# the global step.
+# update of the shared parameters. So the global step ends at 2 · 550 = 1,100. `updates_conserved`
+# shows that all counted updates were really made. For this, a separate variable (a *probe*) adds
+# one in each update, with the same operation as the parameters. At the end it was equal to the
+# global step.
 #
 # </details>
 #
-# **Question 5.** Here are the last steps of both workers, in the order of time. Why does a worker's
-# global step rise by more than its local step does?
+# **Question 5.** These are the last steps of both workers, in the order of time. Why does a
+# worker's global step rise faster than its local step?
 
 # %%
 steps = run.steps().sort_values("time_unix")
@@ -179,16 +181,16 @@ steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The global step counts the updates of all workers, the local step a worker's own. While this one
-# made 100 steps, the other one made about as many. `staleness` is the same effect within a single
-# step: how many updates of others came between this worker's reading of the parameters and its own
-# update. Notebook `01_async` is about that.
+# The global step counts the updates of all workers, the local step only a worker's own updates.
+# While this worker made 100 steps, the other worker made about as many. `staleness` shows the same
+# effect within a single step: the number of updates by others between this worker's read of the
+# parameters and its own update. Notebook `01_async` explains it.
 #
 # </details>
 #
 # ## The same on the command line
 #
-# Whatever a notebook does, the terminal does too:
+# You can do everything in this notebook also in the terminal:
 #
 # ```
 # lab validate --cluster clusters/laptop.yaml
@@ -197,22 +199,22 @@ steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(
 # lab show last
 # ```
 #
-# **Question 6.** You own a box with eight GPUs. Which of the files in `clusters/` fit it, and which
-# task gets no GPU? Look before you open the answer: put other files in place of this one. With
-# `gpus="index"` the lab plans for a box that is not this one.
+# **Question 6.** You have a host with eight GPUs. Which of the files in `clusters/` fit it, and
+# which task gets no GPU? Try other files in the next cell before you open the answer. With
+# `gpus="index"` the lab also makes a plan for GPUs that this host does not have.
 
 # %%
 for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
-    print(f"{task.name:10} on node {task.node}, cards {', '.join(task.gpus) or '-'}")
+    print(f"{task.name:10} on node {task.node}, GPUs {', '.join(task.gpus) or '-'}")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `clusters/eight-gpus.yaml`: eight workers with a card each, and a parameter server without one.
-# `clusters/two-ps.yaml`: four workers with two cards each, and two parameter servers, which live
-# beside workers and have none. The default `cluster.yaml` is for such a box, too: three workers
-# with two cards each, and two cards idle. A parameter server gets none: it stores parameters and
-# adds gradients to them, and a card that it took would be missing elsewhere
+# `clusters/eight-gpus.yaml`: eight workers with one GPU each, and a parameter server without a GPU.
+# `clusters/two-ps.yaml`: four workers with two GPUs each, and two parameter servers, which share
+# nodes with workers and have no GPU. The default `cluster.yaml` is also for such a host: three
+# workers with two GPUs each, and two unused GPUs. A parameter server gets no GPU. It only stores
+# parameters and adds gradients to them, and a GPU is more useful for a worker
 # ([docs/gpus.md](../docs/gpus.md)).
 #
 # </details>

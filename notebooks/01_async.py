@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Async: nobody waits for anybody
+# # Async: no worker waits
 #
-# Three workers share one set of parameters and never wait for each other. What does that do to a
-# training? You will count updates, see gradients grow stale, and find out why three workers of one
-# run report three accuracies. Fifteen minutes.
+# Three workers share one set of parameters, and never wait for each other. What is the effect on a
+# training? You will count updates, see stale gradients, and find out why three workers of one run
+# report three accuracies. Fifteen minutes.
 #
 # The loop of each worker is short:
 #
@@ -11,7 +11,7 @@
 # 2. compute the gradients of a batch,
 # 3. send them to the server, which applies them at once.
 #
-# While it is at 2 the others may have done their 3.
+# While a worker is in step 2, other workers can complete their step 3.
 
 # %%
 import pandas as pd
@@ -22,38 +22,39 @@ from lab import api
 at_root()
 
 # %% [markdown]
-# ## On paper first
+# ## First on paper
 #
-# Three workers that are equally fast take turns. Let each read right after its own update, as in
-# the loop above, and note for every update how many updates *of others* came between this worker's
-# reading and it. That number is the update's **staleness**.
+# Three equally fast workers take turns. Each worker reads right after its own update, as in the
+# loop above. For every update, count the updates *by other workers* between this worker's read and
+# this update. That number is the **staleness** of the update.
 
 # %%
 workers, updates = 3, 12
-read_at = [0] * workers  # the number of updates that were in the parameters when each one read them
+read_at = [0] * workers  # the number of updates in the parameters that each worker has read
 rows = []
 for update in range(updates):
     worker = update % workers
     rows.append({"update": update + 1, "worker": worker, "staleness": update - read_at[worker]})
-    read_at[worker] = update + 1  # it reads again, now with its own update in them
+    read_at[worker] = update + 1  # it reads again, after its own update
 pd.DataFrame(rows).set_index("update").T
 
 # %% [markdown]
-# **Question 1.** The first three updates are less stale than the rest. Why? And what is the
-# staleness among *n* equally fast workers?
+# **Question 1.** The staleness of the first three updates is lower than that of the others. Why?
+# And what is the staleness with *n* equally fast workers?
 #
 # <details><summary>Answer</summary>
 #
-# At the beginning all three have read the same, fresh parameters: the first update is up to date,
-# the second has missed one, the third has missed two. From then on each worker finds that both
-# others have updated since it read: 2. Among *n* workers it is *n* − 1.
+# At the beginning all three workers have read the same, new parameters. The first update has missed
+# no other update, the second has missed one, the third has missed two. After that, each worker
+# finds that both other workers have made an update since its own read: 2. With *n* workers it is
+# *n* − 1.
 #
 # </details>
 #
-# ## A real one
+# ## A real training
 #
-# One pass of each worker over the training images, three workers and a parameter server
-# (`clusters/book.yaml`).
+# Three workers and a parameter server (`clusters/book.yaml`). Each worker makes one pass over the
+# training images.
 
 # %%
 run = api.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
@@ -69,25 +70,24 @@ print("global step:", run.summary.global_step)
 print("every update counted:", run.summary.updates_conserved)
 
 # %% [markdown]
-# **Question 2.** Two workers can reach the server in the same moment, and each changes the same
-# numbers there. If one of two updates were lost now and then, which of the three lines above would
-# *not* show it?
+# **Question 2.** Two workers can send to the server at the same moment, and both change the same
+# parameters. Suppose that one of two such updates were lost sometimes. Which of the three outputs
+# above would *not* show it?
 #
 # <details><summary>Answer</summary>
 #
-# The first two. Local steps count what the workers did, the global step what was counted on the
-# server; an addition that was lost *in the parameters* changes neither. The third line would: a
-# probe variable gets exactly one in each update, by the same operation as the parameters, and is
-# compared with the global step at the end. (The program has each update made under the variable's
-# lock: `use_locking=True` in `scripts/mnist_async.py`.)
+# The first two. Local steps count the steps of each worker, and the global step counts the updates
+# on the server. If an addition is lost *in the parameters*, neither of them changes. The third
+# output would show it. A probe variable adds exactly one in each update, with the same operation as
+# the parameters. At the end it is compared with the global step. (In the program each update holds
+# the variable's lock: `use_locking=True` in `scripts/mnist_async.py`.)
 #
 # </details>
 #
-# ## How stale?
+# ## Staleness
 #
-# From here on the pictures come from a sample run of three epochs that was made with
-# `record_every=10`, so that there is more to see. You can draw your own: put `made = run` in its
-# place.
+# The next figures come from a sample run of three epochs. It was made with `record_every=10`, so
+# that it has more records. To draw your own run, use `made = run` instead.
 
 # %%
 made = sample("async")
@@ -98,9 +98,9 @@ steps = steps_of(made)
 steps.groupby("task", observed=True)["staleness"].agg(["mean", "max", "count"]).round(2)
 
 # %% [markdown]
-# A panel is a worker, and the dashed line in it is the mean.
+# Each panel is a worker. The dashed line is the mean.
 #
-# A quicker program for the same training, `async-fast`: its workers are handed the new parameters
+# `async-fast` is a faster program for the same training. Its workers receive the new parameters
 # with the answer to their update.
 
 # %%
@@ -110,35 +110,36 @@ print(f"async-fast {quick.steps()['staleness'].mean():.2f}")
 
 # %% [markdown]
 # **Question 3.** On paper every update had a staleness of 2. Here the mean is lower. Which
-# assumption of the paper was wrong? And could the mean be higher than 2?
+# assumption was wrong? And can the mean be higher than 2?
 #
 # <details><summary>Answer</summary>
 #
-# That a worker reads right after its own update. A real one first draws the next batch and hands
-# its 314 kB to TensorFlow, and only then reads; what the others do until then is not missed.
-# Staleness counts from reading to applying alone. (Workers of `async-fast` hold the new parameters
-# as soon as they have updated: theirs is nearer to 2.) And no step takes exactly as long as
-# another, so that now and then somebody is overtaken twice: 3 or more. The mean over all cannot be
-# higher than *n* − 1: while one worker makes one step, each update of another is late for that one
-# step at most ([the lesson](../docs/lessons/staleness.md)).
+# The wrong assumption is that a worker reads right after its own update. A real worker first draws
+# the next batch and copies its 314 kB to TensorFlow. Only then it reads. Updates by others before
+# this read do not count. Staleness counts only the updates between the read and the own update.
+# (Workers of `async-fast` have the new parameters as soon as their update is made, so their
+# staleness is nearer to 2.) Also, no two steps take exactly the same time. So sometimes another
+# worker makes two updates during one step, and the staleness is 3 or more. The mean over all steps
+# cannot be higher than *n* − 1: while one worker makes one step, each update by another worker is
+# late for at most this one step ([the lesson](../docs/lessons/staleness.md)).
 #
 # </details>
 #
-# ## What it does to the loss
+# ## The effect on the loss
 
 # %%
 figure("loss", made)
 
 # %% [markdown]
-# **Question 4.** Three workers with gradients that are one or two updates old, and yet the curves
-# fall as if nothing were the matter. When would you expect trouble?
+# **Question 4.** The three workers use gradients that are one or two updates old. But the loss
+# falls normally. When do you expect problems?
 #
 # <details><summary>Answer</summary>
 #
-# An old gradient is wrong by as much as the parameters have moved since. At a rate of 0.01 two
-# updates move them little. With a wide step or many workers they move far, and the old gradient
-# pushes them past the minimum. Notebook `03_stragglers` shows it: at a rate of 1 the loss rises
-# with the number of workers, at 0.1 it does not.
+# The error of an old gradient depends on the distance that the parameters have moved since its
+# read. At a rate of 0.01, two updates move them only a little. With a high rate or many workers
+# they move far, and the old gradient pushes them past the minimum. Notebook `03_stragglers` shows
+# it: at a rate of 1 the loss rises with the number of workers, at 0.1 it does not.
 #
 # </details>
 #
@@ -154,23 +155,24 @@ ends = ends.sort_values("time_unix")
 ends.assign(time_unix=ends["time_unix"] - ends["time_unix"].min())
 
 # %% [markdown]
-# **Question 5.** The book prints 0.8865, 0.8866 and 0.8894 for its three workers, all from one
-# training with one set of parameters. How can that be? And which of the three would you publish?
+# **Question 5.** The book prints 0.8865, 0.8866 and 0.8894 for its three workers. All come from one
+# training with one set of parameters. How is this possible? And which of the three would you
+# publish?
 #
 # <details><summary>Answer</summary>
 #
-# They tested the same parameters at different times. Who finishes first tests what the others are
-# still improving; compare `global_step` in the table. The last of them tests (nearly) the final
-# parameters. In the book it is the worker with 0.8894, which had started late. To publish is what
-# the parameters are worth when all have ended: the lab has the chief test once more then, the line
-# with `final parameters`.
+# They tested the same parameters at different times. A worker that finishes first tests parameters
+# that the other workers still improve; compare `global_step` in the table. The last worker tests
+# (nearly) the final parameters. In the book it is the worker with 0.8894, which had started late.
+# Publish the accuracy of the parameters after the end of all workers. For this, the chief of the
+# lab tests once more at the end. This is the row with `final parameters`.
 #
 # </details>
 #
-# ## Late to the party
+# ## A late worker
 #
-# A worker that starts late finds a training that has gone on without it. Here are two epochs, and
-# `worker-2` is held back until the others have made 600 updates:
+# A worker that starts late joins a training that has already made progress. In this run of two
+# epochs, `worker-2` waits until the others have made 600 updates:
 
 # %%
 late = api.run(
@@ -186,22 +188,23 @@ late_steps = steps_of(late)
 late_steps.groupby("task", observed=True)[["local_step", "global_step"]].agg(["min", "max"])
 
 # %% [markdown]
-# **Question 6.** How many updates are made in all, and which worker ends last? Read the slope of a
-# curve: what does it say?
+# **Question 6.** How many updates do all workers make together, and which worker ends last? Look at
+# the slope of a curve: what does it show?
 #
 # <details><summary>Answer</summary>
 #
-# 3,300: every worker has its own 1,100 steps to make, whenever it begins. `worker-2` ends last, and
-# makes its last steps alone. The slope is the updates of *all* workers in a second. Whether it
-# changes when one joins or leaves depends on what was scarce: three workers on two cores share
-# them, so that two are nearly as fast together as three. (The book's own table looks as if it was
-# made like this. Notebook `06_reproduce` fits its third worker's start to the printed numbers.)
+# 3,300: every worker makes its own 1,100 steps, no matter when it begins. `worker-2` ends last, and
+# makes its last steps alone. The slope is the number of updates of *all* workers per second. Does
+# it change when a worker joins or leaves? This depends on the resource that limits the speed. Here
+# three workers share two cores, so two workers are together nearly as fast as three. (The book's
+# own table looks like the result of such a run. Notebook `06_reproduce` fits the start of its third
+# worker to the printed numbers.)
 #
 # </details>
 #
 # ## Read on
 #
-# - [The lesson](../docs/lessons/async.md), with more to try; `scripts/mnist_async.py`, to be read
-#   from top to bottom.
-# - `lab run async --fault "slow:0.3 worker-1"`: who is stale now? Notebook `03_stragglers` has the
-#   answer.
+# - [The lesson](../docs/lessons/async.md), with more to try; `scripts/mnist_async.py`, which you
+#   can read from top to bottom.
+# - `lab run async --fault "slow:0.3 worker-1"`: which workers have stale gradients now? Notebook
+#   `03_stragglers` has the answer.

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Sync: one update for all
 #
-# In asynchronous training nobody waits. Here all do: three workers compute gradients for the *same*
-# parameters, and the server makes one update of their mean. You will check by hand that this is the
-# same as one worker with a larger batch, compare both ways by steps, by images and by seconds, and
-# find out why the book's synchronous program never came to its end. Twenty minutes.
+# In asynchronous training no worker waits. In synchronous training all workers wait: they compute
+# gradients for the *same* parameters, and the server makes one update with their mean. You will
+# check that this is the same as one worker with a larger batch. You will compare both methods by
+# steps, by images and by seconds. And you will find out why the book's synchronous program never
+# ended. Twenty minutes.
 
 # %%
 import random
@@ -22,8 +23,8 @@ at_root()
 # %% [markdown]
 # ## Three small batches, or one large one
 #
-# Softmax regression, its gradient written out in NumPy: the error of each image's predicted shares,
-# times the image.
+# This is softmax regression, with its gradient written in NumPy. The gradient is the error of each
+# image's predicted probabilities, times the image.
 
 
 # %%
@@ -45,18 +46,18 @@ print("largest difference:", abs(np.mean(of_each, axis=0) - of_all).max())
 print("largest gradient:  ", abs(of_all).max())
 
 # %% [markdown]
-# **Question 1.** So what is one round of three synchronous workers, told without any distribution?
-# And what would have to change if their batches were of different sizes?
+# **Question 1.** How can you describe one round of three synchronous workers as a training without
+# distribution? And what must change if their batches have different sizes?
 #
 # <details><summary>Answer</summary>
 #
-# One step of a single worker with all 300 images: the mean of the three gradients is the gradient
-# of the joined batch, up to rounding. If the batches had different sizes the mean would have to be
-# weighted by them.
+# It is one step of a single worker with all 300 images. The mean of the three gradients is the
+# gradient of the joined batch, up to rounding. If the batches have different sizes, the mean must
+# be weighted by these sizes.
 #
 # </details>
 #
-# ## A round needs all
+# ## A round needs all workers
 #
 # One pass over the images by three workers. Each of them makes 550 local steps.
 
@@ -70,13 +71,13 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# **Question 2.** Three times 550 local steps, and what is the global step? Compare with the 1,650
-# of notebook `01_async`, after as many images. And why do all workers report the same accuracy this
-# time?
+# **Question 2.** Three workers made 550 local steps each. What is the global step? Compare it with
+# the 1,650 of notebook `01_async`, after the same number of images. And why do all workers report
+# the same accuracy this time?
 #
 # <details><summary>Answer</summary>
 #
-# 550: three gradients make one update. Nobody goes on before the last update is made, and so all
+# 550: three gradients make one update. No worker continues before the last update is made, so all
 # test the same parameters.
 #
 # </details>
@@ -84,8 +85,8 @@ pd.DataFrame(
 # ## Which is better?
 #
 # Two sample runs of three epochs each, asynchronous and synchronous, with the same seed, rate
-# (0.01) and batch size (100). The same loss three times: over updates, over wall time, and over
-# images that all workers together have seen.
+# (0.01) and batch size (100). The figure shows the same loss three times: over updates, over wall
+# time, and over the number of images that all workers together have processed.
 
 # %%
 made = {"async": sample("async"), "sync": sample("sync")}
@@ -97,22 +98,23 @@ for name, each in made.items():
 figure("loss", *made.values())
 
 # %% [markdown]
-# **Question 3.** In the first picture the two fall together, in the third async is ahead. How can
-# both be true? Which picture would you show to someone who pays for data, and which to someone who
-# pays for time?
+# **Question 3.** In the first picture the two curves fall together. In the third picture async is
+# ahead. How can both be true? Which picture would you show to someone who pays for data, and which
+# to someone who pays for time?
 #
 # <details><summary>Answer</summary>
 #
-# After as many *updates* of the same width both have gone equally far. But a synchronous update has
-# used three batches for it, so after as many *images* it has made a third of the updates. Whoever
-# pays for images (or labels) looks at the third picture, whoever waits or rents by the hour at the
-# second. Over updates alone every way with larger batches is flattered
+# After the same number of *updates* with the same rate, both have moved equally far. But a
+# synchronous update has used three batches. So after the same number of *images* the synchronous
+# training has made a third of the updates. For someone who pays for images (or labels) the third
+# picture is the right one. For someone who waits, or rents by the hour, it is the second. A picture
+# over updates alone makes every method with larger batches look better than it is
 # ([choosing](../docs/lessons/choosing.md)).
 #
 # </details>
 #
-# **Question 4.** Before you conclude that sync is worse: what is the mean of three gradients good
-# for, if not for a larger number of updates? Test your idea with the next cell; change the rate.
+# **Question 4.** Before you conclude that sync is worse: what is the advantage of the mean of three
+# gradients? Test your idea with the next cell; change the rate.
 
 # %%
 rate = 0.03
@@ -123,17 +125,18 @@ print(f"sync, one epoch, rate 0.01: accuracy {run.summary.accuracy:.4f}")
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The mean of three is less noisy, and can bear a wider step. With three times the rate a third of
-# the updates goes about as far; notebook `01_async` shows the accuracy that async has after as many
-# images. (The post that this lab reproduces trains its larger network synchronously at a rate of
-# 0.8, and asynchronously at 0.01: [evidence](../docs/evidence/blog.md).)
+# The mean of three gradients has less noise, so it allows a higher rate. With three times the rate,
+# a third of the updates moves the parameters about as far. Notebook `01_async` shows the accuracy
+# of async after the same number of images. (The post that this lab reproduces trains its larger
+# network synchronously at a rate of 0.8, and asynchronously at 0.01:
+# [evidence](../docs/evidence/blog.md).)
 #
 # </details>
 #
-# ## Steadier?
+# ## Is the loss steadier?
 #
-# The book says that the loss is steadier in synchronous training. How far does the logarithm of the
-# loss scatter around its own running mean, between updates 400 and 1,600?
+# The book says that the loss is steadier in synchronous training. To check it, we calculate how
+# much the logarithm of the loss varies around its own running mean, between updates 400 and 1,600.
 
 
 # %%
@@ -150,33 +153,33 @@ print(f"sync, the loss of a batch:         {scatter(within['sync']['loss']):.3f}
 print(f"sync, the mean loss of a round:    {scatter(rounds):.3f}")
 
 # %% [markdown]
-# **Question 5.** Which of the three lines says that the book is right, and why is the second no
+# **Question 5.** Which of the three lines shows that the book is right? Why is the second not
 # smaller than the first? By which factor does the third differ?
 #
 # <details><summary>Answer</summary>
 #
-# The third. The loss of one batch of 100 images scatters because batches differ, and they do so in
-# either training. What moves the parameters in a synchronous update are 300 images; their mean loss
-# scatters by 1/√3 = 0.58 of that, as any mean of three independent numbers does. So it is the
-# *update* that is steadier, and a plot of single batches does not show it.
+# The third line. The loss of one batch of 100 images varies because batches differ, and this is the
+# same in both trainings. A synchronous update uses 300 images. Their mean loss varies by 1/√3 =
+# 0.58 of that, like any mean of three independent numbers. So the *update* is steadier, and a plot
+# of single batches does not show it.
 #
 # </details>
 #
 # ## The program that does not end
 #
-# How does a worker know that it may go on? The book's program, like every one with TensorFlow's
-# `SyncReplicasOptimizer`, uses a queue of *tokens*. An update puts three of them into it, marked
-# with the new global step. Each worker takes one, computes a gradient, hands it in with the mark of
-# its token, and comes back for the next. A gradient whose mark is older than the global step is
-# dropped: it was computed for old parameters.
+# How does a worker know that it can continue? The book's program uses a queue of *tokens*, like
+# every program with TensorFlow's `SyncReplicasOptimizer`. An update puts three tokens into the
+# queue, marked with the new global step. Each worker takes a token, computes a gradient, and sends
+# it with the mark of its token. Then it takes the next token. A gradient with a mark that is older
+# than the global step is dropped, because it was computed for old parameters.
 #
-# And each worker leaves when it has made its *own* 550 steps. Here is this machinery in a few
-# lines. `speeds` says how often a worker gets its turn.
+# Each worker leaves when it has made its *own* 550 steps. The next cell simulates this in a few
+# lines. `speeds` sets how often each worker gets a turn.
 
 
 # %%
 def printed_program(steps, speeds, seed):
-    """Global step, steps of each worker, and who still waits, when nothing moves any more."""
+    """Global step, steps and state of each worker, when no worker can continue."""
     draw = random.Random(seed)
     n = len(speeds)
     tokens, global_step, handed_in, dropped = deque([0] * n), 0, 0, 0
@@ -203,55 +206,59 @@ def printed_program(steps, speeds, seed):
 pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
 
 # %% [markdown]
-# **Question 6.** What has happened in the rows where somebody still `waits`? What would mend it: a
-# longer time-out, more tokens, or something else?
+# **Question 6.** What has happened in the rows in which a worker still `waits`? What would fix it:
+# a longer time-out, more tokens, or something else?
 #
 # <details><summary>Answer</summary>
 #
-# The tokens of all lie in one queue, and a quick worker takes more of them than its share. So it is
-# through with its 550 steps before the others, and leaves. Two are left; as soon as both have
-# handed in a gradient and no token lies in the queue, the round needs a third gradient, which
-# nobody will ever make. A time-out only tells it sooner, and more tokens only let workers run ahead
-# further, whose gradients are then too old. There are two mends. Stop by the *global* step, which
-# is the same for all: nobody leaves before the last update is made. The lab's own program
-# (`scripts/mnist_sync.py`) does this. It keeps the one queue, so that a quick worker may still take
-# two tokens of a round; when the chief has made as many updates as were asked for it closes the
-# queue, and whoever still waits for a token is told to leave. Or give each worker tokens of its
-# own, so that it takes part in each round exactly once, and all come to their last step together.
-# `lab run --listing … --mend` mends the printed program like that
-# ([listings](../docs/listings.md)), since a program that counts its own steps may stay as it is
-# then. Run unchanged with one epoch, the printed program stood still at global step 537. (The three
-# that are `dropped` in each row are those of the tokens that lay in the queue at the start, marked
+# All workers take tokens from one queue, and a fast worker takes more than its share. So it
+# finishes its 550 steps before the others, and leaves. Two workers remain. At some point both have
+# sent a gradient and the queue has no token. The round then needs a third gradient, but no worker
+# computes it. A time-out only reports this earlier. More tokens only let workers run further ahead,
+# and their gradients are then too old.
+#
+# There are two fixes. First: stop at the *global* step, which is the same for all workers.
+# Then no worker leaves before the last update is made. The lab's own program
+# (`scripts/mnist_sync.py`) does this. It keeps the one queue, so a fast worker can still take two
+# tokens of a round. When the chief has made the requested number of updates, it closes the queue.
+# All workers that still wait for a token then leave.
+#
+# Second: give each worker its own tokens. Then each worker takes part in each round
+# exactly once, and all finish together. `lab run --listing … --mend` fixes the printed program in
+# this way ([listings](../docs/listings.md)), because then a program that counts its own steps can
+# stay unchanged.
+#
+# The printed program, unchanged and with one epoch, hung at global step 537. (The three gradients
+# that are `dropped` in each row belong to the tokens that were in the queue at the start, marked
 # 0.)
 #
 # </details>
 #
-# **Question 7.** Is it a matter of unequal workers? Guess first: with a worker that is twice or
-# four times as quick, how often does the training stand still, and where? And how often among three
-# that are exactly alike?
+# **Question 7.** Do unequal workers cause this? Guess first. With a worker that is twice or four
+# times as fast, how often does the training hang, and at which step? And how often with three equal
+# workers?
 
 # %%
 rows = []
 for speeds in ((1, 1, 1), (1.2, 1, 1), (2, 1, 1), (4, 1, 1)):
     ends = [printed_program(550, speeds, seed) for seed in range(40)]
-    stands_still = np.mean(["waits" in end["state"] for end in ends])
-    rows.append((speeds, stands_still, np.mean([end["global step"] for end in ends])))
-pd.DataFrame(rows, columns=["speeds", "stands still", "mean global step at the end"])
+    hangs = np.mean(["waits" in end["state"] for end in ends])
+    rows.append((speeds, hangs, np.mean([end["global step"] for end in ends])))
+pd.DataFrame(rows, columns=["speeds", "share that hangs", "mean global step at the end"])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Hardly. It stands still nearly always, also where all are alike: chance makes one of them first,
-# and first is enough. A quicker worker leaves earlier, and the training stops a few updates
-# earlier. So a program like this may well come to its end once, when its author tries it, and hang
-# for most of its readers.
+# Hardly. The training hangs nearly always, even if all workers are equal. By chance one worker is
+# the first, and this is enough. A faster worker leaves earlier, and the training hangs a few
+# updates earlier. So such a program can run to its end once, when its author tests it, and then
+# hang for most of its readers.
 #
 # </details>
 #
 # ## Read on
 #
-# - [The lesson](../docs/lessons/sync.md); `docs/lessons/then-and-now.md` says what
-#   `SyncReplicasOptimizer` became.
-# - `sync-fast` does without a chief and without tokens ([the lesson on
-#   speed](../docs/lessons/speed.md)).
-# - What if one of the three is slow? Notebook `03_stragglers`.
+# - [The lesson](../docs/lessons/sync.md); `docs/lessons/then-and-now.md` explains what became of
+#   `SyncReplicasOptimizer`.
+# - `sync-fast` needs neither a chief nor tokens ([the lesson on speed](../docs/lessons/speed.md)).
+# - What happens if one of the three workers is slow? See notebook `03_stragglers`.

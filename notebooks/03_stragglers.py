@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Stragglers, staleness and backup workers
 #
-# In a cluster somebody is always slow: a card that is too hot, a neighbour on the same machine, a
-# bad cable. You will slow one of three workers on purpose and see what that is to asynchronous and
-# to synchronous training; then you will make gradients so stale that a training breaks, and find
-# out which cure works. Twenty minutes.
+# In a cluster some worker is always slow, because of a hot GPU, another program on the same
+# machine, or a bad cable. You will slow down one of three workers on purpose, and compare the
+# effect on asynchronous and on synchronous training. Then you will make gradients so stale that a
+# training fails, and find out which measure helps. Twenty minutes.
 
 # %%
 import math
@@ -18,16 +18,16 @@ from lab import api
 at_root()
 
 # %% [markdown]
-# ## One of three is slow
+# ## One of three workers is slow
 #
-# Three sample runs of three epochs each. In all of them `worker-2` is slowed after 600 updates and
-# runs for only 0.3 of the time from then on: `--fault "slow:0.3,5m worker-2 after 600 steps"`. In
-# the third one an update needs only two of three gradients (`--replicas_to_aggregate 2`). The slow
-# one is not `worker-0` with good reason: that is the chief, who makes every synchronous update, so
-# that a slow chief is slow for all.
+# Three sample runs of three epochs each. In all of them `worker-2` is slowed down after 600
+# updates. From then on it runs for only 0.3 of the time: `--fault "slow:0.3,5m worker-2 after 600
+# steps"`. In the third run an update needs only two of three gradients (`--replicas_to_aggregate
+# 2`). We do not slow down `worker-0`, because it is the chief. The chief makes every synchronous
+# update, so a slow chief slows down all workers.
 #
-# **Question 1.** Before you run the next cells: how will the number of updates a second change,
-# with async, with sync, with sync and a backup worker? Write down three factors.
+# **Question 1.** Before you run the next cells: how will the number of updates per second change,
+# with async, with sync, and with sync and a backup worker? Write down three factors.
 
 # %%
 names = ("async-straggler", "sync-straggler", "sync-backup")
@@ -35,7 +35,7 @@ made = {name: sample(name) for name in names}
 
 
 def fault_time(run):
-    """When the fault began, in seconds since the epoch, as the task's own record tells."""
+    """The start of the fault in seconds since the epoch, from the task's own record."""
     records = run.records()
     return records[records["message"].str.startswith("fault: ", na=False)]["time_unix"].min()
 
@@ -44,7 +44,7 @@ figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), sharex=True, sharey=True)
 for axes, (name, run) in zip(panels, made.items(), strict=True):
     steps = steps_of(run)
     for number, (task, own) in enumerate(steps.groupby("task", observed=True)):
-        width = (8, 4.5, 1.5)[number]  # so that those below show beside those above
+        width = (8, 4.5, 1.5)[number]  # so that overlapping lines stay visible
         line = {"linewidth": width, "solid_capstyle": "butt", "label": str(task)}
         axes.plot(own["seconds"], own["local_step"], **line)
     axes.axvline(fault_time(run) - steps["time_unix"].min(), color="grey", linestyle=":")
@@ -55,13 +55,14 @@ figure.set_layout_engine("constrained")
 plt.show()
 
 # %% [markdown]
-# The dotted line is the fault. Where lines lie on one another the broader one shows beside the
-# narrower. Now the pace of all, before the fault and after it, as long as all three train:
+# The dotted line is the fault. Where lines overlap, the wider line is visible beside the narrower
+# one. The next table shows the speed of all workers together, before and after the fault, while all
+# three train:
 
 
 # %%
 def pace(steps):
-    """Updates a second."""
+    """Updates per second."""
     spans = steps[["global_step", "time_unix"]].agg(["min", "max"]).diff().loc["max"]
     return float(spans["global_step"] / spans["time_unix"])
 
@@ -78,18 +79,18 @@ pd.DataFrame(rows, columns=["run", "updates/s before", "after", "ratio"]).round(
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With async only the slow worker's own steps are missing, 0.7 of a third: if each had a machine of
-# its own, about three quarters of the pace would be left. Here all share two cores, and the others
-# take what the slow one leaves: their lines get steeper, and in all hardly anything is missing.
-# With sync each round waits for the slow one, and the pace falls to that of the slowest worker,
-# 0.3; cores that are free help nobody. With a backup worker the first two of a round are enough,
-# and little is lost. (The pace before the fault is that of the first seconds, in which a training
-# warms up: do not take the second digit seriously.)
+# With async only the slow worker's own steps are missing, 0.7 of a third. If each worker had its
+# own machine, about three quarters of the speed would remain. Here all workers share two cores, and
+# the other workers use the time that the slow one does not use. Their lines become steeper, and the
+# total is almost the same. With sync each round waits for the slow worker. The speed falls to that
+# of the slowest worker, 0.3, and free cores do not help. With a backup worker the first two
+# gradients of a round are enough, and the loss of speed is small. (The speed before the fault is
+# from the first seconds, in which a training warms up. So its second digit is not reliable.)
 #
 # </details>
 #
 # **Question 2.** Count the local steps of all workers in the third run. Each update used two
-# gradients; how many were computed for it, and by whom?
+# gradients. How many were computed for it, and by which workers?
 
 # %%
 rows = {
@@ -104,21 +105,21 @@ local
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Three, as without a backup worker: about 4,950 gradients for 1,650 updates. After each update
-# three tokens are given out, whoever takes them; the quick ones take those that the slow one
-# leaves. So of three gradients one is always dropped, the slow worker's or another one that came
-# last. Backup workers do not use the slow worker's work, they do without it: three machines for a
-# batch of two.
+# Three, as without a backup worker: about 4,950 gradients for 1,650 updates. Each update puts three
+# tokens into the queue, and any worker can take them. The fast workers take those that the slow
+# worker leaves. So one of three gradients is always dropped: the slow worker's, or another one that
+# arrived last. A training with backup workers does not use the slow worker's work. It uses three
+# machines for a batch of two.
 #
 # </details>
 #
-# **Question 3.** In the asynchronous run: whose gradients are stale now, the slow worker's or the
-# others'?
+# **Question 3.** In the asynchronous run: which gradients are stale now, those of the slow worker
+# or those of the others?
 
 # %%
 steps = steps_of(made["async-straggler"])
 first_end = steps.groupby("task", observed=True)["time_unix"].max().min()
-together = steps[steps["time_unix"] <= first_end]  # as long as all three train
+together = steps[steps["time_unix"] <= first_end]  # while all three train
 slowed = together["time_unix"] > fault_time(made["async-straggler"])
 both = together.assign(phase=slowed.map({False: "before", True: "slowed"}))
 both.groupby(["task", "phase"], observed=True)["staleness"].agg(["mean", "max", "count"]).round(2)
@@ -126,18 +127,17 @@ both.groupby(["task", "phase"], observed=True)["staleness"].agg(["mean", "max", 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The slow one's, on the mean and still more at the most: it stands still for 0.07 of each 0.1
-# seconds, and a step that is caught by this misses all that the others do meanwhile. A step that is
-# not caught is no staler than usual. The others see fewer updates of the slow one than before, so
-# that theirs are fresher.
+# Those of the slow worker. Its mean staleness is higher, and its maximum even more. It stops for
+# 0.07 of each 0.1 seconds. A step that includes such a stop misses all updates that the others make
+# in this time. A step without a stop has the usual staleness. The others see fewer updates of the
+# slow worker than before, so their own staleness is lower.
 #
 # </details>
 #
 # ## Do it yourself
 #
-# A live run with faults of your own. [docs/faults.md](../docs/faults.md) lists them: `kill`,
-# `pause:2s`, `slow:0.3,30s` and more. Here `worker-1` has to stand still four times, for half a
-# second each.
+# This is a real run with your own faults. [docs/faults.md](../docs/faults.md) lists them: `kill`,
+# `pause:2s`, `slow:0.3,30s` and more. Here `worker-1` stops four times, for half a second each.
 
 # %%
 mine = api.run(
@@ -169,36 +169,36 @@ events[events["message"].str.contains("fault", na=False)][["task", "elapsed_s", 
 steps.sort_values("staleness").tail(5)[["task", "seconds", "local_step", "staleness", "loss"]]
 
 # %% [markdown]
-# **Question 4.** Four pauses: how many steps were caught by one, and why not all four? How large is
-# the staleness of those? Does the training suffer?
+# **Question 4.** There are four pauses. How many steps include a pause, and why not all four? How
+# high is the staleness of these steps? Does the training get worse?
 #
 # <details><summary>Answer</summary>
 #
-# Each step of `worker-1` with a staleness of a hundred or more was caught: it had read the
-# parameters, stood still for half a second, and then applied a gradient for parameters that the
-# others had long left behind. A pause that falls between two steps makes nothing stale: the worker
-# reads anew when it wakes up. Between reading and applying it spends less than half of its time, so
-# that of four pauses about two catch a step; run the cell again, and it may be another number. At a
-# rate of 0.01 a few such updates among 3,300 do nothing that one could see.
+# Each step of `worker-1` with a staleness of a hundred or more includes a pause. The worker had
+# read the parameters, stopped for half a second, and then sent a gradient for very old parameters.
+# A pause between two steps makes nothing stale, because the worker reads new parameters after it. A
+# step spends less than half of its time between the read and the update. So about two of four
+# pauses are inside this part; run the cell again, and the number can differ. At a rate of 0.01 a
+# few such updates among 3,300 have no visible effect.
 #
 # </details>
 #
-# ## Too many cooks
+# ## High staleness
 #
-# Now in earnest. In the experiment `staleness` each worker holds its gradients for a while before
-# it applies them, so that among *n* workers they are many updates old: *n* − 1 at most, on average;
-# 0.75, 2.5 and 5.8 were measured for 2, 4 and 8 ([evidence](../docs/evidence/staleness.md)). First
-# a thought, without any cluster. Minimize x²/2; its gradient is x. With gradients that are *d*
-# updates old a step is
+# In the experiment `staleness` each worker holds its gradients for some time before it sends them.
+# So with *n* workers they are many updates old: *n* − 1 at most, on average. We measured 0.75, 2.5
+# and 5.8 for 2, 4 and 8 workers ([evidence](../docs/evidence/staleness.md)). First consider an
+# example without a cluster. Minimize x²/2; its gradient is x. With gradients that are *d* updates
+# old, a step is
 #
 # $$x_{t+1} = x_t - r\, x_{t-d}$$
 #
-# For which rates *r* does this still come to rest? Try them:
+# For which rates *r* does x still converge? The next cell tries them:
 
 
 # %%
-def comes_to_rest(rate, delay, steps=3000):
-    """Whether gradient descent on x²/2 with old gradients stays within its start."""
+def converges(rate, delay, steps=3000):
+    """Whether gradient descent on x²/2 with old gradients converges."""
     x = [1.0] * (delay + 1)
     for _ in range(steps):
         x.append(x[-1] - rate * x[-1 - delay])
@@ -212,26 +212,26 @@ for delay in range(8):
     low, high = 0.0, 3.0
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if comes_to_rest(middle, delay) else (low, middle)
+        low, high = (middle, high) if converges(middle, delay) else (low, middle)
     rows.append((delay, low, 2 * math.sin(math.pi / (2 * (2 * delay + 1)))))
 limits = pd.DataFrame(rows, columns=["delay", "largest rate, tried", "2 sin(π / (4d + 2))"])
 limits.round(3)
 
 # %% [markdown]
-# **Question 5.** By what factor must the rate fall from one worker to eight? And what does the last
-# column tell you for many workers?
+# **Question 5.** By what factor must the rate decrease from one worker to eight? And what does the
+# last column show for many workers?
 #
 # <details><summary>Answer</summary>
 #
-# From 2 to 0.21, to a tenth. For large *d* the sine is nearly its argument, and the limit nearly π
-# / (2d): it falls in proportion to the staleness. (MNIST is not x²/2; what carries over is that the
-# limit falls with the delay. A loss has directions that are steeper and flatter, and the steepest
+# From 2 to 0.21, to a tenth. For large *d* the sine is almost its argument, and the limit is almost
+# π / (2d). So it decreases in proportion to the staleness. (MNIST is not x²/2, but there too the
+# limit decreases with the delay. A loss has steeper and flatter directions, and the steepest one
 # sets the limit.)
 #
 # </details>
 #
-# Now the same with a cluster: the loss of one worker and of eight, both with 300 updates, batches
-# of 100 images and a rate of 1.
+# The next cell shows the same with a cluster: the loss of one worker and of eight workers, both
+# with 300 updates, batches of 100 images and a rate of 1.
 
 # %%
 figure, axes = plt.subplots()
@@ -248,8 +248,8 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# One run of each may be chance. Here are 48 (`docs/evidence/staleness.csv`): two rates, two sizes
-# of batches, 1 to 8 workers, three seeds each.
+# One run of each may be chance. The next figure has 48 runs (`docs/evidence/staleness.csv`): two
+# rates, two batch sizes, 1 to 8 workers, three seeds each.
 
 # %%
 every = pd.read_csv("docs/evidence/staleness.csv")
@@ -269,16 +269,16 @@ every.pivot_table(
 ).round(2)
 
 # %% [markdown]
-# **Question 6.** Two cures are often named for stale gradients: a smaller rate, and a smaller
-# batch. Which of them works here, and what does it cost?
+# **Question 6.** Two measures are often recommended against stale gradients: a smaller rate, and a
+# smaller batch. Which of them helps here, and what does it cost?
 #
 # <details><summary>Answer</summary>
 #
-# The smaller rate: at 0.1 eight workers end where one does. It costs progress. With a single
-# worker, where nothing is stale, the rate of 1 is far ahead after as many updates. The smaller
-# batch is no cure here: its loss rises with the workers as well, and is higher everywhere, because
-# its gradients are noisier. [The evidence](../docs/evidence/staleness.md) has the intervals and the
-# test of the trend.
+# The smaller rate: at 0.1, eight workers reach the same loss as one. But the training is slower.
+# With a single worker, which has no stale gradients, the rate of 1 is far ahead after the same
+# number of updates. The smaller batch does not help here. Its loss also rises with the number of
+# workers, and it is higher everywhere, because its gradients have more noise. [The
+# evidence](../docs/evidence/staleness.md) has the intervals and the test of the trend.
 #
 # </details>
 #
@@ -287,4 +287,4 @@ every.pivot_table(
 # - [Staleness](../docs/lessons/staleness.md), [choosing](../docs/lessons/choosing.md), and [what
 #   runs do when a task fails](../docs/endings.md).
 # - `lab sweep staleness --over "workers=1,2,4,8; learning_rate=0.1,1" --cluster
-#   clusters/laptop.yaml` makes such a table anew.
+#   clusters/laptop.yaml` makes such a table again.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # How many parameter servers, how many workers?
 #
-# More workers compute more gradients, and more servers take them in. How far does that go, and what
-# stops it? You will predict a training's speed from bytes alone, hold the prediction against a
-# simulation and against real runs over links of 100 Mbit/s, and see why a second parameter server
-# may change nothing at all. Twenty minutes.
+# More workers compute more gradients, and more servers can receive them. What limits this? You will
+# predict the speed of a training from bytes alone. Then you will compare the prediction with a
+# simulation and with real runs over links of 100 Mbit/s. You will also see why a second parameter
+# server may have no effect. Twenty minutes.
 
 # %%
 import json
@@ -23,8 +23,8 @@ at_root()
 # %% [markdown]
 # ## Count bytes
 #
-# In each step a worker reads all parameters and sends as many gradients, four bytes each. Two
-# models of this lab:
+# In each step a worker reads all parameters and sends a gradient for each of them, four bytes each.
+# The lab has two models:
 
 # %%
 models = {
@@ -36,30 +36,29 @@ for name, count in size.items():
     print(f"{name:8} {count:>10,} bytes down and as many up, in each step of each worker")
 
 # %% [markdown]
-# **Question 1.** One parameter server, and links of 100 Mbit/s between all machines (in each
-# direction by itself). How many steps a second can *one* worker make with `mlp`, if computing took
-# no time? How many can *four* make together?
+# **Question 1.** There is one parameter server, and links of 100 Mbit/s between all machines (in
+# each direction separately). Assume that computing takes no time. How many steps per second can
+# *one* worker make with `mlp`? How many can *four* workers make together?
 #
 # <details><summary>Answer</summary>
 #
 # 100 Mbit/s are 12.5 MB/s. One worker reads 1.59 MB (0.127 s), then sends 1.59 MB (0.127 s): 3.9
-# steps a second. Four workers can read and send at the same time, but all that they read comes out
-# of the server's one link: 12.5 / 1.59 = 7.9 steps a second, all together. A third and a fourth
-# worker add nothing to what two could do at best.
+# steps per second. Four workers can read and send at the same time. But everything that they read
+# is sent over the server's one link: 12.5 / 1.59 = 7.9 steps per second, all together. Two workers
+# can already reach this number, so a third and a fourth worker add nothing.
 #
 # </details>
 #
 # ## Predict, then measure
 #
-# `lab.simulation` goes through a step message by message, with costs that were measured on one
-# machine ([docs/scaling.md](../docs/scaling.md) tells how, and how far off it was where that could
-# be checked). Beside it stand runs that were really made, on the descriptions in
-# `notebooks/clusters/`. They are of the plainest program, `staleness` without its pause: read,
-# compute, apply.
+# `lab.simulation` simulates a step message by message, with costs that were measured on one
+# machine. [docs/scaling.md](../docs/scaling.md) explains how, and how large its error was where we
+# could check it. The table compares it with real runs on the configs in `notebooks/clusters/`. They
+# use the simplest program, `staleness` without its pause: read, compute, apply.
 
 # %%
 box = Box(cores=2, nodes=0, bandwidth=100e6 / 8)  # nodes=0: a machine for each task
-costs = replace(MEASURED, spread=0.1)  # no two steps take exactly as long
+costs = replace(MEASURED, spread=0.1)  # the times of steps vary
 variables = tuple(4 * count for count in models["mlp"].values())
 cases = {"links-1-worker": (1, 1), "links-4-workers": (4, 1), "links-2-servers": (4, 2)}
 rows = []
@@ -72,19 +71,19 @@ columns = ["sample", "workers", "servers", "simulated steps/s", "busiest link", 
 pd.DataFrame(rows, columns=columns).round(2)
 
 # %% [markdown]
-# **Question 2.** The second server brought hardly anything. Guess why before you read on: think of
-# what the two of them hold.
+# **Question 2.** The second server brought almost no gain. Why? Think about the variables on each
+# server before you read on.
 #
 # <details><summary>Answer</summary>
 #
-# A variable lies on one server as a whole. 1.57 of the 1.59 MB are one matrix, the weights of the
-# hidden layer, and the server that holds it has to send nearly as much as before. The second
-# server's link is idle.
+# A variable is on one server as a whole. 1.57 of the 1.59 MB are one matrix, the weights of the
+# hidden layer. The server with this matrix must send nearly as much as before. The second server's
+# link is idle.
 #
 # </details>
 #
-# The training program `async` does one thing more with this model: its chief keeps a moving average
-# of the parameters, on the server, and renews it after each of its own steps.
+# The training program `async` does one more thing with this model. Its chief keeps a moving average
+# of the parameters on the server, and updates it after each of its own steps.
 
 # %%
 plain, averaged = (sample(name).summary.steps_per_s for name in ("links-1-worker", "links-average"))
@@ -93,23 +92,23 @@ print(f"seconds for the size of the model on the link: {size['mlp'] / 12.5e6:.3f
 print(f"seconds of a step: {1 / plain:.3f}, {1 / averaged:.3f} with a moving average")
 
 # %% [markdown]
-# **Question 3.** How many times does the size of the model travel in such a step, and what are the
-# additional journeys? Where else could the average be kept?
+# **Question 3.** How many times is the size of the model sent in such a step, and what are the
+# additional transfers? Where else could the average be stored?
 #
 # <details><summary>Answer</summary>
 #
-# Five times instead of twice, one after the other. To renew the average the chief reads the new
-# parameters and the old average, and sends the change: down, down, up. Had the server itself
-# computed it nothing would travel at all; or the chief could keep it at home, and read the
-# parameters alone. What a step costs is decided by where each operation is placed
-# ([placement](../docs/lessons/placement.md)), often in a line that looks harmless.
+# Five times instead of twice, one after the other. To update the average the chief reads the new
+# parameters and the old average, and sends the change: down, down, up. If the server itself
+# computed the average, nothing would be sent. Or the chief could store it in its own process, and
+# only read the parameters. The cost of a step depends on the placement of each operation
+# ([placement](../docs/lessons/placement.md)). A single harmless line of code can change it.
 #
 # </details>
 #
-# ## Who holds what?
+# ## The variables of each server
 #
-# TensorFlow deals variables to the servers *round robin*: the first to server 0, the second to
-# server 1, and so on. Another way is *greedy*: to whoever holds the fewest bytes so far.
+# TensorFlow places variables on the servers *round robin*: the first on server 0, the second on
+# server 1, and so on. Another method is *greedy*: on the server that has the fewest bytes so far.
 
 
 # %%
@@ -133,7 +132,8 @@ for way in (round_robin, greedy):
     print(f"{way.__name__:12}", [f"{held:,}" for held in way(variables, 2)])
 
 # %% [markdown]
-# TensorFlow agrees; the experiment `placement` asks it where each variable went:
+# TensorFlow does the same. The experiment `placement` reads the place of each variable from
+# TensorFlow:
 
 # %%
 placed = api.run("placement", cluster="clusters/two-ps.yaml")
@@ -142,24 +142,24 @@ pd.DataFrame(
 ).drop_duplicates()
 
 # %% [markdown]
-# **Question 4.** A model of ten layers, each with 1 MB of weights and 4 kB of biases, in this
-# order: weights, biases, weights, biases … Two servers. Which of the two ways would you take? Try
-# `round_robin([1_000_000, 4_000] * 10, 2)`.
+# **Question 4.** A model has ten layers, each with 1 MB of weights and 4 kB of biases, in this
+# order: weights, biases, weights, biases … There are two servers. Which of the two methods would
+# you use? Try `round_robin([1_000_000, 4_000] * 10, 2)`.
 #
 # <details><summary>Answer</summary>
 #
-# Greedy. Round robin puts each weight on server 0 and each bias on server 1: 10,000,000 bytes
-# against 40,000. It counts variables, not bytes. Greedy gives either about half. In the lab: `lab
-# run async --model mlp --ps_strategy greedy --cluster clusters/two-ps.yaml`. No strategy divides a
-# single large matrix; what does is named in [then and now](../docs/lessons/then-and-now.md) (a
-# partitioner).
+# Greedy. Round robin puts all weights on server 0 and all biases on server 1: 10,000,000 bytes
+# against 40,000. It counts variables, not bytes. Greedy gives each server about half. In the lab:
+# `lab run async --model mlp --ps_strategy greedy --cluster clusters/two-ps.yaml`. No strategy
+# divides a single large matrix. A partitioner does; see [then and
+# now](../docs/lessons/then-and-now.md).
 #
 # </details>
 #
-# ## On one box without links
+# ## On one host without links
 #
-# Between processes of one box nothing is as narrow as 100 Mbit/s. There the processor is what is
-# shared. Measured on two cores, softmax, 1 to 8 workers:
+# Between processes of one host no connection is as slow as 100 Mbit/s. There the tasks share the
+# processor. This was measured on two cores, with softmax and 1 to 8 workers:
 
 # %%
 measured = json.loads(Path("benchmarks/scaling.json").read_text())
@@ -182,7 +182,8 @@ plt.show()
 print(f"{measured['machine']['cores']} cores, {measured['when']}")
 
 # %% [markdown]
-# And what one batch of 100 images costs, in milliseconds of a core's time, all tasks together:
+# The next table shows the cost of one batch of 100 images, in milliseconds of a core's time, for
+# all tasks together:
 
 # %%
 batch_ms = 100 * 1000 * shapes["cpu_s"] * shapes["steps_per_s"] / shapes["images_per_s"]
@@ -191,30 +192,32 @@ shapes.assign(batch_ms=batch_ms).pivot_table(
 ).round(1)
 
 # %% [markdown]
-# **Question 5.** With one server eight workers see no more images a second than one or two do. What
-# is used up? And what does a second server cost here, what a third and a fourth?
+# **Question 5.** With one server, eight workers process no more images per second than one or two
+# workers. Which resource is used up? And what does a second server cost here, what do a third and a
+# fourth cost?
 #
 # <details><summary>Answer</summary>
 #
-# The two cores, which have 2,000 ms a second to give. With one server a batch costs 3 to 4 ms,
-# whoever computes it: a worker and a server use 1.4 cores, eight workers and a server 1.9. Who adds
-# workers adds work (messages, waking threads up) and no core.
+# The two cores, which have 2,000 ms per second. With one server a batch costs 3 to 4 ms, no matter
+# which worker computes it. A worker and a server use 1.4 cores, eight workers and a server 1.9.
+# More workers add work (messages, waking threads up) but no core.
 #
-# A second server doubles what a batch costs, since a step has messages to and from each, and
-# messages between servers to wait for each other. So one worker starts at half the pace, and
-# with more workers some of it comes back, where a batch gets cheaper then. With four servers
-# `sync` pays once more: each of them takes part in each step and each update. `async` with one
-# worker hardly does, for softmax has but two variables, and two servers hold them all. No line with
-# more servers is ever above that with one: **here** they are of no use. What such a picture teaches
-# is how a *step* is made of parts; for the speed of a large box ask the simulation.
+# A second server doubles the cost of a batch. A step then has messages to and from each server, and
+# messages between servers so that they wait for each other. So the speed of one worker is about
+# half. With more workers the loss is smaller where a batch becomes cheaper. With four servers
+# `sync` becomes more expensive again, because each server takes part in each step and each update.
+# `async` with one worker hardly does, because softmax has only two variables, and they are on two
+# servers. No line with more servers is ever above the line with one server: **here** they are
+# useless. Such a picture shows the parts of a *step*. For the speed of a large host use the
+# simulation.
 #
 # </details>
 #
-# ## A box that you do not have
+# ## A host that you do not have
 #
-# One to eight workers, each a machine with a card that computes a batch of `mlp` in 2 ms; servers
-# on machines of their own; a network of 1 Gbit/s. **These are predictions; nobody has checked
-# them.**
+# One to eight workers. Each is a machine with a GPU that computes a batch of `mlp` in 2 ms. The
+# servers are on their own machines, and the network has 1 Gbit/s. **These are predictions. They are
+# not checked.**
 
 # %%
 fast = replace(costs, device_s=0.002)
@@ -240,42 +243,43 @@ predicted.query("servers == 1").round(2)
 
 # %% [markdown]
 # (The lines stay below the dotted one, and with four workers and more than one server there is a
-# dip. That is the simulation's, do not expect it of a network. Its links send one message after the
-# other, in the order of arrival; so a few bytes that a worker waits for, such as the number of the
-# step, wait until another worker's 1.57 MB are through. With four workers these waits fall into a
-# rhythm in which the link is idle for a quarter of the time. A real link sends packets of 1.5 kB,
-# of several messages in turn. In a simulation that lets small messages pass at once all lines lie
-# on the dotted one from four workers on.)
+# dip. This comes from the simulation; do not expect it in a real network. The simulated links send
+# one message after the other, in the order of arrival. So a small message, such as the number of
+# the step, waits until another worker's 1.57 MB are sent. With four workers these waits follow a
+# pattern in which the link is idle for a quarter of the time. A real link sends packets of 1.5 kB,
+# of several messages in turn. In a simulation in which small messages do not wait, all lines are on
+# the dotted one from four workers on.)
 #
-# **Question 6.** From how many workers on is the money for another one wasted? And what would you
-# buy next: servers, network, or another way to train?
+# **Question 6.** From which number of workers on is another one a waste of money? And what would
+# you buy next: servers, network, or another method of training?
 #
 # <details><summary>Answer</summary>
 #
-# From the fourth on. One worker makes 33 steps a second, and the dotted line is at 79, 2.4 times as
-# much, whatever the details of the network: a third worker is of some use. A fourth adds 3% here,
-# and less than a tenth where small messages pass at once. The link that carries the large matrix is
-# nearly full then, which the column `busiest link` shows, and the cards wait: they compute for less
-# than a twentieth of the time. More servers do not move the line, since they cannot share the
-# matrix. A faster network does. So does a way without servers: in a ring each machine carries less
-# than twice the parameters, however many there are. That is notebook `05_all_reduce`.
+# From the fourth on. One worker makes 33 steps per second. The dotted line is at 79, which is 2.4
+# times as much for any details of the network. So a third worker has some effect. A fourth adds 3%
+# here, and less than a tenth where small messages do not wait. The link that carries the large
+# matrix is then nearly full; the column `busiest link` shows it. The GPUs wait: they compute for
+# less than a twentieth of the time. More servers do not change the line, because they cannot share
+# the matrix. A faster network does. A method without servers also does: in a ring each machine
+# sends less than twice the parameters, for any number of machines. Notebook `05_all_reduce` shows
+# it.
 #
 # </details>
 #
-# A rule for the road ([choosing](../docs/lessons/choosing.md)): with *n* workers, *p* servers,
-# parameters of *S* bytes and *r* steps a second of each worker, a server carries 2 *n r S* / *p*
-# bytes a second, **if** the strategy spreads *S* evenly.
+# A general rule ([choosing](../docs/lessons/choosing.md)): with *n* workers, *p* servers,
+# parameters of *S* bytes and *r* steps per second of each worker, a server sends and receives 2 *n
+# r S* / *p* bytes per second, **if** the strategy spreads *S* evenly.
 #
 # **Question 7.** The blog behind this lab has one server and three workers with two GPUs each.
 # Would you give it a second server?
 #
 # <details><summary>Answer</summary>
 #
-# Its model is this `mlp`: no. The second one would hold 22,040 bytes at best. A larger batch per
-# step would help more, since then each byte on the wire is worth more images.
+# No. Its model is this `mlp`, and the second server would store at most 22,040 bytes. A larger
+# batch per step would help more, because each byte on the network then serves more images.
 #
 # </details>
 #
-# The same on the command line: `lab simulate async --workers 1,4 --ps 1,2 --network 100mbit` (it
+# On the command line you can run `lab simulate async --workers 1,4 --ps 1,2 --network 100mbit` (it
 # simulates softmax), and `lab run staleness --model mlp --pause 0 --learning_rate 0.01 --cluster
 # notebooks/clusters/one-server.yaml`.

@@ -3,9 +3,9 @@
 #
 # *Mastering TensorFlow 1.x* (Packt, 2018) trains MNIST in chapter 15 on one machine: a parameter
 # server and three workers, asynchronously, 50 epochs. It prints a table of steps and losses, and
-# three accuracies. Can that be made again, on another machine, years later? And what would count as
-# a success? You will read the printed table like a detective, repeat it small, and judge the whole.
-# Fifteen minutes.
+# three accuracies. Can this result be reproduced, on another machine, years later? And how do you
+# decide whether the reproduction succeeded? You will analyze the printed table, repeat a small part
+# of the training, and judge the whole. Fifteen minutes.
 
 # %%
 import matplotlib.pyplot as plt
@@ -17,10 +17,10 @@ from lab import api
 at_root()
 
 # %% [markdown]
-# ## What the book prints
+# ## The numbers in the book
 #
-# The global step that each worker saw at the end of five of its epochs, and what it had at the end
-# of all. Epochs are counted from 0.
+# The global step that each worker saw at the end of five of its epochs, and its accuracy at the
+# end. Epochs are counted from 0.
 
 # %%
 epochs = [9, 19, 29, 39, 49]
@@ -36,49 +36,49 @@ printed_accuracy = {"worker-0": 0.8865, "worker-1": 0.8866, "worker-2": 0.8894}
 printed
 
 # %% [markdown]
-# **Question 1.** 50 epochs of 550 batches, three workers. Which global step must the training end
-# at, and why does the last printed number differ by one?
+# **Question 1.** 50 epochs of 550 batches, three workers. At which global step must the training
+# end, and why does the last printed number differ by one?
 #
 # <details><summary>Answer</summary>
 #
-# 3 · 50 · 550 = 82,500. The book's program fetches the global step beside its own update in one
-# call of the session, and reads it before that update is counted: 82,499.
+# 3 · 50 · 550 = 82,500. The book's program reads the global step in the same call of the session as
+# its own update, before this update is counted: 82,499.
 #
 # </details>
 #
-# **Question 2.** All three make 5,500 local steps from one row to the next. By how much does the
-# global step rise meanwhile?
+# **Question 2.** All three workers make 5,500 local steps from one row to the next. By how much
+# does the global step rise in this time?
 
 # %%
 (printed.diff().dropna() / 5500).round(2)
 
 # %% [markdown]
-# What do numbers near 2, 3 and 1 mean? When did the third worker come, and when did the others
-# leave?
+# What do numbers near 2, 3 and 1 mean? When did the third worker start, and when did the others
+# end?
 #
 # <details><summary>Answer</summary>
 #
-# The rise for one step of one's own is the number of workers that are at work. Workers 0 and 1 were
-# *two* until epoch 19 (a little over 2, because the third came shortly before its end), and three
-# from then on. `worker-2` had company until shortly after its epoch 29; in its last epochs it is
-# alone. So it would have started late, when the others had made nearly 21,000 steps together: it
-# has made its first 5,500 steps at 37,367, and with three at work these are 3 · 5,500 = 16,500;
-# 37,367 − 16,500 = 20,867.
+# The rise for one local step is the number of workers that train at that time. Workers 0 and 1 were
+# *two* until epoch 19 (a little over 2, because the third worker started shortly before its end),
+# and three after it. `worker-2` trained together with others until shortly after its epoch 29. In
+# its last epochs it is alone. So it probably started late, when the others had made nearly 21,000
+# steps together. It has made its first 5,500 steps at 37,367. With three workers these are 3 ·
+# 5,500 = 16,500 steps; 37,367 − 16,500 = 20,867.
 #
 # </details>
 #
-# **This is our hypothesis.** The lab takes 20,900 steps, fitted to this table. The source does not
+# **This is our hypothesis.** The lab uses 20,900 steps, fitted to this table. The source does not
 # say why worker 2 is behind. One late worker explains all 15 numbers. A number that was fitted to a
-# table proves nothing by reproducing that table: these 15 numbers count as explained by one fitted
-# parameter, not as 15 successes ([reproduce](../docs/reproduce.md)).
+# table proves nothing when it reproduces that table. So these 15 numbers count as explained by one
+# fitted parameter, not as 15 successes ([reproduce](../docs/reproduce.md)).
 #
-# What could have made it late? TensorFlow's `Supervisor` lets workers ask every 30 seconds whether
-# the chief has initialized the model. A worker that asks a moment too early sleeps for half a
+# What could have made worker 2 late? With TensorFlow's `Supervisor`, workers check every 30 seconds
+# whether the chief has initialized the model. A worker that checks too early sleeps for half a
 # minute ([then and now](../docs/lessons/then-and-now.md)).
 #
-# ## Small first
+# ## A small part first
 #
-# A tenth of the chapter: 5 epochs, and `worker-2` after 2,090 steps.
+# A tenth of the chapter: 5 epochs, and `worker-2` starts after 2,090 steps.
 
 # %%
 small = api.run(
@@ -93,23 +93,23 @@ table = at_epochs.pivot_table(index="epoch", columns="task", values="global_step
 (table.astype(float) / 550).round(2)
 
 # %% [markdown]
-# **Question 3.** This table is in units of 550 steps. Hold it beside the printed one, divided by
-# 5,500: `(printed / 5500).round(2)`. Which numbers agree, and which could you not have expected to?
+# **Question 3.** This table is in units of 550 steps. Compare it with the printed one, divided by
+# 5,500: `(printed / 5500).round(2)`. Which numbers agree, and for which could you not expect it?
 #
 # <details><summary>Answer</summary>
 #
-# All of them agree, mostly to 0.1 (on a busy machine to 0.5), and the last one exactly: they follow
-# from who is at work when, and that scales. Two things do not. `worker-2` looks by itself whether
-# 2,090 steps have been made, and a few dozen more may be made until its own first one; these are as
-# many in a small training as in a large one, and so weigh ten times as much here (yet hardly 0.1 of
-# these units). And workers that are equally fast on the whole are not so in every second: one that
-# is a hundred steps ahead at the end of an epoch is so by 0.2 here, and by 0.02 in the book's
-# units. Losses and accuracies could not be expected to agree: with a tenth of the updates the model
-# is worse.
+# All of them agree, mostly to 0.1 (on a busy machine to 0.5), and the last one exactly. They follow
+# from the number of workers at each time, and this scales. Two things do not scale. First,
+# `worker-2` checks itself whether 2,090 steps have been made, and the others can make a few dozen
+# more before its first step. This number is the same in a small and in a large training, so it has
+# ten times the weight here (but hardly 0.1 of these units). Second, workers with the same mean
+# speed are not equally fast in every second. A worker that is a hundred steps ahead at the end of
+# an epoch is ahead by 0.2 here, and by 0.02 in the book's units. You could not expect losses and
+# accuracies to agree: with a tenth of the updates the model is worse.
 #
 # </details>
 #
-# ## The whole
+# ## The whole chapter
 #
 # A sample run of the whole chapter: 82,500 updates, two to five minutes on two cores (the command
 # is in `notebooks/samples/index.json`).
@@ -127,7 +127,7 @@ pd.concat({"ours": ours, "printed": printed, "difference in %": difference.round
 # %%
 figure, axes = plt.subplots()
 for number, (task, own) in enumerate(steps.groupby("task", observed=True)):
-    width = (6, 2, 2)[number]  # so that the first shows below the second
+    width = (6, 2, 2)[number]  # so that the first stays visible below the second
     axes.plot(own["local_step"], own["global_step"], linewidth=width, label=str(task))
     ends = [(epoch + 1) * 550 for epoch in epochs]
     axes.plot(ends, printed[task], "os^"[number], color=f"C{number}", markersize=5 + width)
@@ -136,14 +136,14 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# **Question 4.** The largest difference is how large? Whom does it speak against if one number is
-# 3% off: the book, the lab, or nobody?
+# **Question 4.** How large is the largest difference? If one number differs by 3%, what is wrong:
+# the book, the lab, or neither of them?
 #
 # <details><summary>Answer</summary>
 #
-# The third part of the table has it. Nobody: the numbers depend on how equally fast the workers
-# were, and on the moment at which the third one came (20,900 is *our* number, fitted). A single run
-# of either side says nothing of how far such numbers scatter. Therefore a claim needs a *band* that
+# The third part of the table shows it. Neither of them: the numbers depend on the speeds of the
+# workers, and on the moment at which the third worker starts (20,900 is *our* number, fitted). A
+# single run of each side does not show how much such numbers vary. So a claim needs a *band* that
 # was fixed before, and more than one run. (`worker-2` joins some 50 steps late here.)
 #
 # </details>
@@ -166,34 +166,34 @@ for source, values in (("ours", accuracy), ("printed", printed_accuracy)):
 #
 # <details><summary>Answer</summary>
 #
-# Two single runs differ by chance: initial weights and the order of batches decide on the third
-# digit. Whether 0.8865 and 0.8891 are "the same" can only be said when one knows how far such
-# numbers scatter. The error of the mean tells how well the *mean* is known; with many trainings it
-# goes to zero, though single runs still scatter. The question is whether *one* run is like the
-# others.
+# Two single runs differ by chance: initial weights and the order of batches change the third digit.
+# To decide whether 0.8865 and 0.8891 are "the same", you must know how much such numbers vary. The
+# error of the mean shows how precisely the *mean* is known. With many trainings it goes to zero,
+# although single runs still vary. The question is whether *one* run is like the others.
 #
 # </details>
 #
-# **Question 6.** Suppose somebody reports 0.93 for this training. That is better. Is it a success?
+# **Question 6.** Suppose that another person reports 0.93 for this training. That is better. Is it
+# a success?
 #
 # <details><summary>Answer</summary>
 #
-# No. It is far outside of the band, on the side that looks good: that is a reason to search for the
-# fault. Were test images among the training images? Was it another model, more updates, another
-# rate? A reproduction that is too good has failed like one that is too bad.
+# No. It is far outside the band, on the better side. This is a reason to search for the error. Were
+# test images among the training images? Was it another model, more updates, another rate? A
+# reproduction that is too good has failed, just like one that is too bad.
 #
 # </details>
 #
-# ## What the book leaves out
+# ## What the book does not print
 #
-# Its synchronous program has no printed result, because as printed it does not come to its end
-# (notebook `02_sync`). Mended, or by the lab's own program, the accuracy after 50 epochs lies
-# between 0.8435 and 0.8779: lower, after as many epochs, since there are a third of the updates at
-# the same rate ([evidence](../docs/evidence/chapter.md)).
+# Its synchronous program has no printed result, because the printed program does not run to its end
+# (notebook `02_sync`). With `--mend`, or with the lab's own program, the accuracy after 50 epochs
+# is between 0.8435 and 0.8779. After the same number of epochs this is lower, because there are
+# only a third of the updates at the same rate ([evidence](../docs/evidence/chapter.md)).
 #
-# `lab reproduce book-async --quick` judges each claim of the chapter by bands like the one above,
-# from several runs ([reproduce](../docs/reproduce.md)). [What it found](../docs/results.md).
+# `lab reproduce book-async --quick` judges each claim of the chapter with bands like the one above,
+# from several runs ([reproduce](../docs/reproduce.md)). [The results](../docs/results.md).
 #
 # Run printed programs yourself, unchanged: `lab run --listing their_program.py --cluster
-# clusters/book.yaml` ([listings](../docs/listings.md)). Where each passage of the chapter is found
-# in the lab is in the [chapter map](../docs/chapter-map.md).
+# clusters/book.yaml` ([listings](../docs/listings.md)). The [chapter map](../docs/chapter-map.md)
+# shows the part of the lab for each passage of the chapter.

@@ -1,4 +1,4 @@
-"""What the notebooks share: where they work, the sample runs, the report's figures, a curve."""
+"""For all notebooks: the working directory, sample runs, the figures of `lab report`, a curve."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Told apart by the colour-blind, too (M. Okabe and K. Ito, 2008)."""
+"""Colours that colour-blind readers can distinguish (M. Okabe and K. Ito, 2008)."""
 
 MARKS = ("o", "s", "^", "D", "v", "P")
 
 plt.rcParams.update({"figure.figsize": (9, 3.6), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
-plt.switch_backend(plt.get_backend())  # From now on the kernel shows figures that others drew.
+plt.switch_backend(plt.get_backend())  # The kernel then also shows figures that `lab` drew.
 
 
 def at_root() -> None:
-    """Work in the repository's directory, so that paths are those of the command line."""
+    """Change to the repository's directory, so that paths are the same as on the command line."""
     os.chdir(ROOT)
 
 
 def sample(name: str) -> api.Run:
-    """A run that was made before, by the command that `notebooks/samples/index.json` tells."""
+    """Return a stored run; `notebooks/samples/index.json` has the command that made it."""
     made = json.loads((SAMPLES / "index.json").read_text())
     if name not in made:
         raise KeyError(f"no sample {name!r}: there are {', '.join(sorted(made))}")
@@ -47,20 +47,20 @@ def sample(name: str) -> api.Run:
 
 
 def steps_of(run: api.Run) -> pd.DataFrame:
-    """The records of a run's steps in the order of their times.
+    """Return the step records of a run, ordered by time.
 
     Returns:
-        Those of `run.steps()`, with `seconds` since the first of them.
+        The rows of `run.steps()`, with a column `seconds`: the time since the first row.
     """
     steps = run.steps().sort_values("time_unix", ignore_index=True)
     return steps.assign(seconds=steps["time_unix"] - steps["time_unix"].min())
 
 
 def figure(name: str, *runs: api.Run) -> Figure:
-    """One of the figures of `lab report`: cluster, loss, progress, throughput, waiting, staleness.
+    """Draw a figure of `lab report`: cluster, loss, progress, throughput, waiting, staleness.
 
     Raises:
-        ValueError: There is none of this name, or these runs hold nothing for it.
+        ValueError: No figure has this name, or these runs have no data for it.
     """
     charts = {chart.name: chart for chart in CHARTS}
     if name not in charts:
@@ -78,7 +78,7 @@ def figure(name: str, *runs: api.Run) -> Figure:
 def curve(
     axes: Axes, x: pd.Series, y: pd.Series, label: str, number: int = 0, *, over: int = 15
 ) -> None:
-    """Draw what was recorded as faint points, and the mean of `over` neighbours as a line."""
+    """Draw the recorded values as faint points, and the mean of `over` neighbours as a line."""
     order = x.argsort()
     x, y = x.iloc[order].astype(float), y.iloc[order].astype(float)
     colour = COLOURS[number % len(COLOURS)]

@@ -1,10 +1,10 @@
-"""All-reduce: no parameter servers; every replica holds all parameters and they step together.
+"""All-reduce: no parameter servers; every replica holds all parameters, and all step together.
 
 Each replica computes the gradients of its own batch. An all-reduce gives every replica the mean of
-them, each makes the same update, and so their parameters stay the same, bit by bit. With `mirrored`
-the replicas are the GPUs of one task (without GPUs, several devices made of one CPU); with
-`multiworker` they are those of all workers, and the means travel in a ring over the network, or by
-NCCL between GPUs. The program is the same: the strategy knows who the others are.
+these gradients. All replicas make the same update, so their parameters stay equal, bit by bit. With
+`mirrored` the replicas are the GPUs of one task (without GPUs: several logical devices of one CPU).
+With `multiworker` they are the GPUs or CPUs of all workers. The gradients are then exchanged in a
+ring over the network, or by NCCL between GPUs. The program is the same for both strategies.
 """
 
 import numpy as np
@@ -19,17 +19,17 @@ from lab.task.sdk.program import run_directory, wait_for_start
 
 parser = training_flags(__doc__, jobs=["worker"])
 parser.add_argument(
-    "--strategy", type=one_of("mirrored", "multiworker"), default="multiworker", help="which"
+    "--strategy", type=one_of("mirrored", "multiworker"), default="multiworker", help="the strategy"
 )
 parser.add_argument(
-    "--cpu_replicas", type=positive, default=2, help="replicas where there is no GPU (default: 2)"
+    "--cpu_replicas", type=positive, default=2, help="replicas if there is no GPU (default: 2)"
 )
 flags = parse(parser)
 is_chief = flags.task_index == 0
 
 recorder = begin(flags, batch_size=flags.batch_size)
 
-# ---- 1. The strategy: who are the replicas? TF_CONFIG tells the multi-worker one.
+# ---- 1. The strategy defines the replicas. The multi-worker strategy reads TF_CONFIG.
 gpus = tf.config.list_physical_devices("GPU")
 for gpu in gpus:
     tf.config.experimental.set_memory_growth(gpu, enable=True)
@@ -51,7 +51,7 @@ replicas = strategy.num_replicas_in_sync
 recorder.write("event", status="ready", message=f"one of {replicas} replicas' tasks")
 wait_for_start()
 
-# ---- 2. The data: every replica draws batches of its own.
+# ---- 2. The data: every replica draws its own batches.
 mnist = load_mnist(flags.data_dir)
 tasks = 1 if flags.strategy == "mirrored" else len(flags.worker_hosts)
 local_replicas = replicas // tasks
@@ -66,7 +66,7 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
 
 def next_batches():
-    """A batch for each replica of this task, as the strategy wants them."""
+    """A batch for each replica of this task, in the form that the strategy needs."""
     drawn = [next(batches) for batches in own_batches]
 
     def each(part):
@@ -79,8 +79,8 @@ def next_batches():
     return each(0), each(1)
 
 
-# ---- 3. The model: a copy of each variable on each replica. What is added to one on a replica is
-# first averaged over all of them: this is the all-reduce.
+# ---- 3. The model: a copy of each variable on each replica. A change of a variable is first
+# averaged over all replicas: this is the all-reduce.
 model = MODELS[flags.model]
 learning_rate = flags.learning_rate or model.synchronous_rate
 with strategy.scope():
@@ -91,7 +91,7 @@ with strategy.scope():
 
 
 def replica_step(images, labels):
-    """What one replica does in a step."""
+    """The step of one replica."""
     with tf.GradientTape() as tape:
         loss = model.loss(model.logits(images, variables), labels, variables)
     gradients = tape.gradient(loss, variables)
@@ -102,14 +102,14 @@ def replica_step(images, labels):
 
 @tf.function
 def step(images, labels):
-    """One step of all replicas; the mean of their losses."""
+    """Make one step on all replicas; return the mean of their losses."""
     losses = strategy.run(replica_step, args=(images, labels))
     return strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
 
 
 @tf.function
 def copies():
-    """Every replica's parameters, one row each."""
+    """Return the parameters of every replica, one row each."""
 
     def gather():
         context = tf.distribute.get_replica_context()
@@ -132,7 +132,7 @@ for now in range(1, all_steps + 1):
             examples=now * flags.batch_size * replicas,
         )
 
-# ---- 5. The test: are all copies the same? And how good are they?
+# ---- 5. The test: are all copies equal, and what is their accuracy?
 rows = copies().numpy()
 different = sum(not np.array_equal(row, rows[0]) for row in rows)
 values = {name: variable.numpy() for name, variable in variables.items()}

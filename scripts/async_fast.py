@@ -1,9 +1,9 @@
-"""MNIST asynchronously, as fast as it gets: the training of mnist_async.py, in one message a step.
+"""MNIST asynchronously, as fast as possible: the training of mnist_async.py with one call a step.
 
-Every worker still computes the gradients of one batch after the other, has them applied at once
-and waits for nobody. But no session runs here. The parameter server offers a function: a worker
-calls it with the change that it wants to make, and is given the parameters as they are then, for
-its next step. Compare it with mnist_async.py, section by section.
+As there, every worker computes the gradients of one batch after another, and its update is applied
+at once, without waiting for other workers. But there is no session. The parameter server offers a
+function. A worker calls it with its change of the parameters, and receives the new parameters for
+its next step. Compare this program with mnist_async.py, section by section.
 """
 
 import threading
@@ -29,7 +29,7 @@ from lab.task.sdk.program import (
 )
 from lab.task.sdk.recorder import Recorder
 
-# ---- 1. Who am I? As in mnist_async.py.
+# ---- 1. This task, as in mnist_async.py.
 parser = training_flags(__doc__)
 parser.add_argument(
     "--steps_per_call", type=positive, default=110, help="steps in one call (default: 110)"
@@ -48,16 +48,16 @@ recorder = Recorder(flags.job_name, flags.task_index)
 report_failure(recorder)
 recorder.write("start", batch_size=flags.batch_size, status="starting")
 if recorder.attempt:
-    raise ProgramError("this program cannot go on where it was", "run mnist_async.py for that")
+    raise ProgramError("this program cannot resume a training", "use mnist_async.py for that")
 if flags.one_core:
     keep_to_one_core(flags.task_index + (flags.job_name == "worker"))
 
-# ---- 2. The model: the book's, and its parameters as one vector.
+# ---- 2. The model of the book, with its parameters in one vector.
 model = MODELS["softmax"]
 rate = flags.learning_rate or model.asynchronous_rate
 packing = Packing(model.initial_parameters(flags.seed))
 
-# ---- 3. The parameter server: the vector, and what a worker may ask of it.
+# ---- 3. The parameter server: the vector, and the functions that workers call.
 if flags.job_name == "ps":
     tf.config.set_visible_devices([], "GPU")
     vector = tf.Variable(packing.initial_vector)
@@ -66,7 +66,7 @@ if flags.job_name == "ps":
 
     @tf.function(input_signature=[packing.spec])
     def exchange(change):
-        """Count, apply, read: the number of this update, and the vector."""
+        """Count, apply, read; return the number of this update, and the vector."""
         number = take_number(global_step)
         with tf.control_dependencies([number]):  # Under the vector's lock: no update is lost.
             applied = vector.assign_sub(change, read_value=False)
@@ -75,20 +75,20 @@ if flags.job_name == "ps":
 
     @tf.function(input_signature=[])
     def read():
-        """The step, then the vector, and who has finished."""
+        """Return the step, then the vector, and which workers have finished."""
         step = global_step.read_value()
         with tf.control_dependencies([step]):
             return step, vector.read_value(), finished.read_value()
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def finish(task_index):
-        """Take down that a worker has finished, in an element of its own: who has so far."""
+        """Mark a worker as finished; return which workers have finished so far."""
         finished.scatter_nd_update([[task_index]], [True])
         return finished.read_value()
 
     server = serve(address, exchange=exchange, read=read, finish=finish)
     recorder.write("event", status="ready", message=f"serves at {address}")
-    threading.Event().wait()  # A parameter server serves until somebody ends it.
+    threading.Event().wait()  # A parameter server serves until it is stopped.
 
 towers = Towers(flags)
 tf.config.set_logical_device_configuration(
@@ -96,7 +96,7 @@ tf.config.set_logical_device_configuration(
     [tf.config.LogicalDeviceConfiguration()] * towers.cpu_devices,
 )
 
-# ---- 4. The data: the worker holds all images, and draws the numbers of those in a batch.
+# ---- 4. The data: the worker holds all images, and draws the indices of each batch.
 mnist = load_mnist(flags.data_dir)
 images = Images(mnist.train)
 choices = mnist.train.choices(flags.batch_size, [flags.seed, 1 + flags.task_index])
@@ -109,11 +109,11 @@ recorder.write("event", message="waits for the parameter server")
 ps = connect(address)
 
 
-# ---- 5. The step, and many of them in one call: each computes with the parameters that came back
-# when its own last change was applied.
+# ---- 5. The steps: one call makes many of them. Each step computes with the parameters that its
+# previous exchange returned.
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), packing.spec])
 def make_steps(chosen, vector):
-    """A step for each row of numbers of images, from these parameters."""
+    """Make a step for each row of image indices, beginning with these parameters."""
     number, staleness, loss = tf.constant(0, tf.int64), tf.constant(0, tf.int64), 0.0
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
@@ -128,21 +128,21 @@ def make_steps(chosen, vector):
 
 @tf.function
 def accuracy(vector):
-    """The share of the test images that these parameters tell right."""
+    """The share of the test images that these parameters classify correctly."""
     logits = model.logits(mnist.test.images, packing.parameters(vector))
     return share_correct(logits, mnist.test.labels)
 
 
 def steps_so_far():
-    """How many updates the parameter server has made so far."""
+    """The number of updates that the parameter server has made so far."""
     return ps.read_blocking()[0].numpy()
 
 
-# ---- 6. All begin together, when the last of them is ready; one that joins late has a step to wait
-# for. Then each takes the parameters as they are now.
+# ---- 6. All workers begin together, when the last one is ready. A late worker waits for its global
+# step. Then each worker reads the current parameters.
 finished = ps.read_blocking()[2]
 if finished[flags.task_index]:
-    raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+    raise ProgramError("the parameter servers still hold an earlier run", "restart them")
 make_steps.get_concrete_function()
 places = f"the parameters are on {address}"
 recorder.write("event", status="ready", learning_rate=rate, message=places)
@@ -154,7 +154,7 @@ local_step = last_recorded = 0
 global_step_now = step.numpy()
 recorded_at = time.monotonic()
 while local_step < own_steps:
-    # A call does not go beyond the end of an epoch.
+    # A call never continues past the end of an epoch.
     left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
     count = min(flags.steps_per_call, left)
     chosen = np.stack([next(choices) for _ in range(count)])
@@ -176,7 +176,7 @@ while local_step < own_steps:
         )
         last_recorded, recorded_at = local_step, now
 
-# ---- 8. The test: with the parameters as they are now. The others may still improve them.
+# ---- 8. The test with the current parameters. Other workers may still improve them.
 step_at_test, vector, _ = ps.read_blocking()
 own_accuracy = accuracy(vector).numpy()
 recorder.write("eval", global_step=step_at_test.numpy(), accuracy=own_accuracy)
@@ -185,7 +185,7 @@ told = ps.finish_blocking(flags.task_index)
 # ---- 9. The chief waits for all workers, tests the final parameters and saves them.
 if is_chief:
     recorder.write("event", message="waits until all workers have finished")
-    # Those that have failed and are gone are not waited for.
+    # It does not wait for workers that have failed.
     while not all(told[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)

@@ -1,9 +1,9 @@
 """MNIST asynchronously, with many steps in one call of the session.
 
-Every worker still reads, computes and applies, step by step, and waits for nobody. What is saved
-is what was around that: batches are chosen among images that the worker holds already; one call
-of the session makes many steps; and all parameters travel as one. Each can be taken back by a
-flag. Compare it with mnist_async.py, section by section, and then with async_fast.py.
+As in mnist_async.py, every worker reads, computes and applies, step by step, without waiting for
+other workers. Three changes save time: the images stay in the worker, one call of the session
+makes many steps, and all parameters are sent in one message. Flags undo each change except the
+first. Compare this program with mnist_async.py, section by section, and then with async_fast.py.
 """
 
 import time
@@ -30,14 +30,14 @@ from lab.task.sdk.program import (
 )
 from lab.task.sdk.recorder import Recorder
 
-# ---- 1. Who am I? As in mnist_async.py, with flags that take back what makes it fast.
+# ---- 1. This task, as in mnist_async.py, and flags that undo the changes.
 parser = training_flags(__doc__)
-faster = parser.add_argument_group("what makes it fast")
+faster = parser.add_argument_group("flags for speed")
 faster.add_argument(
     "--fetch",
     type=one_of("recorded", "every"),
     default="recorded",
-    help="which steps are told of: those that are recorded, or every one (default: recorded)",
+    help="the steps whose results are fetched: the recorded ones, or every one (default: recorded)",
 )
 faster.add_argument(
     "--steps_per_call", type=positive, default=110, help="steps in one call (default: 110)"
@@ -62,8 +62,8 @@ recorder.write("start", batch_size=flags.batch_size, status="starting")
 tf.disable_eager_execution()
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-# ---- 2, 3. The cluster spec and the server. The operations of a step follow one another, and so
-# do the tasks' messages: more threads on more cores would only wake each other up.
+# ---- 2, 3. The cluster spec and the server. The operations of a step run one after another, and so
+# do the messages. More threads on more cores would only cost time to wake each other up.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 config = tf.ConfigProto()
 if flags.one_core:
@@ -80,12 +80,12 @@ try:
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
 except tf.errors.UnknownError:
     host = cluster.task_address(flags.job_name, flags.task_index)
-    raise ProgramError(f"cannot listen on {host}", "end what else uses it") from None
+    raise ProgramError(f"cannot listen on {host}", "stop the program that uses it") from None
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
 
-# ---- 4. The data: the worker holds all images, and draws the numbers of those in a batch.
+# ---- 4. The data: the worker holds all images, and draws the indices of each batch.
 mnist = load_mnist(flags.data_dir)
 choices = mnist.train.choices(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
@@ -93,8 +93,8 @@ own_steps = flags.epochs * steps_per_epoch
 if flags.global_steps:  # Each worker makes its share, the first ones one step more.
     own_steps = (flags.global_steps + workers - 1 - flags.task_index) // workers
 
-# ---- 5. The graph. A step is what it is in mnist_async.py: it reads the parameters after its own
-# last update, computes, takes a number, applies at once.
+# ---- 5. The graph. A step is the same as in mnist_async.py: it reads the parameters after its own
+# last update, computes, takes a number, and applies at once.
 model = MODELS["softmax"]
 rate = flags.learning_rate or model.asynchronous_rate
 
@@ -106,7 +106,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
 
 
 class Steps(NamedTuple):
-    """What one step tells, or several that are made in one call, and their update."""
+    """The results of one step, or of several steps in one call, and their update."""
 
     numbers: tf.Tensor
     steps_at_read: tf.Tensor
@@ -115,7 +115,7 @@ class Steps(NamedTuple):
 
 
 def step(chosen, before):
-    """One step, made after what is to be done before."""
+    """Build one step, which runs after the operations in `before`."""
     with tf.control_dependencies(before), tf.device(global_step.device):
         step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
@@ -131,7 +131,7 @@ def step(chosen, before):
 
 
 def steps(count, chosen):
-    """So many steps, one after the other: what they tell is one message, and not one a step."""
+    """Build `count` consecutive steps; their results are one message, not one for each step."""
     made = [step(chosen[0], [])]
     for index in range(1, count):
         made.append(step(chosen[index], [made[-1].update]))
@@ -159,17 +159,17 @@ with tf.device("/job:ps/task:0"):
 initialize = tf.global_variables_initializer()
 missing_variables = tf.report_uninitialized_variables(tf.global_variables())
 
-# ---- 6. The session, as in mnist_async.py, without checkpoints: a training takes seconds.
+# ---- 6. The session, as in mnist_async.py, but without checkpoints: a training takes seconds.
 config = tf.ConfigProto(
     log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
 )
 recorder.write("event", message="waits for the parameter servers and the chief")
 session = Session(server.target, recorder, config)
 if recorder.attempt:
-    raise ProgramError("this program cannot go on where it was", "run mnist_async.py for that")
+    raise ProgramError("this program cannot resume a training", "use mnist_async.py for that")
 if is_chief:
     if not len(session.run(missing_variables)):
-        raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+        raise ProgramError("the parameter servers still hold an earlier run", "restart them")
     session.run(initialize)
 while len(session.run(missing_variables)):
     time.sleep(0.2)
@@ -183,7 +183,7 @@ local_step = last_recorded = 0
 global_step_now = 0
 recorded_at = time.monotonic()
 while local_step < own_steps:
-    # A call does not go beyond the end of an epoch.
+    # A call never continues past the end of an epoch.
     left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
     count = flags.steps_per_call if left >= flags.steps_per_call else 1
     of_the_call = {chosen: [next(choices) for _ in range(count)]}
@@ -209,7 +209,7 @@ while local_step < own_steps:
         )
         last_recorded, recorded_at = local_step, now
 
-# ---- 8. The test: with the parameters as they are now. The others may still improve them.
+# ---- 8. The test with the current parameters. Other workers may still improve them.
 test = {test_images: mnist.test.images, test_labels: mnist.test.labels}
 own_accuracy, steps_at_test = session.run([accuracy, step_at_test], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
@@ -217,7 +217,7 @@ session.run(tell_finished)
 
 
 def all_have_finished():
-    """Whether every worker has said so, but for those that have failed and are gone."""
+    """Whether every worker has finished, except workers that have failed."""
     told, gone = session.run(finished), ended_tasks()
     return all(told[task] or f"worker-{task}" in gone for task in range(workers))
 

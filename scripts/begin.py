@@ -1,6 +1,6 @@
-"""How most of the programs begin: they say who they are, and their servers share the GPUs.
+"""The common first lines of most programs: the recorder, and the server's use of GPUs.
 
-`mnist_async.py` spells all of it out.
+`mnist_async.py` has the same lines in full.
 """
 
 import tensorflow.compat.v1 as tf
@@ -11,7 +11,7 @@ from lab.task.sdk.recorder import Recorder
 
 
 def begin(flags, **fields):
-    """Tell that this task starts; return the recorder, which tells everything else."""
+    """Record the start of this task; return the recorder for all further records."""
     leave_on_interrupt()
     recorder = Recorder(flags.job_name, flags.task_index)
     report_failure(recorder)
@@ -20,9 +20,10 @@ def begin(flags, **fields):
 
 
 def server_config(flags):
-    """Return how this task's server uses GPUs, which no session on it can change any more.
+    """Return the GPU settings of this task's server; sessions on it cannot change them.
 
-    A parameter server uses none; any other task as much of their memory as it needs, or its share.
+    A parameter server uses no GPU. Any other task uses as much GPU memory as it needs, or its
+    share.
     """
     config = tf.ConfigProto()
     share = getattr(flags, "gpu_memory_fraction", None)

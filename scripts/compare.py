@@ -1,7 +1,7 @@
-"""Is it the same training? How far two sets of parameters are apart.
+"""Compare two trainings by the difference of their parameters.
 
-In float32 the same sum in another order differs in the last of seven digits. So that this is all
-that differs, GPUs must not round what they multiply: newer ones keep three digits, unless told.
+In float32 the same sum in another order differs in the last of seven digits. Newer GPUs by default
+round the factors of a product to three digits. This module turns that off.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""TensorFlow 2's own parameter servers: a coordinator hands steps to whichever worker is free.
+"""TensorFlow 2's own parameter servers: a coordinator sends each step to a free worker.
 
-The chief is the one who runs a program. It writes down once what a step is, and has no data: it
-keeps a queue of steps, gives the next one to the next free worker, and takes a step back whose
-worker has died, for another to make. The variables live on the parameter servers. Those and the
-workers only serve.
+Only the chief runs the program. It defines the step once, and computes no steps itself. It keeps a
+queue of steps, and sends the next step to the next free worker. If a worker fails, another worker
+makes its step. The variables are on the parameter servers. Parameter servers and workers only
+serve.
 """
 
 import os
@@ -22,19 +22,19 @@ flags = parse(training_flags(__doc__, jobs=["chief", "ps", "worker"]))
 
 recorder = begin(flags, batch_size=flags.batch_size)
 
-# ---- 1. Who am I? Those who serve do nothing else.
+# ---- 1. This task: parameter servers and workers only serve.
 cluster = tf.train.ClusterSpec(
     {"chief": flags.chief_hosts, "ps": flags.ps_hosts, "worker": flags.worker_hosts}
 )
 if flags.job_name != "chief":
     os.environ["GRPC_FAIL_FAST"] = (
-        "use_caller"  # Whose peer has gone is told so, and does not wait.
+        "use_caller"  # A call to a stopped task fails at once, instead of waiting.
     )
     server = tf.distribute.Server(cluster, flags.job_name, flags.task_index, protocol="grpc")
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
 
-# ---- 2. The coordinator. To make it is to connect to all who serve.
+# ---- 2. The coordinator. Its creation connects to all servers.
 recorder.write("event", status="ready", message=f"coordinates {len(flags.worker_hosts)} workers")
 wait_for_start()
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -44,13 +44,13 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
-# ---- 3. The data: each worker reads the files itself, and shuffles them. The chief counts.
+# ---- 3. The data: each worker reads and shuffles the files itself.
 mnist = load_mnist(flags.data_dir)
 images_file, labels_file = train_files(flags.data_dir)
 
 
 def items(file, size, header):
-    """What stands behind a file's header, item by item."""
+    """The items of a file after its header."""
     compression = "GZIP" if file.suffix == ".gz" else ""
     return tf.data.FixedLengthRecordDataset(str(file), size, header, compression_type=compression)
 
@@ -82,7 +82,7 @@ with strategy.scope():
 
 @tf.function
 def step(batches):
-    """What a worker does: read the parameters, compute, apply, count."""
+    """The step of a worker: read the parameters, compute, apply, count."""
 
     def compute(images, labels):
         with tf.GradientTape() as tape:
@@ -96,7 +96,7 @@ def step(batches):
     return strategy.run(compute, args=next(batches))
 
 
-# ---- 5. The training: schedule steps, and wait for them now and then.
+# ---- 5. The training: schedule some steps, wait for them, and repeat.
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 made = 0
@@ -121,6 +121,6 @@ accuracy = share_correct(model.logits(test.images, values), test.labels).numpy()
 counted = int(global_step.numpy())
 if run_dir := run_directory():
     save_model(run_dir / "model", SavedModel(flags.model, counted, values, {}))
-# A step whose worker died may have been made twice: at least once is what is promised.
+# A step whose worker failed may be made twice: the coordinator guarantees at least once.
 recorder.write("result", name="steps counted", value=counted, low=all_steps)
 recorder.write("final", global_step=counted, accuracy=accuracy, status="succeeded")

@@ -1,10 +1,10 @@
-"""Where operations land: each way to say it, and what TensorFlow makes of it.
+"""The devices of operations: each way to choose them, and TensorFlow's placement.
 
-A worker builds one small graph after the other and runs it with `log_device_placement`. It prints a
-table of that log, a row for each operation, and writes the table to `placement-0.csv` in the run's
+A worker builds several small graphs and runs each with `log_device_placement`. It prints a table of
+that log, a row for each operation, and writes the table to `placement-0.csv` in the run's
 directory. It compares the log with TensorFlow's trace, which shows where each operation ran. Then
-three strategies spread a model's variables over the parameter servers, and the program adds up the
-bytes that each server holds.
+three strategies distribute a model's variables over the parameter servers, and the program adds up
+the bytes on each server.
 """
 
 import csv
@@ -31,16 +31,16 @@ recorder.write("event", status="ready", message=f"serves at {server.target}")
 if flags.job_name == "ps":
     server.join()
 wait_for_start()
-if flags.task_index > 0:  # One worker shows it all.
+if flags.task_index > 0:  # One worker is enough.
     recorder.write("final", status="succeeded")
     raise SystemExit
 
-table = []  # How it was asked for, the operation, the device wanted, and the one in the log.
+table = []  # The way of the request, the operation, the requested device, the device in the log.
 not_as_logged = []  # Operations that ran elsewhere.
 
 
 def look(how, operations, **options):
-    """Run these operations of the default graph, and note where each of them ran."""
+    """Run operations of the default graph; add them to the table; return where each ran."""
     filters = ["/job:ps", myself]
     config = as_written(device_filters=filters, log_device_placement=True, **options)
     with placement_log() as placed, tf.Session(server.target, config=config) as session:
@@ -53,11 +53,11 @@ def look(how, operations, **options):
     return list(ran.values())
 
 
-# ---- 1. tf.device: a whole name, a part of one, one inside another, and none at all.
+# ---- 1. tf.device: a full name, a partial name, a nested one, and none.
 with tf.Graph().as_default():
     with tf.device("/job:ps/task:0/device:CPU:0"):
         whole = tf.add(1.0, 2.0, "whole")
-        with tf.device(myself):  # The inner one overrides what it names, and keeps the rest.
+        with tf.device(myself):  # The inner name overrides its own parts, and keeps the others.
             inner = tf.negative(whole, "inner")
     with tf.device("/job:ps"):
         part = tf.square(inner, "part")
@@ -65,7 +65,7 @@ with tf.Graph().as_default():
     on = look("tf.device", [whole, inner, part, nowhere])
     expected = ["/job:ps/task:0", myself, "/job:ps/task:0", myself]
 
-# ---- 2. Soft placement: a device that there is not, or an operation that it cannot do.
+# ---- 2. Soft placement: for a device that does not exist, or that cannot run the operation.
 with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:99"):
     wish = tf.add(1.0, 2.0, "wish")
     try:
@@ -88,7 +88,7 @@ with (
         tf.norm(variable.read_value(), name=f"norm_{variable.op.name}") for variable in variables
     ]
     total = tf.add_n(norms, "total")
-    # Read where it is kept, and computed with where the worker is.
+    # A variable is read on its server; operations on its value run on the worker.
     reads = [variable.op for variable in variables]
     on += look("replica_device_setter", [*reads, *norms, total])
     expected += [variable.device for variable in variables]
@@ -100,9 +100,9 @@ recorder.write("result", name="elsewhere than logged", value=len(not_as_logged),
 recorder.write("result", name="refused without soft placement", value=refused, low=1, high=1)
 
 
-# ---- 4. Strategies: which parameter server gets the next variable.
+# ---- 4. Strategies: they choose the parameter server of the next variable.
 def by_layer(operation):
-    """A user's own: the second layer's variables on the last server, all others on the first."""
+    """A custom strategy: the second layer on the last server, all others on the first."""
     return servers - 1 if operation.name.endswith("2") else 0
 
 

@@ -1,10 +1,10 @@
-"""An Estimator: the program tells a model and its input, and TensorFlow 1 does all the rest.
+"""An Estimator: the program defines a model and its input, and TensorFlow 1 does the rest.
 
-`train_and_evaluate` is started in every task of the cluster, with the same model. It reads in
-TF_CONFIG which task it is, and plays its part: a parameter server serves, the chief initializes,
-saves and trains, workers train, and the evaluator tests each checkpoint. What `mnist_async.py`
-spells out is nowhere to be seen: servers, the device setter, sessions that wait for each other.
-With `--strategy=mirrored` it is one task, whose replicas reduce their gradients among themselves.
+Every task of the cluster calls `train_and_evaluate` with the same model. It reads the task from
+TF_CONFIG and acts accordingly: a parameter server serves, the chief initializes, saves and trains,
+workers train, and the evaluator tests each checkpoint. The servers, the device setter and the
+sessions of `mnist_async.py` are inside the Estimator. With `--strategy=mirrored` there is one task,
+whose replicas all-reduce their gradients.
 """
 
 import json
@@ -27,28 +27,28 @@ parser.add_argument(
     "--strategy",
     type=one_of("none", "mirrored"),
     default="none",
-    help="none: variables on parameter servers; mirrored: a copy on each card of one task",
+    help="none: variables on parameter servers; mirrored: a copy on each GPU of one task",
 )
 parser.add_argument(
-    "--cpu_replicas", type=positive, default=2, help="replicas where there is no GPU (default: 2)"
+    "--cpu_replicas", type=positive, default=2, help="replicas if there is no GPU (default: 2)"
 )
 flags = parse(parser)
 recorder = begin(flags, batch_size=flags.batch_size)
 
-# ---- 1. The cluster of those who train. The evaluator is no part of it: nobody waits for it, and
-# it needs nothing of the others but checkpoints. One task with a strategy is no cluster at all.
+# ---- 1. The cluster that trains. The evaluator is not part of it: no task waits for it, and it
+# only needs checkpoints. One task with a strategy has no cluster.
 tf_config = json.loads(os.environ.get("TF_CONFIG", "{}"))
 if flags.strategy == "mirrored":
     tf_config = {}
 elif "cluster" not in tf_config:
-    raise ProgramError("TF_CONFIG names no cluster, and Estimator reads nothing else", "set it")
+    raise ProgramError("TF_CONFIG has no cluster, which Estimator needs", "set TF_CONFIG")
 cluster = tf_config.get("cluster", {})
 cluster.pop("evaluator", None)
 os.environ["TF_CONFIG"] = json.dumps(tf_config)
-os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # Of a GPU's memory, as much as is needed.
+os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # Use only the GPU memory that is needed.
 tf1.logging.set_verbosity(tf1.logging.ERROR)
 
-# ---- 2. The strategy, where there is one: who are the replicas?
+# ---- 2. The strategy, if there is one, and its replicas.
 strategy, session_config, replicas = None, None, 1
 if flags.strategy == "mirrored":
     gpus = len(tf.config.list_physical_devices("GPU"))
@@ -58,22 +58,22 @@ if flags.strategy == "mirrored":
     )
     strategy = tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(replicas)])
 
-# ---- 3. RunConfig: what this task reads in TF_CONFIG, and how often the chief saves.
+# ---- 3. RunConfig: it reads TF_CONFIG, and sets how often the chief saves.
 run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 if not checkpoint_dir:
-    raise ProgramError("there is no place for checkpoints", "give --checkpoint_dir")
+    raise ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
 make_directory(checkpoint_dir)
 config = tf.estimator.RunConfig(
     model_dir=str(checkpoint_dir),
     save_checkpoints_secs=flags.checkpoint_every,
     session_config=session_config,
     train_distribute=strategy,
-    experimental_max_worker_delay_secs=0,  # Else worker n would begin 5 (n + 1) seconds late.
+    experimental_max_worker_delay_secs=0,  # Otherwise worker n begins 5 (n + 1) seconds late.
 )
 
-# Does it say what one counts in the cluster? The chief is a worker, too; the evaluator knows of
-# nobody; and one task without a cluster is its own chief.
+# Compare RunConfig with the cluster. The chief counts as a worker. The evaluator has no cluster. A
+# single task without a cluster is its own chief.
 sizes = {job: len(cluster.get(job, [])) for job in JOBS}
 if flags.job_name in cluster:
     master = f"grpc://{cluster[flags.job_name][flags.task_index]}"
@@ -93,14 +93,14 @@ recorder.write("event", message=f"RunConfig: {message}")
 differing = sum(says[name] != counted[name] for name in counted)
 recorder.write("result", name="RunConfig fields that differ", value=differing, low=0, high=0)
 
-# ---- 4. The model: one function, which is called to build each graph that is needed.
+# ---- 4. The model: one function, which Estimator calls to build each graph.
 model = MODELS[flags.model]
 own_rate = model.synchronous_rate if strategy else model.asynchronous_rate
 replicas_built = set()
 
 
 def model_fn(features, labels, mode):
-    """Build the graph for training or evaluation; Estimator has set where variables are placed."""
+    """Build the graph for training or evaluation; Estimator has set the variables' devices."""
     parameters = {
         name: tf1.get_variable(name, initializer=value)
         for name, value in model.initial_parameters(flags.seed).items()
@@ -118,9 +118,9 @@ def model_fn(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=update)
 
 
-# ---- 5. The input: every task that trains draws batches of its own. Replicas take them in turn.
+# ---- 5. The input: every task that trains draws its own batches. Replicas take them in turn.
 def training_input():
-    """Batches without end; the chief is number 0 of those who train, and worker n is n + 1."""
+    """Endless batches; among the tasks that train, the chief is number 0 and worker n is n + 1."""
     batches = load_mnist(flags.data_dir).train.batches
     return tf.data.Dataset.from_generator(
         lambda: batches(flags.batch_size, [flags.seed, 1 + config.global_id_in_cluster]),
@@ -134,15 +134,15 @@ def test_input():
     return tf.data.Dataset.from_tensor_slices((test.images, test.labels)).batch(1000)
 
 
-# ---- 6. What is told. A hook is called around each step; an exporter behind each evaluation.
+# ---- 6. The records. Estimator calls a hook around each step, and an exporter after evaluations.
 class Steps(tf1.train.SessionRunHook):
-    """Lets all begin together, and reports the steps of this task."""
+    """Waits for the common start, and records the steps of this task."""
 
     local_step = 0
 
     def begin(self):
         self.global_step = tf1.train.get_global_step()
-        (self.loss,) = tf1.get_collection(tf1.GraphKeys.LOSSES)  # Estimator has put it there.
+        (self.loss,) = tf1.get_collection(tf1.GraphKeys.LOSSES)  # Estimator put the loss there.
 
     def after_create_session(self, session, coord):
         recorder.write("event", status="ready", message="has a session")
@@ -165,14 +165,14 @@ class Steps(tf1.train.SessionRunHook):
         recorder.write(
             "step",
             local_step=self.local_step,
-            global_step=session.run(self.global_step),  # Others may have counted on meanwhile.
+            global_step=session.run(self.global_step),  # Other tasks may have increased it.
             loss=self.loss_now,
             examples=self.local_step * flags.batch_size * replicas,
         )
 
 
 class Evaluations(tf.estimator.Exporter):
-    """Reports each evaluation, and keeps the parameters of the last."""
+    """Records each evaluation, and saves the parameters of the last one."""
 
     name = "evaluations"
 
@@ -189,10 +189,10 @@ class Evaluations(tf.estimator.Exporter):
             save_model(run_dir / "model", SavedModel(flags.model, int(step), values, {}))
 
 
-# ---- 7. Every task does its part, and returns when all steps are made; a parameter server never.
+# ---- 7. Every task returns when all steps are made, except a parameter server, which never does.
 if flags.job_name in {"ps", "evaluator"}:
-    recorder.write("event", status="ready", message=f"does its part as {flags.job_name}")
-shorten_polling()  # Else workers would ask every 30 seconds whether the chief has initialized.
+    recorder.write("event", status="ready", message=f"starts as {flags.job_name}")
+shorten_polling()  # Otherwise workers check only every 30 seconds if the chief has initialized.
 steps, evaluations = Steps(), Evaluations()
 tf.estimator.train_and_evaluate(
     tf.estimator.Estimator(model_fn, config=config),
@@ -202,7 +202,7 @@ tf.estimator.train_and_evaluate(
     ),
 )
 
-# ---- 8. What was found.
+# ---- 8. The results.
 if strategy:
     built = len(replicas_built)
     recorder.write("result", name="replicas built", value=built, low=replicas, high=replicas)

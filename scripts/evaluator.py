@@ -1,9 +1,9 @@
-"""An evaluator: a task that tests each checkpoint while the others train.
+"""An evaluator: a task that tests each checkpoint while the other tasks train.
 
-The workers and the parameter servers train as in `mnist_async.py`, and the chief saves a checkpoint
-now and then. The evaluator is no part of their cluster: it needs nothing of them but those files.
-So it holds up nobody, may run on another machine, and may come and go. Started by hand, it goes on
-until Ctrl-C: nobody tells it that the training has ended.
+The workers and the parameter servers train as in `mnist_async.py`, and the chief regularly saves a
+checkpoint. The evaluator is not part of their cluster, because it only needs these files. So it
+delays no other task, may run on another host, and may start and stop at any time. If it is started
+by hand, it runs until Ctrl-C, because it is not notified of the end of the training.
 """
 
 import time
@@ -26,45 +26,45 @@ from lab.task.sdk.program import (
 flags = parse(training_flags(__doc__, jobs=["ps", "worker", "evaluator"], optional=["evaluator"]))
 
 if flags.job_name != "evaluator":
-    import mnist_async  # noqa: F401  The others train as ever: to import the program is to run it.
+    import mnist_async  # noqa: F401  The other tasks train: importing the program runs it.
 
     raise SystemExit
 
 recorder = begin(flags)
 
-# ---- 1. Where the chief keeps its checkpoints.
+# ---- 1. The directory of the chief's checkpoints.
 run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 if not checkpoint_dir:
-    raise ProgramError("there are no checkpoints to evaluate", "give --checkpoint_dir")
+    raise ProgramError("there is no directory of checkpoints to evaluate", "add --checkpoint_dir")
 make_directory(checkpoint_dir)
 test = load_test(flags.data_dir)
 model = MODELS[flags.model]
 names = list(model.initial_parameters(flags.seed))
 workers = {f"worker-{index}" for index in range(len(flags.worker_hosts))}
-recorder.write("event", status="ready", message=f"evaluates what comes into {checkpoint_dir}")
+recorder.write("event", status="ready", message=f"evaluates checkpoints in {checkpoint_dir}")
 wait_for_start()
 
 
 def evaluate(checkpoint):
-    """The test accuracy of a checkpoint, and its global step."""
+    """Return the test accuracy of a checkpoint, and its global step."""
     reader = tf.train.load_checkpoint(checkpoint)
     parameters = {name: reader.get_tensor(name) for name in names}
     accuracy = share_correct(model.logits(test.images, parameters), test.labels)
     return float(accuracy.numpy()), int(reader.get_tensor("global_step"))
 
 
-# ---- 2. Each checkpoint once, in their order, until the training has ended.
+# ---- 2. Evaluate each checkpoint once, in order, until the training has ended.
 evaluated, accuracies = set(), []
 while True:
-    has_ended = ended_tasks() >= workers  # Asked first: what is saved from here on is not missed.
+    has_ended = ended_tasks() >= workers  # Checked first, so that no later checkpoint is missed.
     for checkpoint in reversed(newest_first(checkpoint_dir)):
         if checkpoint in evaluated:
             continue
         try:
             accuracy, step = evaluate(checkpoint)
         except (ValueError, tf.errors.NotFoundError):
-            continue  # The chief keeps the newest five, and has just removed this one.
+            continue  # The chief keeps the newest five checkpoints, and has removed this one.
         evaluated.add(checkpoint)
         accuracies.append(accuracy)
         recorder.write("eval", global_step=step, accuracy=accuracy)
@@ -72,7 +72,9 @@ while True:
         break
     time.sleep(0.2)
 if not accuracies:
-    raise ProgramError(f"nothing came into {checkpoint_dir}", "let the training save checkpoints")
+    raise ProgramError(
+        f"no checkpoint was saved in {checkpoint_dir}", "let the training save checkpoints"
+    )
 
 recorder.write("result", name="checkpoints evaluated", value=len(accuracies), low=1)
 recorder.write("result", name="accuracy gained", value=accuracies[-1] - accuracies[0], low=0)

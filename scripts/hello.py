@@ -1,9 +1,8 @@
-"""Servers that greet: the smallest cluster there is.
+"""The smallest cluster: its servers greet each other.
 
-Every task of job `local` starts a server, and then asks every server of the cluster for a
-greeting. A greeting is a constant with a device of its own: the session belongs to one task, and
-each constant is evaluated on the task that it is placed on. A cluster of one task needs no cluster
-spec.
+Every task of job `local` starts a server, and then asks every server of the cluster for a greeting.
+A greeting is a constant that is placed on one of the tasks. The session runs on this task, but each
+constant is evaluated on its own task. A cluster of one task needs no cluster spec.
 """
 
 import contextlib
@@ -20,26 +19,26 @@ flags = parse(task_flags(__doc__, jobs=["local"]))
 recorder = begin(flags)
 tf.disable_eager_execution()
 
-# ---- 1. The server: it makes this process one task of the cluster.
+# ---- 1. The server makes this process a task of the cluster.
 if len(flags.local_hosts) == 1:
     server = tf.train.Server.create_local_server()
-    tasks = ["/job:localhost/task:0"]  # Its name for the only job.
+    tasks = ["/job:localhost/task:0"]  # TensorFlow's name of the only task.
 else:
     tasks = [f"/job:local/task:{index}" for index in range(len(flags.local_hosts))]
     cluster = tf.train.ClusterSpec({"local": flags.local_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 
-# ---- 2. The graph: a greeting on each task, and a queue in which goodbyes arrive.
+# ---- 2. The graph: on each task a greeting, and a queue for goodbyes.
 greetings, goodbyes = [], []
 for task in tasks:
     with tf.device(task):
         greetings.append(tf.constant(f"hello from {task}"))
-        # The tasks have a graph each; by its shared name they all mean the same queue.
+        # Each task has its own graph. The shared name makes all graphs use the same queue.
         goodbyes.append(tf.FIFOQueue(len(tasks), tf.int32, [[]], shared_name=f"goodbyes to {task}"))
 say_goodbye = [queue.enqueue(flags.task_index) for queue in goodbyes]
 hear_all_goodbyes = goodbyes[flags.task_index].dequeue_many(len(tasks))
 
-# ---- 3. The session: it runs on this task's server, and reaches the others through it.
+# ---- 3. The session runs on this task's server, which connects to the other servers.
 recorder.write("event", status="ready", message=f"serves at {server.target}")
 wait_for_start()
 with tf.Session(server.target, config=as_written()) as session:
@@ -47,10 +46,10 @@ with tf.Session(server.target, config=as_written()) as session:
         print(greeting.decode())
     ran = where(session, greetings)
 
-    # ---- 4. The end: a server that goes too soon leaves the others without an answer. So each says
-    # goodbye to all, and goes when it has heard the goodbye of all.
+    # ---- 4. The end: a server that stops too early does not answer the others any more. So each
+    # task sends a goodbye to all tasks, and ends when it has received all goodbyes.
     for goodbye in say_goodbye:
-        with contextlib.suppress(tf.errors.UnavailableError):  # Who has heard all may be gone.
+        with contextlib.suppress(tf.errors.UnavailableError):  # That task may have ended.
             session.run(goodbye)
     session.run(hear_all_goodbyes)
 

@@ -1,9 +1,9 @@
-"""Horovod: ring all-reduce between ranks, each of them a whole program of its own.
+"""Horovod: ring all-reduce between ranks, each of which is a complete program.
 
-Every rank trains a copy of the model on batches of its own. Once in a step, all exchange their
-gradients: each ends up with the mean of them, and all make the same update. There is no parameter
-server, and no session that reaches into another task: what TensorFlow runs is a program for one
-process, to which three lines are added. The ranks' ring is Horovod's, outside of TensorFlow.
+Every rank trains a copy of the model on its own batches. In each step all ranks exchange their
+gradients: each rank receives the mean, and all make the same update. There is no parameter server,
+and no session with several tasks: for TensorFlow it is a program for one process, with three more
+lines. The ring between the ranks is in Horovod, outside of TensorFlow.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from lab.task.sdk.program import ProgramError, run_directory, wait_for_start
 flags = parse(training_flags(__doc__, jobs=["worker"]))
 recorder = begin(flags, batch_size=flags.batch_size)
 
-# ---- 1. Who am I? `horovodrun` would start the ranks over SSH, and tell each of them by these
-# variables. Here they have been started, and TF_CONFIG says the same.
+# ---- 1. This rank. Usually `horovodrun` starts the ranks over SSH and sets these variables. Here
+# the ranks are already started, and the flags or TF_CONFIG give the same values.
 rank, ranks = flags.task_index, len(flags.worker_hosts)
 hosts = [address.rpartition(":")[0] for address in flags.worker_hosts]
 local_ranks = [hosts[:each].count(hosts[each]) for each in range(ranks)]
@@ -47,29 +47,29 @@ os.environ.update(
     HOROVOD_GLOO_RENDEZVOUS_PORT=meeting_port,
 )
 
-# ---- 2. The rendezvous: every rank listens at a port that the system chose, and tells the others
-# by leaving a note with a server at rank 0's address, which so has to be started first. Once they
-# are connected, nobody needs it.
+# ---- 2. The rendezvous: every rank listens at a port that the system chooses, and registers it at
+# a server at rank 0's address. So this server must start first. When all ranks are connected, it is
+# not needed any more.
 if rank == 0:
     meeting = RendezvousHTTPServer((meeting_host, int(meeting_port)), RendezvousHandler, verbose=0)
     threading.Thread(target=meeting.serve_forever, daemon=True).start()
 recorder.write("event", status="ready", message=f"rank {rank} of {ranks}")
-wait_for_start()  # Then the server is there, and everyone comes within Horovod's 30 seconds.
+wait_for_start()  # After it the server runs, and all ranks connect within Horovod's 30 seconds.
 hvd.init()
 
-# ---- 3. One GPU for each rank, if there is any.
+# ---- 3. One GPU for each rank, if there are GPUs.
 gpus = tf.config.list_physical_devices("GPU")[:1]
 tf.config.set_visible_devices(gpus, "GPU")
 for gpu in gpus:
     tf.config.experimental.set_memory_growth(gpu, enable=True)
 
-# ---- 4. The data: every rank draws batches of its own.
+# ---- 4. The data: every rank draws its own batches.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + hvd.rank()])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size * hvd.size())
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
-# ---- 5. The model: every rank draws other initial values, and then takes those of rank 0.
+# ---- 5. The model: every rank draws different initial values, and then receives those of rank 0.
 model = MODELS[flags.model]
 learning_rate = flags.learning_rate or model.synchronous_rate
 variables = {
@@ -81,10 +81,10 @@ hvd.broadcast_variables(list(variables.values()), root_rank=0)
 
 @tf.function
 def step(images, labels):
-    """One step of this rank, with the mean of all ranks' gradients; the mean of their losses."""
+    """Make a step with the mean of all ranks' gradients; return the mean of their losses."""
     with tf.GradientTape() as tape:
         loss = model.loss(model.logits(images, variables), labels, variables)
-    tape = hvd.DistributedGradientTape(tape)  # Its gradients have been all-reduced.
+    tape = hvd.DistributedGradientTape(tape)  # It returns all-reduced gradients.
     gradients = tape.gradient(loss, list(variables.values()))
     for variable, gradient in zip(variables.values(), gradients, strict=True):
         variable.assign_sub(learning_rate * gradient)
@@ -95,7 +95,7 @@ def step(images, labels):
 for now in range(1, all_steps + 1):
     try:
         loss_now = step(*next(batches))
-    except tf.errors.UnknownError:  # One rank is gone: the others cannot close the ring.
+    except tf.errors.UnknownError:  # A rank has stopped: the ring is broken.
         raise ProgramError(f"{LOST_CONTACT} another rank", "see how it ended") from None
     if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now == all_steps:
         recorder.write(
@@ -107,7 +107,7 @@ for now in range(1, all_steps + 1):
             examples=now * flags.batch_size * hvd.size(),
         )
 
-# ---- 7. The test: are all copies the same, bit by bit? And how good are they?
+# ---- 7. The test: are all copies equal, bit by bit, and what is their accuracy?
 values = {name: variable.numpy() for name, variable in variables.items()}
 digest = hashlib.sha256(b"".join(value.tobytes() for value in values.values())).digest()
 digests = hvd.allgather(np.frombuffer(digest, np.uint8)[None]).numpy()

@@ -1,12 +1,12 @@
 """In-graph replication: one client owns the whole graph, with a replica of the model per worker.
 
-The parameter servers hold the variables, the workers do nothing by themselves: both only wait for
-graphs. The client builds one graph with a replica of the model on every worker, each for a part of
-its own of the batch, and averages their gradients. So all replicas step together, and a step is
-exactly that of one process with the joined batch. The client shows it: for the first steps it
-trains such a model by itself, too, and reports by how much the two ever differ.
+The parameter servers hold the variables. They and the workers only wait for graphs. The client
+builds one graph with a replica of the model on every worker, each for its own part of the batch,
+and averages their gradients. So all replicas step together, and a step is equal to the step of one
+process with the joined batch. To show this, the client also trains such a model in its own process
+for the first steps, and reports the largest difference between the two.
 
-All images go from the client to the workers, and when the client ends the training does.
+The client sends all images to the workers. The training ends with the client.
 """
 
 import tensorflow.compat.v1 as tf
@@ -27,14 +27,14 @@ replicas = len(flags.worker_hosts)
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
-# ---- 1. The servers. The client is none, and yet the graph's parts go to all of them.
+# ---- 1. The servers. The client is not one of them; it sends each a part of the graph.
 if flags.job_name != "client":
     cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
 
-# ---- 2. The data: one joined batch a step, of which every replica gets an equal part.
+# ---- 2. The data: one joined batch for each step; every replica gets an equal part of it.
 mnist = load_mnist(flags.data_dir)
 joined_size = replicas * flags.batch_size
 batches = mnist.train.batches(joined_size, [flags.seed, 1])
@@ -85,7 +85,7 @@ with tf.Graph().as_default() as graph:
         accuracy = share_correct(model.logits(images, variables), labels)
     initialize = tf.global_variables_initializer()
 
-# ---- 4. The same without any cluster: one process, one replica, the joined batch.
+# ---- 4. The same without a cluster: one process, one replica, the joined batch.
 with tf.Graph().as_default() as alone_graph:
     alone = new_variables()
     alone_images = tf.placeholder(tf.float32, [None, 784])
@@ -95,7 +95,7 @@ with tf.Graph().as_default() as alone_graph:
     alone_update = descend(alone, dict(zip(alone, alone_gradients, strict=True)))
     alone_initialize = tf.global_variables_initializer()
 
-# ---- 5. The training: one `run` is one step of every replica.
+# ---- 5. The training: one `run` makes one step on every replica.
 master = f"grpc://{flags.worker_hosts[0]}"
 recorder.write("event", status="ready", message=f"its master is {master}")
 wait_for_start()

@@ -1,7 +1,7 @@
-"""What travels as one: all parameters in one vector, and the functions that a task offers.
+"""All parameters in one vector, and functions that a task offers to other tasks.
 
-TensorFlow can serve functions to other processes (`tf.distribute.experimental.rpc`): a call carries
-its arguments there and its results back, and may stand in a graph like any other operation.
+TensorFlow can serve functions to other processes (`tf.distribute.experimental.rpc`). A call sends
+its arguments and returns its results. It can be part of a graph, like any other operation.
 """
 
 import time
@@ -15,7 +15,7 @@ RPC = tf.distribute.experimental.rpc
 
 
 class Packing:
-    """Parameters one behind the other, and behind them a witness that counts the updates."""
+    """All parameters in one vector, followed by a probe, which counts the updates."""
 
     def __init__(self, initial_values):
         self.shapes = {name: value.shape for name, value in initial_values.items()}
@@ -25,44 +25,44 @@ class Packing:
         self.spec = tf.TensorSpec(self.initial_vector.shape, tf.float32)
 
     def parameters(self, vector):
-        """The vector → the parameters by name."""
+        """Return the parameters in a vector by name."""
         *parts, _ = tf.split(vector, self.sizes)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: tf.reshape(part, shape) for (name, shape), part in named}
 
     def updates(self, vector):
-        """The witness of a vector: how many updates are in it (exact up to 2²⁴)."""
+        """Return the probe of a vector: its number of updates (exact up to 2²⁴)."""
         return tf.cast(vector[-1], tf.int64)
 
     def change(self, changes):
-        """What to subtract from each parameter → what to subtract from the vector.
+        """Return the change of the vector, to be subtracted, from the changes of each parameter.
 
-        It adds one to the witness.
+        It adds one to the probe.
         """
         flat = [tf.reshape(change, [-1]) for change in changes]
         return tf.concat([*flat, [-1.0]], axis=0)
 
 
 class Images:
-    """All training images in memory: a batch is a list of their numbers."""
+    """All training images in memory; a batch is a list of indices."""
 
     def __init__(self, examples):
         self.pixels = tf.constant(examples.pixels)
         self.labels = tf.constant(examples.labels)
 
     def batch(self, chosen):
-        """The numbers of n images → the images [n, 784] in [0, 1], and their labels [n]."""
+        """Return the images [n, 784] in [0, 1], and the labels [n], of n indices."""
         pixels = tf.ensure_shape(tf.gather(self.pixels, chosen), [None, PIXELS])
         return tf.cast(pixels, tf.float32) / 255, tf.gather(self.labels, chosen)
 
 
 def take_number(counter):
-    """Take the counter's value and add one to it, in one: no two callers get the same."""
+    """Read the counter and add one to it atomically: each caller gets a different number."""
     return tf.raw_ops.ResourceCountUpTo(resource=counter.handle, limit=tf.int64.max, T=tf.int64)
 
 
 def serve(address, **functions):
-    """Offer functions under their names to whoever can reach the address, and return at once."""
+    """Offer functions by name to all tasks that can reach the address; return at once."""
     server = RPC.Server.create("grpc", address)
     for name, function in functions.items():
         server.register(name, function)
@@ -71,7 +71,10 @@ def serve(address, **functions):
 
 
 def connect(address):
-    """Wait for the server, and return its functions as methods: each call's `get_value` waits."""
+    """Wait for the server; return a client with its functions as methods.
+
+    The `get_value` of a call waits for its results.
+    """
     while True:
         try:
             return RPC.Client.create("grpc", address)
@@ -80,6 +83,6 @@ def connect(address):
 
 
 def answer(call, *shapes):
-    """Wait for a call's results, whose shapes a graph must know before."""
+    """Wait for a call's results; the graph needs their shapes in advance."""
     results = zip(call.get_value(), shapes, strict=True)
     return [tf.ensure_shape(result, shape) for result, shape in results]

@@ -1,11 +1,11 @@
 """A separate client: two servers, and a program that trains on one of them.
 
-The servers (job worker) do nothing by themselves. The client is no task of TensorFlow's cluster:
-it owns the graph, hands it to one of the servers, its *master*, and that sends each part to the
-task on which the part is placed. Here the master is the last worker, and all of the training is
-placed on `/job:worker/task:0`.
+The servers (job worker) only wait for graphs. The client is not a task of TensorFlow's cluster. It
+owns the graph and sends it to one of the servers, its *master*. The master sends each part of the
+graph to the task on which it is placed. Here the master is the last worker, and the whole training
+is placed on `/job:worker/task:0`.
 
-What is trained is a line, y = 2x + 10, by gradient descent on the mean squared error.
+The model is a line, y = 2x + 10, trained by gradient descent on the mean squared error.
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ from lab.task.sdk.flags import parse, positive, rate, task_flags
 from lab.task.sdk.program import wait_for_start
 
 parser = task_flags(__doc__, jobs=["worker", "client"])
-parser.add_argument("--steps", type=positive, default=200, help="default: 200")
-parser.add_argument("--learning_rate", type=rate, default=0.1, help="default: 0.1")
+parser.add_argument("--steps", type=positive, default=200, help="steps (default: 200)")
+parser.add_argument("--learning_rate", type=rate, default=0.1, help="the rate (default: 0.1)")
 flags = parse(parser)
 
 recorder = begin(flags)
 tf.disable_eager_execution()
 
-# ---- 1. The servers: they wait for graphs, until somebody ends them.
+# ---- 1. The servers: they wait for graphs until they are stopped.
 if flags.job_name == "worker":
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
@@ -42,7 +42,7 @@ with tf.device("/job:worker/task:0"):
     train = tf.train.GradientDescentOptimizer(flags.learning_rate).minimize(loss)
     initialize = tf.global_variables_initializer()
 
-# ---- 3. The session: with one of the servers, which need not be the one that computes.
+# ---- 3. The session connects to one of the servers; another server may compute.
 master = f"grpc://{flags.worker_hosts[-1]}"
 recorder.write("event", status="ready", message=f"its master is {master}")
 wait_for_start()

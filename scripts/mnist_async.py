@@ -1,8 +1,8 @@
 """MNIST with parameter servers, asynchronously: no worker waits for another.
 
-The parameter servers (job ps) hold the variables. Every worker runs the same loop on its own:
-read the parameters, compute the gradients of one batch, apply them at once. Between its read and
-its update the others may have changed the parameters: the gradients that it applies are stale.
+The parameter servers (job ps) hold the variables. Every worker runs the same loop independently:
+read the parameters, compute the gradients of one batch, apply them at once. Other workers may
+change the parameters between a worker's read and its update. Then its gradients are stale.
 """
 
 import sys
@@ -30,9 +30,9 @@ from lab.task.sdk.program import (
 )
 from lab.task.sdk.recorder import Recorder
 
-RECORD_WITHIN_S = 5  # However slow the steps are, one is told of so often.
+RECORD_WITHIN_S = 5  # With slow steps, a step is recorded at least every 5 seconds.
 
-# ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
+# ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 parser = training_flags(__doc__)
 add_flag(parser)
 flags = parse(parser)
@@ -45,14 +45,14 @@ recorder = Recorder(flags.job_name, flags.task_index)
 report_failure(recorder)
 recorder.write("start", batch_size=flags.batch_size, status="starting")
 
-tf.disable_eager_execution()  # First a graph is built, then a session runs parts of it.
+tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-# ---- 2. The cluster spec: which tasks there are, and where each of them listens.
+# ---- 2. The cluster spec: all tasks with their addresses.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 
-# ---- 3. The server: it makes this process one task of the cluster. How GPUs are used is settled
-# here, because a session that runs on this server cannot change it any more.
+# ---- 3. The server makes this process a task of the cluster. The use of GPUs is set here, because
+# a session on this server cannot change it.
 config = tf.ConfigProto()
 if flags.job_name == "ps":
     config.device_count["GPU"] = 0
@@ -66,18 +66,18 @@ try:
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
 except tf.errors.UnknownError:
     host = cluster.task_address(flags.job_name, flags.task_index)
-    raise ProgramError(f"cannot listen on {host}", "end what else uses it") from None
+    raise ProgramError(f"cannot listen on {host}", "stop the program that uses it") from None
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
-    server.join()  # A parameter server serves until somebody ends it: join never returns.
+    server.join()  # A parameter server serves until it is stopped: join never returns.
 
-# ---- 4. The data: every worker has all of it, and draws batches in an order of its own.
+# ---- 4. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 own_steps = flags.epochs * steps_per_epoch
 all_steps = flags.global_steps or own_steps * workers
-if flags.global_steps or recorder.attempt:  # Started again, it makes what is left to be made.
+if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
     own_steps = sys.maxsize
 
 # ---- 5. The graph: the same in every worker. The device setter places each variable on a
@@ -104,7 +104,7 @@ with tf.device(
         name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
     }
     global_step = tf.get_variable("global_step", initializer=np.int64(steps_done))
-    # A witness against lost updates: every update adds exactly one to it.
+    # A probe for lost updates: every update adds exactly one to it.
     probe = tf.get_variable("probe", initializer=np.float32(steps_done))
 
     images = tf.placeholder(tf.float32, [None, 784], "images")
@@ -115,18 +115,18 @@ with tf.device(
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
 
-    # Compute: on the worker's device, or a part of the batch on each of them.
+    # Compute: on the worker's device, or on several devices with a part of the batch each.
     logits, loss, gradients = towers.compute(model, images, labels, parameters)
     accuracy = share_correct(logits, labels)
 
-    # Count: take a number. No two steps get the same, and when all are taken this fails, so that
-    # the training has exactly as many updates as numbers. Nothing is changed before that.
+    # Count: take a number. Each step gets a different one. The operation fails when all numbers are
+    # taken, so the training has exactly `all_steps` updates. No variable changes before it.
     everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
     with tf.control_dependencies([*gradients, *everyone]), tf.device(global_step.device):
         number = tf.count_up_to(global_step, all_steps)
 
-    # Apply, at once, under each variable's lock: of two workers that write the same variable at
-    # the same time one waits, and no update is lost.
+    # Apply, at once, under each variable's lock. If two workers write a variable at the same time,
+    # one waits, and no update is lost.
     learning_rate = tf.train.exponential_decay(
         base_rate,
         step_at_read,
@@ -139,7 +139,7 @@ with tf.device(
             [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)]
         )
 
-    # The chief follows the parameters with a moving average, where the model wants one.
+    # The chief keeps moving averages of the parameters, if the model uses them.
     averages = {}
     if is_chief and model.moving_average:
         follower = tf.train.ExponentialMovingAverage(model.moving_average, global_step)
@@ -148,49 +148,49 @@ with tf.device(
         averages = {name: follower.average(variable) for name, variable in variables.items()}
         accuracy_of_averages = share_correct(model.logits(images, averages), labels)
 
-# Workers that have finished say so, each in an element of its own: twice is no more than once.
+# Each worker has an element of `finished`, and sets it to 1 at its end.
 with tf.device("/job:ps/task:0"):
     finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
     tell_finished = tf.scatter_update(finished, flags.task_index, 1)
 
 keeper = None
 if is_chief and checkpoint_dir:
-    with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
+    with tf.device(myself):  # The chief writes the checkpoints, not the parameter servers.
         keeper = Keeper(checkpoint_dir, [global_step, *variables.values(), *averages.values()])
 initialize = tf.global_variables_initializer()
 missing_variables = tf.report_uninitialized_variables(tf.global_variables())
 
-# ---- 6. The session: it runs on this worker's server, which sends the parts of the graph to the
-# tasks on which they are placed. The filters hide the other workers: no need to wait for them.
+# ---- 6. The session runs on this worker's server, which sends each part of the graph to its task.
+# The filters hide the other workers, so that the session does not wait for them.
 config = tf.ConfigProto(
     log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
 )
 recorder.write("event", message="waits for the parameter servers and the chief")
 session = Session(server.target, recorder, config)
 
-# The chief initializes the variables, and the others wait until it has. A chief that was started
-# again finds them in place and goes on, unless a parameter server was, too; a new chief must not
-# find an earlier run's.
+# The chief initializes the variables, and the other workers wait for it. A restarted chief uses the
+# existing variables, unless a parameter server was restarted, too. In the first attempt existing
+# variables are an error: they belong to an earlier run.
 if is_chief:
     if len(session.run(missing_variables)):
         session.run(initialize)
         for average in averages.values() if saved else ():
             average.load(saved[average.op.name], session)
-        begins = f"goes on from the checkpoint of step {steps_done}" if saved else "begins anew"
+        begins = f"resumes from the checkpoint of step {steps_done}" if saved else "starts again"
         if saved or recorder.attempt:
             recorder.write("event", global_step=steps_done, message=begins)
     elif recorder.attempt == 0:
-        raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+        raise ProgramError("the parameter servers still hold an earlier run", "restart them")
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
 recorder.write("event", status="ready", learning_rate=base_rate, message=places)
-# All begin together, when the last of them is ready; one that joins late has a step to wait for.
+# All workers begin together, when the last one is ready. A late worker waits for its global step.
 wait_for_start(lambda: session.run(global_step))
 if keeper:
     leaving.first(lambda: keeper.save(session, session.run(global_step)))
 
-# ---- 7. The training: each call reads, computes, counts and applies once.
+# ---- 7. The training: each call of the session reads, computes, counts and applies once.
 local_step = last_recorded = 0
 global_step_now = steps_done
 recorded_at = saved_at = time.monotonic()
@@ -225,7 +225,7 @@ while local_step < own_steps:
         keeper.save(session, global_step_now)
         saved_at = now
 
-# ---- 8. The test: with the parameters as they are now. The others may still improve them.
+# ---- 8. The test with the current parameters. Other workers may still improve them.
 test = {images: mnist.test.images, labels: mnist.test.labels}
 own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
@@ -233,7 +233,7 @@ session.run(tell_finished)
 
 
 def all_have_finished():
-    """Whether every worker has said so, but for those that have failed and are gone."""
+    """Whether every worker has finished, except workers that have failed."""
     told, gone = session.run(finished), ended_tasks()
     return all(told[task] or f"worker-{task}" in gone for task in range(workers))
 

@@ -1,6 +1,6 @@
-"""The two models of the training programs: how logits and loss follow from the parameters.
+"""The two models of the training programs: they compute logits and loss from the parameters.
 
-Nothing here is distributed: where the parameters live and who computes stands in the programs.
+Nothing here is distributed: the programs place the parameters and the computation.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ class Softmax:
     moving_average = None
 
     def initial_parameters(self, seed):
-        """Draw from a unit normal: NumPy's, so that another program can start from the same."""
+        """Draw from a standard normal by NumPy, so that other programs draw the same values."""
         random = np.random.default_rng(seed)
         return {
             "weights": random.standard_normal((PIXELS, CLASSES), np.float32),
@@ -32,7 +32,7 @@ class Softmax:
 
     def loss(self, logits, labels, parameters):
         """The mean cross-entropy of a batch."""
-        del parameters  # No penalty on their size here.
+        del parameters  # This model has no penalty on large weights.
         return tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         )
@@ -49,7 +49,7 @@ class Mlp:
     l2 = 1e-4
 
     def initial_parameters(self, seed):
-        """Draw weights from a normal of 0.1, cut off at two standard deviations; biases are 0."""
+        """Draw weights from a normal with deviation 0.1, truncated at 0.2; biases are 0."""
         random = np.random.default_rng(seed)
 
         def truncated_normal(shape):
@@ -83,6 +83,6 @@ MODELS = {"softmax": Softmax(), "mlp": Mlp()}
 
 
 def share_correct(logits, labels):
-    """The accuracy: the share of images whose largest logit is the right one."""
+    """The accuracy: the share of images whose largest logit is that of the label."""
     hits = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
     return tf.reduce_mean(tf.cast(hits, tf.float32))

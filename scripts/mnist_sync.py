@@ -1,9 +1,9 @@
-"""MNIST with parameter servers, synchronously: the workers march in step.
+"""MNIST with parameter servers, synchronously: all workers make each update together.
 
 The parameter servers (job ps) hold the variables. For every update each worker computes the
-gradients of one batch from the same parameters; when `--replicas_to_aggregate` gradients have
-come together, their mean is applied once, and every worker gets a token to go on. With fewer than
-there are workers the rest are backup workers: gradients that come too late are dropped.
+gradients of one batch from the same parameters. After `--replicas_to_aggregate` gradients their
+mean is applied once, and every worker gets a token to continue. If this number is lower than the
+number of workers, the others are backup workers: late gradients are dropped.
 """
 
 import threading
@@ -31,14 +31,14 @@ from lab.task.sdk.program import (
 )
 from lab.task.sdk.recorder import Recorder
 
-RECORD_WITHIN_S = 5  # However slow the steps are, one is told of so often.
+RECORD_WITHIN_S = 5  # With slow steps, a step is recorded at least every 5 seconds.
 
-# ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
+# ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 parser = training_flags(__doc__)
 parser.add_argument(
     "--replicas_to_aggregate",
     type=positive,
-    help="gradients that make one update (default: one of each worker)",
+    help="the number of gradients in an update (default: one of each worker)",
 )
 add_flag(parser)
 flags = parse(parser)
@@ -51,14 +51,14 @@ recorder = Recorder(flags.job_name, flags.task_index)
 report_failure(recorder)
 recorder.write("start", batch_size=flags.batch_size, status="starting")
 
-tf.disable_eager_execution()  # First a graph is built, then a session runs parts of it.
+tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-# ---- 2. The cluster spec: which tasks there are, and where each of them listens.
+# ---- 2. The cluster spec: all tasks with their addresses.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 
-# ---- 3. The server: it makes this process one task of the cluster. How GPUs are used is settled
-# here, because a session that runs on this server cannot change it any more.
+# ---- 3. The server makes this process a task of the cluster. The use of GPUs is set here, because
+# a session on this server cannot change it.
 config = tf.ConfigProto()
 if flags.job_name == "ps":
     config.device_count["GPU"] = 0
@@ -72,16 +72,16 @@ try:
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
 except tf.errors.UnknownError:
     host = cluster.task_address(flags.job_name, flags.task_index)
-    raise ProgramError(f"cannot listen on {host}", "end what else uses it") from None
+    raise ProgramError(f"cannot listen on {host}", "stop the program that uses it") from None
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
-    server.join()  # A parameter server serves until somebody ends it: join never returns.
+    server.join()  # A parameter server serves until it is stopped: join never returns.
 
-# ---- 4. The data: every worker has all of it, and draws batches in an order of its own.
+# ---- 4. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
-# Local steps are no measure of the training here: a gradient that is dropped updates nothing.
+# The length is counted in global steps, because the gradients of some local steps are dropped.
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
 # ---- 5. The graph: the same in every worker. The device setter places each variable on a
@@ -108,7 +108,7 @@ with tf.device(
         name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
     }
     global_step = tf.get_variable("global_step", initializer=np.int64(steps_done))
-    # A witness against lost updates: every update adds exactly one to it.
+    # A probe for lost updates: every update adds exactly one to it.
     probe = tf.get_variable("probe", initializer=np.float32(steps_done))
 
     images = tf.placeholder(tf.float32, [None, 784], "images")
@@ -119,15 +119,15 @@ with tf.device(
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
 
-    # Compute: on the worker's device, or a part of the batch on each of them.
+    # Compute: on the worker's device, or on several devices with a part of the batch each.
     logits, loss, gradients = towers.compute(model, images, labels, parameters)
     accuracy = share_correct(logits, labels)
     with tf.control_dependencies(gradients):
         computed_at = tf.timestamp()
 
-    # Hand in: the synchronizing optimizer puts gradients into an accumulator beside each variable.
-    # What it returns hands in this worker's, and then waits for a token: the number of the update
-    # after which to go on. Gradients that were computed from older parameters are dropped.
+    # Hand in: the synchronizing optimizer keeps an accumulator of gradients for each variable. Its
+    # operation adds this worker's gradients, and then waits for a token: the number of the update
+    # after which the worker continues. Gradients from older parameters are dropped.
     learning_rate = tf.train.exponential_decay(
         base_rate,
         step_at_read,
@@ -147,7 +147,7 @@ with tf.device(
         variables_to_average=list(variables.values()),
     )
     everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
-    with tf.control_dependencies(everyone):  # Nothing is changed before that.
+    with tf.control_dependencies(everyone):  # No variable changes before it.
         hand_in_and_wait = optimizer.apply_gradients(
             [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)],
             global_step=global_step,
@@ -156,8 +156,8 @@ with tf.device(
         released_at = tf.timestamp()
     waited = released_at - computed_at
 
-    # Update: one run of this takes the mean of the gradients, applies it, and hands out the tokens.
-    # Only the chief runs it.
+    # Update: it takes the mean of the gradients, applies it, and distributes the tokens. Only the
+    # chief runs it.
     updates = optimizer.get_chief_queue_runner()
     update = updates.enqueue_ops[0]
     end_tokens = updates.close_op
@@ -166,49 +166,49 @@ with tf.device(
         averages = {name: follower.average(variable) for name, variable in variables.items()}
         accuracy_of_averages = share_correct(model.logits(images, averages), labels)
 
-# Workers that have finished say so, each in an element of its own: twice is no more than once.
+# Each worker has an element of `finished`, and sets it to 1 at its end.
 with tf.device("/job:ps/task:0"):
     finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
     tell_finished = tf.scatter_update(finished, flags.task_index, 1)
 
 keeper = None
 if is_chief and checkpoint_dir:
-    with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
+    with tf.device(myself):  # The chief writes the checkpoints, not the parameter servers.
         keeper = Keeper(checkpoint_dir, [global_step, *variables.values(), *averages.values()])
 initialize = tf.global_variables_initializer()
 missing_variables = optimizer.ready_for_local_init_op
 
-# ---- 6. The session: it runs on this worker's server, which sends the parts of the graph to the
-# tasks on which they are placed. The filters hide the other workers: no need to wait for them.
+# ---- 6. The session runs on this worker's server, which sends each part of the graph to its task.
+# The filters hide the other workers, so that the session does not wait for them.
 config = tf.ConfigProto(
     log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
 )
 recorder.write("event", message="waits for the parameter servers and the chief")
 session = Session(server.target, recorder, config)
 
-# The chief initializes the variables, and the others wait until it has. A chief that was started
-# again finds them in place and goes on; a new one must not find an earlier run's.
+# The chief initializes the variables, and the other workers wait for it. A restarted chief uses the
+# existing variables. In the first attempt these are an error: they belong to an earlier run.
 if is_chief:
     if len(session.run(missing_variables)):
         session.run(initialize)
         for average in averages.values() if saved else ():
             average.load(saved[average.op.name], session)
-        begins = f"goes on from the checkpoint of step {steps_done}" if saved else "begins anew"
+        begins = f"resumes from the checkpoint of step {steps_done}" if saved else "starts again"
         if saved or recorder.attempt:
             recorder.write("event", global_step=steps_done, message=begins)
     elif recorder.attempt == 0:
-        raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+        raise ProgramError("the parameter servers still hold an earlier run", "restart them")
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
 recorder.write("event", status="ready", learning_rate=base_rate, message=places)
-wait_for_start()  # All begin together, when the last of them is ready.
+wait_for_start()  # All workers begin together, when the last one is ready.
 if keeper:
     leaving.first(lambda: keeper.save(session, session.run(global_step)))
 
 
-# ---- 7. The training. The chief makes the updates, exactly as many as there are to be, in a thread
-# of its own; besides, it is a worker like the others.
+# ---- 7. The training. The chief makes exactly `all_steps` updates, in a separate thread. It also
+# works like any other worker.
 coordinator = tf.train.Coordinator()
 
 
@@ -218,7 +218,7 @@ def make_updates():
             for _ in range(global_step_now, all_steps):
                 session.run(update)
         finally:
-            session.run(end_tokens)  # Nobody shall wait for a token that never comes.
+            session.run(end_tokens)  # Otherwise workers wait forever for a token.
 
 
 global_step_now = session.run(global_step)
@@ -265,11 +265,11 @@ while global_step_now < all_steps:
         saved_at = now
 
 if is_chief:
-    coordinator.join([updater])  # What went wrong in the thread goes wrong here.
+    coordinator.join([updater])  # It raises an error of the thread.
 if (steps_made := session.run(global_step)) < all_steps:
-    raise ProgramError(f"the chief stopped after update {steps_made}", "see what it says")
+    raise ProgramError(f"the chief stopped after update {steps_made}", "read its messages")
 
-# ---- 8. The test: all updates are made, so that every worker tests the same parameters.
+# ---- 8. The test: all updates are made, so every worker tests the same parameters.
 test = {images: mnist.test.images, labels: mnist.test.labels}
 own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
@@ -277,7 +277,7 @@ session.run(tell_finished)
 
 
 def all_have_finished():
-    """Whether every worker has said so, but for those that have failed and are gone."""
+    """Whether every worker has finished, except workers that have failed."""
     told, gone = session.run(finished), ended_tasks()
     return all(told[task] or f"worker-{task}" in gone for task in range(workers))
 

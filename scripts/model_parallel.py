@@ -1,12 +1,12 @@
-"""One model, cut across two tasks: its activations travel, and its gradients travel back.
+"""One model on two tasks: they exchange activations and their gradients.
 
-The first worker holds the hidden layer and computes it, the second the output layer. No task has
-the whole model: it may be as large as their memories together. What goes over the network in each
-step are the hidden layer's activations (500 numbers an image) and their gradients, while the
-parameters stay where they are. The two take turns: while one computes, the other waits.
+The first worker holds and computes the hidden layer, the second one the output layer. No task holds
+the whole model, so it may be as large as both memories together. In each step the hidden layer's
+activations (500 numbers an image) and their gradients are sent over the network; the parameters are
+not. The tasks take turns: while one computes, the other waits.
 
-The client owns the graph. For the first steps it trains the same model by itself, too, and reports
-by how much the two ever differ.
+The client owns the graph. For the first steps it also trains the same model in its own process, and
+reports the largest difference between the two.
 """
 
 import tensorflow.compat.v1 as tf
@@ -29,7 +29,7 @@ tf.disable_eager_execution()
 
 # ---- 1. The servers.
 if len(flags.worker_hosts) != 2:
-    raise ProgramError("the model has two parts", "give job worker two tasks")
+    raise ProgramError("the model needs two workers", "give job worker two tasks")
 if flags.job_name == "worker":
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
@@ -47,7 +47,7 @@ learning_rate = flags.learning_rate or 0.1
 
 
 def training(hidden_device, output_device):
-    """Build the model with its two parts on these devices, and what trains and tests it."""
+    """Build the model with its parts on two devices, and operations to train and test it."""
     images = tf.placeholder(tf.float32, [None, 784])
     labels = tf.placeholder(tf.int32, [None])
     with tf.device(hidden_device):
@@ -63,7 +63,7 @@ def training(hidden_device, output_device):
         loss = tf.reduce_mean(each_loss) + penalty1 + model.l2 * tf.nn.l2_loss(weights2)
         accuracy = share_correct(logits, labels)
     variables = [weights1, biases1, weights2, biases2]
-    # Each gradient is computed where the operation is whose gradient it is.
+    # Each gradient is computed on the device of its operation.
     gradients = tf.gradients(loss, variables, colocate_gradients_with_ops=True)
     devices = [device for device in (hidden_device, output_device) if device]
     with tf.control_dependencies(roll_call(devices)):
@@ -73,7 +73,7 @@ def training(hidden_device, output_device):
     return images, labels, variables, loss, accuracy, update, tf.global_variables_initializer()
 
 
-# ---- 3. The model on two tasks, and the same in this process alone.
+# ---- 3. The model on two tasks, and the same model in this process.
 with tf.Graph().as_default() as graph:
     first, second = "/job:worker/task:0", "/job:worker/task:1"
     images, labels, variables, loss, accuracy, update, initialize = training(first, second)
@@ -110,7 +110,7 @@ with (
                 examples=step * flags.batch_size,
             )
 
-    # ---- 5. The test, and where the products of the two layers were computed.
+    # ---- 5. The test, and the devices that computed the products of the two layers.
     test = {images: mnist.test.images, labels: mnist.test.labels}
     accuracy_now = session.run(accuracy, test)
     products = [graph.get_operation_by_name(name) for name in ("MatMul", "MatMul_1")]

@@ -1,13 +1,13 @@
-"""Which parameter server holds a variable, beside TensorFlow's own strategy, round robin."""
+"""A strategy that chooses each variable's parameter server; TensorFlow's own is round robin."""
 
 import tensorflow.compat.v1 as tf
 
 
 class GreedyByBytes:
-    """Gives each new variable to the parameter server that holds the fewest bytes so far.
+    """Places each new variable on the parameter server with the fewest bytes so far.
 
     A strategy is any function from a variable's operation to the index of a task of job ps. All
-    workers must come to the same answers: they create the same variables in the same order.
+    workers must get the same result: they create the same variables in the same order.
     """
 
     def __init__(self, ps_tasks):
@@ -22,5 +22,5 @@ class GreedyByBytes:
 
 
 def ps_strategy(name, ps_tasks):
-    """Return what `tf.train.replica_device_setter` takes for `round_robin` or `greedy`."""
+    """Return the strategy `round_robin` or `greedy` for `tf.train.replica_device_setter`."""
     return GreedyByBytes(ps_tasks) if name == "greedy" else None  # None is round robin.

@@ -1,8 +1,8 @@
-"""What makes a step cheap: images that stay in the worker, and parameters that travel as one.
+"""Cheaper steps: the images stay in the worker, and all parameters are sent in one message.
 
-A step of the plain listing moves its batch into the session, and each parameter in a message of
-its own. Here a worker holds all images, so that a batch is a list of their numbers; and the
-parameter server holds all parameters in one vector, so that a step is one message down and one up.
+A step of mnist_async.py moves its batch into the session, and each parameter in its own message.
+Here a worker holds all images, so a batch is only a list of indices. The parameter server holds all
+parameters in one vector, so a step is one message in each direction.
 """
 
 import numpy as np
@@ -24,18 +24,18 @@ class Images:
             self.labels = tf.get_variable("labels", initializer=self.new_labels, **local)
 
     def load(self, session):
-        """Move them there, once and for all."""
+        """Copy the images into the worker's variables; called once."""
         feed = {self.new_pixels: self.examples.pixels, self.new_labels: self.examples.labels}
         session.run([self.pixels.initializer, self.labels.initializer], feed)
 
     def batch(self, chosen):
-        """The numbers of n images → the images [n, 784] in [0, 1], and their labels [n]."""
+        """Return the images [n, 784] in [0, 1], and the labels [n], of n indices."""
         pixels = tf.gather(self.pixels, chosen)
         return tf.cast(pixels, tf.float32) / 255, tf.gather(self.labels, chosen)
 
 
 class Apart:
-    """Parameters as the plain listing has them: a variable each, and a witness beside them."""
+    """Parameters as in mnist_async.py: a variable each, and the probe."""
 
     def __init__(self, initial_values):
         self.names = list(initial_values)
@@ -46,12 +46,12 @@ class Apart:
         self.probe = tf.get_variable("probe", initializer=np.float32(0), use_resource=True)
 
     def read(self):
-        """The parameters by name, each in a message of its own."""
+        """Return the parameters by name, each in its own message."""
         values = (variable.read_value() for variable in self.variables)
         return dict(zip(self.names, values, strict=True))
 
     def send(self, changes):
-        """Move a change of each parameter to where it is held, each in a message of its own."""
+        """Send the change of each parameter to its server, each in its own message."""
         moved = []
         for name, variable in zip(self.names, self.variables, strict=True):
             with tf.device(variable.device):
@@ -59,7 +59,7 @@ class Apart:
         return moved
 
     def subtract(self, moved):
-        """Subtract what was sent, and add one to the witness."""
+        """Subtract the sent changes, and add one to the probe."""
         with tf.device(self.probe.device):
             updates = [self.probe.assign_add(1, read_value=False)]
         for change, variable in zip(moved, self.variables, strict=True):
@@ -68,7 +68,7 @@ class Apart:
 
 
 class Packed:
-    """The same in one vector: the parameters one behind the other, and the witness at its end."""
+    """The same in one vector: all parameters, and the probe at the end."""
 
     def __init__(self, initial_values):
         self.shapes = {name: value.shape for name, value in initial_values.items()}
@@ -79,27 +79,27 @@ class Packed:
 
     @property
     def probe(self):
-        """The witness: every update adds exactly one to it."""
+        """The probe: every update adds exactly one to it."""
         return self.vector.read_value()[-1]
 
     def read(self):
-        """The parameters by name, in one message for all."""
+        """Return the parameters by name, all in one message."""
         *parts, _ = tf.split(self.vector.read_value(), self.sizes)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: tf.reshape(part, shape) for (name, shape), part in named}
 
     def send(self, changes):
-        """Move a change of each parameter, and one of the witness, in one message."""
+        """Send the changes of all parameters, and of the probe, in one message."""
         flat = [tf.reshape(changes[name], [-1]) for name in self.shapes]
         joined = tf.concat([*flat, [-1.0]], axis=0)
         with tf.device(self.vector.device):
             return [tf.identity(joined)]
 
     def subtract(self, moved):
-        """Subtract what was sent."""
+        """Subtract the sent change."""
         return self.vector.assign_sub(moved[0], read_value=False)
 
 
 def take_number(counter):
-    """Take the counter's value and add one to it, in one: no two steps get the same."""
+    """Read the counter and add one to it atomically: each step gets a different number."""
     return tf.raw_ops.ResourceCountUpTo(resource=counter.handle, limit=tf.int64.max, T=tf.int64)

@@ -1,9 +1,9 @@
-"""A worker with several GPUs: its batch is split among them, and their gradients become one.
+"""A worker with several GPUs: its batch is split among them, and their gradients are averaged.
 
 Each GPU gets a part of the batch and a copy of the model's operations, a tower. All towers compute
 from the same parameters. The mean of their gradients, weighted by the sizes of their parts, is the
 gradient of the whole batch. So the worker makes the same update as with one GPU. Without GPUs,
-several devices made of one CPU stand in.
+several logical devices of one CPU are used.
 """
 
 from itertools import pairwise
@@ -19,7 +19,7 @@ def add_flag(parser):
     parser.add_argument(
         "--towers",
         type=positive,
-        help="GPUs among which a batch is split (default: all; without GPUs: CPU devices, 1)",
+        help="the number of GPUs that share a batch (default: all; without GPUs: 1 CPU device)",
     )
 
 
@@ -30,18 +30,20 @@ class Towers:
         gpus = len(tf.config.list_physical_devices("GPU"))
         self.count = flags.towers or max(1, gpus)
         if gpus and self.count > gpus:
-            raise ProgramError(f"there are {gpus} GPUs for {self.count} towers", "give fewer")
+            raise ProgramError(
+                f"{self.count} towers need as many GPUs, there are {gpus}", "use fewer --towers"
+            )
         if self.count > flags.batch_size:
             raise ProgramError(
                 f"a batch of {flags.batch_size} cannot be split among {self.count} towers",
-                "give a larger --batch_size or fewer --towers",
+                "use a larger --batch_size or fewer --towers",
             )
         kind = "GPU" if gpus else "CPU"
         self.devices = [f"{worker}/device:{kind}:{index}" for index in range(self.count)]
         self.cpu_devices = 1 if gpus else self.count
 
     def compute(self, model, images, labels, parameters):
-        """Return the logits of a batch, its loss, and its gradients by the parameters."""
+        """Return the logits of a batch, its loss, and the gradients of the parameters."""
         if self.count == 1:  # TensorFlow chooses the device.
             return compute(model, images, labels, parameters)
         size = tf.shape(labels)[0]

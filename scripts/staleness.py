@@ -1,10 +1,10 @@
-"""Too many cooks: what a gradient is worth that comes late.
+"""The effect of stale gradients on the training.
 
 As in `mnist_async.py`, every worker reads the parameters, computes the gradients of one batch and
-applies them at once. But here it holds them for a while in between (`--pause`), as a slow card or a
-slow network would. Meanwhile the others apply theirs: of n workers, each moves the parameters with
-a gradient that was right n - 1 updates ago. Like cooks who all push the same ball: where each push
-is small nobody notices, and where it is wide they push it past the hole, and back, and past it.
+applies them. But here it waits before it applies them (`--pause`), like a worker with a slow GPU or
+a slow network. Meanwhile the other workers apply theirs. Among n workers each gradient is computed
+from parameters that are n - 1 updates old. With a small learning rate this hardly matters. With a
+large one the updates overshoot the minimum, again and again.
 """
 
 import time
@@ -20,7 +20,7 @@ from lab.task.sdk.flags import amount, parse, training_flags
 from lab.task.sdk.program import ended_tasks, wait_for_start
 
 parser = training_flags(__doc__)
-parser.add_argument("--pause", type=amount, default=0.03, help="seconds (default: 0.03)")
+parser.add_argument("--pause", type=amount, default=0.03, help="the wait in s (default: 0.03)")
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
@@ -42,7 +42,7 @@ all_steps = flags.global_steps or (
     flags.epochs * mnist.train.batches_per_epoch(flags.batch_size) * workers
 )
 
-# ---- 2. The graph, in two halves: what is computed in the first goes into the second by hand.
+# ---- 2. The graph, in two halves: the program feeds the gradients of the first into the second.
 model = MODELS[flags.model]
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)):
     variables = {
@@ -50,7 +50,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
         for name, value in model.initial_parameters(flags.seed).items()
     }
     global_step = tf.get_variable("global_step", initializer=np.int64(0))
-    # A witness against lost updates: every update adds exactly one to it.
+    # A probe for lost updates: every update adds exactly one to it.
     probe = tf.get_variable("probe", initializer=np.float32(0))
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
@@ -64,7 +64,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
 
-    # The second half: take a number and apply. It fails when all numbers are taken.
+    # The second half: take a number, and apply. It fails when all numbers are taken.
     held = [tf.placeholder(tf.float32, gradient.shape) for gradient in gradients]
     everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
     with tf.control_dependencies(everyone), tf.device(global_step.device):
@@ -76,7 +76,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
             [*zip(held, variables.values(), strict=True), (tf.constant(-1 / learning_rate), probe)]
         )
 
-# What every worker has to tell in the end: that it has finished, and how old its gradients were.
+# At its end every worker sets `finished`, and the sum of the staleness of its gradients.
 with tf.device("/job:ps/task:0"):
     finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
     ages = tf.get_variable("ages", initializer=np.zeros(workers, np.int64))
@@ -122,11 +122,11 @@ with Session(server.target, recorder, config) as session:
     session.run(tell_finished, {sum_of_ages: age})
 
     def all_have_finished():
-        """Whether every worker has said so, but for those that have failed and are gone."""
+        """Whether every worker has finished, except workers that have failed."""
         told, gone = session.run(finished), ended_tasks()
         return all(told[task] or f"worker-{task}" in gone for task in range(workers))
 
-    # ---- 4. The chief waits for all, and says what has come of it.
+    # ---- 4. The chief waits for all workers, and records the results.
     if is_chief:
         recorder.write("event", message="waits until all workers have finished")
         while not all_have_finished():
@@ -142,8 +142,8 @@ with Session(server.target, recorder, config) as session:
             accuracy=final_accuracy,
             message="final parameters",
         )
-        # While one worker makes a step, each update of another is late for that step alone. So all
-        # ages together are at most n - 1 for each update; and nearly that, where all are as fast.
+        # Each update makes at most one step of each other worker staler. So the mean staleness is
+        # at most n - 1, and nearly n - 1 if all workers are equally fast.
         recorder.write(
             "result",
             name="staleness",

@@ -1,9 +1,9 @@
-"""MNIST synchronously, as fast as it gets: the rounds of mnist_sync.py, in one message a round.
+"""MNIST synchronously, as fast as possible: the rounds of mnist_sync.py with one call a round.
 
-Still one update of the parameters per round, by the mean of every worker's change. But no session
-runs here, and no chief makes the updates. The parameter server offers a function: a worker calls
-it with the change that it wants to make, the last one of a round updates for all, and each is given
-the parameters as they are then. Compare it with mnist_sync.py, section by section.
+As there, each round makes one update of the parameters, by the mean of all workers' changes. But
+there is no session, and no chief that makes the updates. The parameter server offers a function. A
+worker calls it with its change of the parameters. The last call of a round makes the update, and
+all calls return the new parameters. Compare this program with mnist_sync.py, section by section.
 """
 
 import threading
@@ -29,7 +29,7 @@ from lab.task.sdk.program import (
 )
 from lab.task.sdk.recorder import Recorder
 
-# ---- 1. Who am I? As in mnist_sync.py.
+# ---- 1. This task, as in mnist_sync.py.
 parser = training_flags(__doc__)
 parser.add_argument(
     "--steps_per_call", type=positive, default=110, help="rounds in one call (default: 110)"
@@ -48,16 +48,16 @@ recorder = Recorder(flags.job_name, flags.task_index)
 report_failure(recorder)
 recorder.write("start", batch_size=flags.batch_size, status="starting")
 if recorder.attempt:
-    raise ProgramError("this program cannot go on where it was", "run mnist_sync.py for that")
+    raise ProgramError("this program cannot resume a training", "use mnist_sync.py for that")
 if flags.one_core:
     keep_to_one_core(flags.task_index + (flags.job_name == "worker"))
 
-# ---- 2. The model: the book's, and its parameters as one vector.
+# ---- 2. The model of the book, with its parameters in one vector.
 model = MODELS["softmax"]
 rate = flags.learning_rate or model.synchronous_rate
 packing = Packing(model.initial_parameters(flags.seed))
 
-# ---- 3. The parameter server: the vector, and what a worker may ask of it.
+# ---- 3. The parameter server: the vector, and the functions that workers call.
 if flags.job_name == "ps":
     tf.config.set_visible_devices([], "GPU")
     vector = tf.Variable(packing.initial_vector)
@@ -69,15 +69,15 @@ if flags.job_name == "ps":
     tokens = [tf.queue.FIFOQueue(1, [tf.int64], [[]]) for _ in range(workers)]
 
     def take_part(task_index):
-        """Make the function by which one worker takes part in a round."""
+        """Return the function that one worker calls in each round."""
 
         @tf.function(input_signature=[packing.spec])
         def exchange(change):
-            """Hand in, wait: the step after this round's update, and the vector."""
+            """Add the change, wait; return the step after this round's update, and the vector."""
             added = sum_of_changes.assign_add(change, read_value=False)
             with tf.control_dependencies([added]):
                 place = take_number(handed_in) % workers
-            if place == workers - 1:  # The last one of the round updates for all.
+            if place == workers - 1:  # The last call of the round makes the update.
                 updated = vector.assign_sub(sum_of_changes / workers, read_value=False)
                 cleared = sum_of_changes.assign(tf.zeros_like(sum_of_changes), read_value=False)
                 with tf.control_dependencies([updated, cleared]):
@@ -92,21 +92,21 @@ if flags.job_name == "ps":
 
     @tf.function(input_signature=[])
     def read():
-        """The step, then the vector, and who has finished."""
+        """Return the step, then the vector, and which workers have finished."""
         step = global_step.read_value()
         with tf.control_dependencies([step]):
             return step, vector.read_value(), finished.read_value()
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def finish(task_index):
-        """Take down that a worker has finished, in an element of its own: who has so far."""
+        """Mark a worker as finished; return which workers have finished so far."""
         finished.scatter_nd_update([[task_index]], [True])
         return finished.read_value()
 
     exchanges = {f"exchange_{task_index}": take_part(task_index) for task_index in range(workers)}
     server = serve(address, read=read, finish=finish, **exchanges)
     recorder.write("event", status="ready", message=f"serves at {address}")
-    threading.Event().wait()  # A parameter server serves until somebody ends it.
+    threading.Event().wait()  # A parameter server serves until it is stopped.
 
 towers = Towers(flags)
 tf.config.set_logical_device_configuration(
@@ -114,7 +114,7 @@ tf.config.set_logical_device_configuration(
     [tf.config.LogicalDeviceConfiguration()] * towers.cpu_devices,
 )
 
-# ---- 4. The data: the worker holds all images, and draws the numbers of those in a batch.
+# ---- 4. The data: the worker holds all images, and draws the indices of each batch.
 mnist = load_mnist(flags.data_dir)
 images = Images(mnist.train)
 choices = mnist.train.choices(flags.batch_size, [flags.seed, 1 + flags.task_index])
@@ -126,11 +126,11 @@ ps = connect(address)
 exchange = getattr(ps, f"exchange_{flags.task_index}")
 
 
-# ---- 5. The round, and many of them in one call: all workers compute with the same parameters,
-# those that came back with the round before.
+# ---- 5. The rounds: one call makes many of them. All workers compute with the same parameters, the
+# result of the round before.
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), packing.spec])
 def take_part_in_rounds(chosen, vector):
-    """A round for each row of numbers of images, from these parameters."""
+    """Make a round for each row of image indices, beginning with these parameters."""
     step, loss, waited_s = tf.constant(0, tf.int64), 0.0, tf.constant(0, tf.float64)
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
@@ -147,26 +147,26 @@ def take_part_in_rounds(chosen, vector):
 
 @tf.function
 def accuracy(vector):
-    """The share of the test images that these parameters tell right."""
+    """The share of the test images that these parameters classify correctly."""
     logits = model.logits(mnist.test.images, packing.parameters(vector))
     return share_correct(logits, mnist.test.labels)
 
 
-# ---- 6. All begin together, when the last of them is ready.
+# ---- 6. All workers begin together, when the last one is ready.
 _, vector, finished = ps.read_blocking()
 if finished[flags.task_index]:
-    raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+    raise ProgramError("the parameter servers still hold an earlier run", "restart them")
 take_part_in_rounds.get_concrete_function()
 places = f"the parameters are on {address}"
 recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start()
 
-# ---- 7. The training: exactly as many rounds as there are to be updates.
+# ---- 7. The training: each round makes one update.
 local_step = last_recorded = 0
 waiting_s = 0.0
 recorded_at = time.monotonic()
 while local_step < all_steps:
-    # A call does not go beyond the end of an epoch.
+    # A call never continues past the end of an epoch.
     left = min(all_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
     count = min(flags.steps_per_call, left)
     chosen = np.stack([next(choices) for _ in range(count)])
@@ -188,7 +188,7 @@ while local_step < all_steps:
         )
         last_recorded, recorded_at, waiting_s = local_step, now, 0.0
 
-# ---- 8. The test: all updates are made, so that every worker tests the same parameters.
+# ---- 8. The test: all updates are made, so every worker tests the same parameters.
 step_at_test, vector, _ = ps.read_blocking()
 own_accuracy = accuracy(vector).numpy()
 recorder.write("eval", global_step=step_at_test.numpy(), accuracy=own_accuracy)
@@ -197,7 +197,7 @@ told = ps.finish_blocking(flags.task_index)
 # ---- 9. The chief waits for all workers, tests once more and saves the parameters.
 if is_chief:
     recorder.write("event", message="waits until all workers have finished")
-    # Those that have failed and are gone are not waited for.
+    # It does not wait for workers that have failed.
     while not all(told[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)

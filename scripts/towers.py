@@ -1,10 +1,10 @@
-"""One host with several GPUs, by hand: a tower on each, and their gradients averaged.
+"""One host with several GPUs: a tower on each GPU, and their gradients averaged.
 
-A tower is a copy of the model's operations on one GPU; the variables are shared, and live on the
-CPU. Each tower gets a batch of its own from a file of TFRecords. When all of them have computed
-their gradients, the CPU averages them and makes one update: that of the joined batch. Without GPUs,
-several devices made of one CPU stand in. Hyperparameters, the pixels from 0 to 255 among them, are
-those of the blog post whose program this follows.
+A tower is a copy of the model's operations on one GPU. The variables are shared, and placed on the
+CPU. Each tower gets its own batch from a file of TFRecords. When all towers have computed their
+gradients, the CPU averages them and makes one update: the update of the joined batch. Without GPUs,
+several logical devices of one CPU are used. The hyperparameters, and the pixel values from 0 to
+255, are those of the blog post whose program this one follows.
 """
 
 import tempfile
@@ -27,11 +27,11 @@ from lab.task.sdk.program import (
 )
 
 parser = training_flags(__doc__, jobs=["worker"])
-parser.add_argument("--towers", type=positive, default=2, help="without GPUs (default: 2)")
+parser.add_argument("--towers", type=positive, default=2, help="towers without GPUs (default: 2)")
 parser.add_argument(
-    "--summary_every", type=positive, default=10, help="steps, also of a line (default: 10)"
+    "--summary_every", type=positive, default=10, help="steps between summaries (default: 10)"
 )
-parser.add_argument("--records", type=Path, help="where to keep the TFRecords (default: nowhere)")
+parser.add_argument("--records", type=Path, help="the file of TFRecords (default: a temporary one)")
 flags = parse(parser)
 all_steps = flags.global_steps or 1000
 model = MODELS["mlp"]
@@ -44,12 +44,12 @@ gpus = [f"/gpu:{index}" for index in range(len(tf.config.list_physical_devices("
 devices = gpus or [f"/cpu:{index}" for index in range(flags.towers)]
 run_dir = run_directory() or flags.checkpoint_dir
 if not run_dir:
-    raise ProgramError("there is no place for records and checkpoints", "give --checkpoint_dir")
+    raise ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
 make_directory(run_dir)
 mnist = load_mnist(flags.data_dir)
 
 # ---- 1. The data, as a file of records: bytes of the image, its size, its label.
-scratch = tempfile.TemporaryDirectory()  # It goes when this program does.
+scratch = tempfile.TemporaryDirectory()  # Removed at the end of the program.
 records = flags.records or Path(scratch.name) / "mnist.tfrecord"
 
 
@@ -70,7 +70,7 @@ with tf.io.TFRecordWriter(str(records)) as writer:
         writer.write(example.SerializeToString())
 
 
-# ---- 2. The input pipeline: read, shuffle, and cut into batches, one for each tower and step.
+# ---- 2. The input pipeline: read, shuffle, and make batches, one for each tower and step.
 def read(serialized):
     features = {
         "image_raw": tf.FixedLenFeature([], tf.string),
@@ -105,7 +105,7 @@ for index, device in enumerate(devices):
         losses.append(loss)
         parts.append((images, labels))
 
-# ---- 5. The update: the mean of the towers' gradients, and an average that follows the variables.
+# ---- 5. The update: the mean of the towers' gradients, and moving averages of the variables.
 with tf.device("/cpu:0"):
     gradients = [
         tf.add_n(several) / len(devices) for several in zip(*gradients_of_towers, strict=True)
@@ -116,7 +116,7 @@ with tf.device("/cpu:0"):
     with tf.control_dependencies([update]):
         train = follower.apply(list(variables.values()))
 
-    # The same gradients, of all towers' batches as one.
+    # For comparison: the gradients of the joined batch of all towers.
     all_images, all_labels = (tf.concat(part, 0) for part in zip(*parts, strict=True))
     joined_loss = model.loss(model.logits(all_images, variables), all_labels, variables)
     joined_gradients = tf.gradients(joined_loss, list(variables.values()))

@@ -1,6 +1,7 @@
-"""Where operations run: TensorFlow tells how it has cut a graph into parts, one for each device.
+"""The devices of operations: where they ran, and where TensorFlow placed them.
 
-And where it meant them to run: with `log_device_placement` it prints a line for each operation.
+A session returns the parts of a graph, one for each device, in which operations ran. With
+`log_device_placement` TensorFlow prints a line with the placement of each operation.
 """
 
 import contextlib
@@ -14,10 +15,10 @@ PLACED = re.compile(r"(\S+): \(\w+\): (/job:\S+)")
 
 
 def as_written(**options):
-    """A session's configuration under which graphs run as they are written.
+    """Return a session config that runs graphs without optimization.
 
-    TensorFlow would otherwise compute what is constant beforehand, wherever that is quickest, and
-    merge operations.
+    By default TensorFlow computes constant expressions in advance, on any device, and merges
+    operations.
     """
     config = tf.ConfigProto(**options)
     config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
@@ -26,7 +27,7 @@ def as_written(**options):
 
 
 def where(session, operations, feed=None):
-    """Run these once more; return each one's name with its device, without the replica."""
+    """Run operations again; return the device of each by name, without its replica part."""
     told = tf.RunMetadata()
     options = tf.RunOptions(output_partition_graphs=True)
     session.run(operations, feed, options=options, run_metadata=told)
@@ -41,9 +42,9 @@ def where(session, operations, feed=None):
 
 @contextlib.contextmanager
 def placement_log():
-    """Catch the placement log; yields the device of each operation that it names, by its name."""
+    """Capture the placement log; yield a dict that receives the device of each operation."""
     placed = {}
-    # TensorFlow prints it from C++, so it is caught where the process's output goes.
+    # TensorFlow prints the log from C++, so the process's file descriptor 1 is redirected.
     before = os.dup(1)
     with tempfile.TemporaryFile("w+b") as caught:
         os.dup2(caught.fileno(), 1)

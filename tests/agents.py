@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 
 PATIENCE_S = 240.0
-"""Far more than anything takes on a busy machine: it bounds a wait, and measures nothing."""
+"""A time limit far above what a busy machine needs; it only bounds a wait."""
 
 
 def wait_for(condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
@@ -52,7 +52,7 @@ class Stage:
     """A run volume, a scripts directory, and agents.
 
     Attributes:
-        folder: Where both lie.
+        folder: The directory of both.
         cluster: The cluster spec.
         agents: Task to its agent's process.
     """
@@ -73,7 +73,7 @@ class Stage:
         return name
 
     def environ(self, task: str, **more: str) -> dict[str, str]:
-        """What an agent is started with."""
+        """The variables of an agent's process."""
         return {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -90,17 +90,17 @@ class Stage:
 
     @property
     def marker(self) -> str:
-        """What the processes of this stage can be told by."""
+        """The variables that identify the processes of this stage."""
         return str(self.folder)
 
     def agent(
         self, task: str, *, end: socket.socket | None = None, **more: str
     ) -> subprocess.Popen[bytes]:
-        """Start an agent and wait until it is there.
+        """Start an agent and wait for its lock.
 
         Args:
-            task: Whose.
-            end: Its end of the socket pair to a nursery; closed here, for it is the agent's alone.
+            task: The agent's task.
+            end: Its end of the socket pair to a fork server; closed in this process.
             **more: Further variables.
         """
         if end is not None:
@@ -125,7 +125,7 @@ class Stage:
         return agent
 
     def output(self, task: str) -> Path:
-        """What the agent says."""
+        """The output of the agent."""
         return self.folder / f"{task}.out"
 
     def submit(
@@ -144,13 +144,13 @@ class Stage:
         return request
 
     def status(self, task: str, run_id: str = "r1") -> TaskStatus:
-        """Where a task stands."""
+        """The state of a task."""
         return read_status(self.volume.status(run_id, task), task)
 
     def wait_state(
         self, task: str, state: State, run_id: str = "r1", within_s: float = PATIENCE_S
     ) -> TaskStatus:
-        """Wait until a task stands somewhere; an end that is another one fails at once."""
+        """Wait until a task reaches a state; another end state fails at once."""
 
         def there() -> bool:
             now = self.status(task, run_id)
@@ -170,7 +170,7 @@ class Stage:
         return [json.loads(line) for line in text.splitlines()]
 
     def close(self) -> None:
-        """End every agent; none may leave anything behind."""
+        """End every agent; check that none leaves a process."""
         for agent in self.agents.values():
             if agent.poll() is None:
                 agent.send_signal(signal.SIGCONT)

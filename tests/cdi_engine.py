@@ -1,8 +1,8 @@
-"""An engine that knows CDI (Container Device Interface), with cards that are only names.
+"""An engine that knows CDI (Container Device Interface), with GPUs that are only names.
 
 Debian 13 has such an engine, so a small Debian 13 is made in a directory: its dockerd runs there,
 in a mount and network namespace of its own, and its Python makes the image for the containers. The
-cards are described by a CDI specification whose device nodes are all `/dev/null`, so that what a
+GPUs are defined by a CDI specification whose device nodes are all `/dev/null`, so that what a
 container is given can be seen in its `/dev`.
 """
 
@@ -33,7 +33,7 @@ COPY lab /app/lab
 ENV PYTHONPATH=/app
 """
 
-# Everything that is mounted is gone with the mount namespace, and the network with its own.
+# The mounts end with the mount namespace, and the network with its own.
 START = """\
 set -e
 root=$1 project=$2
@@ -71,17 +71,17 @@ class CdiEngine:
 
 @contextlib.contextmanager
 def a_cdi_engine(
-    cards: Sequence[str], project: Path, environment: Mapping[str, str]
+    gpus: Sequence[str], project: Path, environment: Mapping[str, str]
 ) -> Iterator[CdiEngine]:
     """Make one for as long as the block lasts.
 
     Args:
-        cards: The UUIDs of the cards; the first one is `/dev/nvidia0`.
+        gpus: The UUIDs of the GPUs; the first one is `/dev/nvidia0`.
         project: A directory that the engine sees under its own path.
         environment: Variables with which `docker compose` works.
 
     Raises:
-        engines.NoEngine: It could not be had.
+        engines.NoEngine: It could not be started.
     """
     if os.geteuid() != 0:
         raise engines.NoEngine("an engine with CDI needs root")
@@ -97,7 +97,7 @@ def a_cdi_engine(
         (root / "etc/docker").mkdir(exist_ok=True)
         (root / "etc/docker/daemon.json").write_text(json.dumps({"features": {"cdi": True}}))
         (root / "etc/cdi").mkdir()
-        (root / "etc/cdi/nvidia.json").write_text(json.dumps(specification(cards)))
+        (root / "etc/cdi/nvidia.json").write_text(json.dumps(specification(gpus)))
         found = {**environment, "DOCKER_HOST": f"unix://{home}/socket/docker.sock"}
         log = stack.enter_context((home / "log").open("wb"))
         daemon = subprocess.Popen(
@@ -125,19 +125,19 @@ def a_cdi_engine(
         yield CdiEngine(found, _image(root, home, found), version.strip())
 
 
-def specification(cards: Sequence[str]) -> dict[str, object]:
-    """A CDI specification in which every card is `/dev/null` under the name of its own node."""
+def specification(gpus: Sequence[str]) -> dict[str, object]:
+    """A CDI specification in which every GPU is `/dev/null` under the name of its own node."""
     return {
         "cdiVersion": "0.5.0",
         "kind": KIND,
         "devices": [
             {
-                "name": card,
+                "name": gpu,
                 "containerEdits": {
                     "deviceNodes": [{"path": f"/dev/nvidia{minor}", "hostPath": "/dev/null"}]
                 },
             }
-            for minor, card in enumerate(cards)
+            for minor, gpu in enumerate(gpus)
         ],
         "containerEdits": {},
     }

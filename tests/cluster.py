@@ -1,4 +1,4 @@
-"""Starts the tasks of a training program as plain processes, and surely ends them."""
+"""Starts the tasks of a training program as plain processes, and always ends them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Task:
         return last
 
     def wait(self, patience_s: float = PATIENCE_S) -> int:
-        """Wait for the exit code; who does not end in time is an error that shows its output."""
+        """Wait for the exit code; a process that does not end in time fails with its output."""
         try:
             return self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -140,7 +140,7 @@ class Cluster:
 def cluster(
     program: str, directory: Path, *flags: str, ps: int = 1, workers: int = 1, **environment: str
 ) -> Iterator[Cluster]:
-    """Make a cluster whose tasks, started or not, are gone when the block ends."""
+    """Make a cluster whose tasks, started or not, are removed when the block ends."""
     made = Cluster(ROOT / "scripts" / program, directory, ps, workers, flags, environment)
     try:
         yield made
@@ -152,7 +152,7 @@ def cluster(
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on; they are held until all are found, so all differ."""
+    """Find free ports; all are held until the last is found, so all differ."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for found in sockets:

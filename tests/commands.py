@@ -1,4 +1,4 @@
-"""`lab` as a user calls it, in a project of its own."""
+"""Calls of `lab` as a user makes them, each in its own project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT = frozenset({"LAB_IMAGE", "LAB_BASE_IMAGE", "LAB_GPU_RECORD"})
 
 
 def environ(project: Path) -> dict[str, str]:
-    """The variables of a call: nothing of the caller's own `lab`, and a state directory there."""
+    """The variables of a call: none of the caller's `lab`, and a state directory in the project."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -28,15 +28,15 @@ def environ(project: Path) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
 
 
-def command(*words: str) -> list[str]:
+def command(*arguments: str) -> list[str]:
     """The arguments of a call."""
-    return [sys.executable, "-m", "lab", *words]
+    return [sys.executable, "-m", "lab", *arguments]
 
 
-def start(project: Path, *words: str) -> subprocess.Popen[str]:
+def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start a call in a project's directory."""
     return subprocess.Popen(
-        command(*words),
+        command(*arguments),
         cwd=project,
         env=environ(project),
         stdin=subprocess.DEVNULL,
@@ -46,12 +46,12 @@ def start(project: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def lab(project: Path, *words: str, code: int | None = 0) -> tuple[str, str]:
-    """What a call says on its standard output and error, once it has ended with this code.
+def lab(project: Path, *arguments: str, code: int | None = 0) -> tuple[str, str]:
+    """The standard output and error of a call that ends with this code.
 
-    Any code will do where it is None.
+    With None any code is accepted.
     """
-    process = start(project, *words)
+    process = start(project, *arguments)
     try:
         out, err = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def lab(project: Path, *words: str, code: int | None = 0) -> tuple[str, str]:
 
 
 def call(project: Path, *command: str | Path, **variables: str) -> str:
-    """What another program prints to its standard output in a project; it must succeed."""
+    """The standard output of another program in a project; it must succeed."""
     done = subprocess.run(
         command,
         cwd=project,
@@ -78,7 +78,7 @@ def call(project: Path, *command: str | Path, **variables: str) -> str:
 
 @contextmanager
 def project_named(name: str, folder: Path) -> Iterator[Path]:
-    """A copy of the project in a folder, whose containers have a name of their own."""
+    """A copy of the project in a folder, whose containers have their own name."""
     for part in ("scripts", "data"):
         shutil.copytree(ROOT / part, folder / part)
     text = (ROOT / "cluster.yaml").read_text()

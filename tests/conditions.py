@@ -1,4 +1,4 @@
-"""What a test needs of the machine."""
+"""Conditions that a test needs on the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.backends.local import isolation
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip a test aloud for what is missing; under CI, where all of it can be had, it fails."""
+    """Skip a test with the reason; under CI, which has everything, fail instead."""
     if os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)

@@ -26,7 +26,7 @@ pytest_plugins = ["tools.errors.plugin", "tests.nvml.plugin"]
 
 suite.restore_signals()
 
-# How long an example takes says how busy the machine is, and nothing of the code.
+# The time of an example depends on the load of the machine, not on the code.
 settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")
 
@@ -78,12 +78,12 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
     if base is None and not engines.can_pull(BASE_IMAGE, engine.environment):
         variables.setenv("LAB_BASE_IMAGE", engines.make_base_image(engine.environment))
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
-    said: list[str] = []
+    output: list[str] = []
     name = build(
-        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, notify=said.append
+        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, notify=output.append
     )
-    assert CPU.what in said[0]
-    # Plans with GPUs run in the same image: the engine's fake hook has no cards to give.
+    assert CPU.what in output[0]
+    # Plans with GPUs run in the same image: the engine's fake hook has no GPUs.
     variables.setenv("LAB_IMAGE", name)
     return name
 

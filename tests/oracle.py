@@ -32,7 +32,7 @@ class Step:
 
 
 def initial_parameters(model: str, seed: int) -> Parameters:
-    """Draw what the programs draw: unit normal, or a normal of 0.1 cut off at two deviations."""
+    """Draw the programs' initial parameters: unit normal, or a normal of 0.1 cut off at 2 sigma."""
     random = np.random.default_rng(seed)
     if model == "softmax":
         weights = random.standard_normal((PIXELS, CLASSES), np.float32)
@@ -59,7 +59,7 @@ def logits(parameters: Parameters, images: Floats) -> Floats:
 
 
 def accuracy(parameters: Parameters, examples: Examples) -> float:
-    """The share of images whose largest logit is the right one."""
+    """The share of images whose largest logit is that of their label."""
     return float(np.mean(logits(parameters, examples.images).argmax(1) == examples.labels))
 
 
@@ -152,14 +152,14 @@ def joined(streams: Sequence[Iterator[Batch]]) -> Iterator[Batch]:
 
 
 def in_turn(streams: Sequence[Iterator[Batch]]) -> Iterator[Batch]:
-    """The workers' batches one after the other: what equally fast workers would do."""
+    """The workers' batches one after the other: the order of equally fast workers."""
     for parts in zip(*streams, strict=True):
         yield from parts
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where a further run lies with the given confidence, were it one of the sample."""
+    """The interval of a further run with the given confidence, if it is one of the sample."""
 
     low: float
     high: float
@@ -186,7 +186,7 @@ def prediction_band(sample: Sequence[float]) -> Band:
 def asynchronous_band(
     mnist: Mnist, updates: int, seed: int, *, workers: int = 3, sample: int = 6
 ) -> Band:
-    """Where softmax's accuracy lies after so many updates of several workers, at a rate of 0.01.
+    """The interval of softmax's accuracy after these updates of several workers, at a rate of 0.01.
 
     The weights begin as those of `seed` do, so that what is left to chance are the batches, and
     the order in which the workers come. Nothing but the number of updates moves it far: the whole

@@ -1,4 +1,4 @@
-"""Steps on a real cluster, some of which a task refuses by mistake: what becomes of each.
+"""Steps on a real cluster, some of which a task refuses by mistake, and their results.
 
     python -m tests.refusing
 
@@ -54,9 +54,9 @@ class Refusal:
     """The refusal of one request.
 
     Attributes:
-        text: What it says.
-        about: Bytes that the request has.
-        after: What it waits for.
+        text: Its message.
+        about: Bytes that the request contains.
+        after: The event that it waits for.
     """
 
     text: str
@@ -65,10 +65,10 @@ class Refusal:
 
 
 class Proxy(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Passes every request on to a server, except those that it is told to refuse.
+    """Passes every request on to a server, except those that it must refuse.
 
     Attributes:
-        port: Where it listens.
+        port: Its port.
         refuses: Method to its next refusal.
     """
 
@@ -154,15 +154,15 @@ def _free_port() -> int:
 
 @dataclass
 class Case:
-    """A step, and what it changes.
+    """A step, and its effect.
 
     Attributes:
-        fetches: What `Session.run` is given.
-        state: What to look at after all steps.
-        feed: What the step is fed.
-        before: Run once before the steps, besides the initialization.
-        between: Run before each step, with what each is fed.
-        master: The task whose server the session talks to.
+        fetches: The fetches of `Session.run`.
+        state: The values to read after all steps.
+        feed: The feed of the step.
+        before: Run once before the steps, after the initialization.
+        between: Run before each step, with the feed of each.
+        master: The task whose server the session uses.
     """
 
     fetches: Any
@@ -358,7 +358,7 @@ def without_a_device(_: Cluster) -> Case:
 
 @case
 def a_fed_result(_: Cluster) -> Case:
-    """What is fed is the result of an operation: nothing before it runs."""
+    """The fed value is the result of an operation: nothing before it runs."""
     mine, theirs = counter(PS[0]), counter(PS[1])
     with tf.device(WORKER[0]):
         more = tf.add(theirs, 1)
@@ -412,7 +412,7 @@ def in_graph(cluster: Cluster) -> Case:
 
 @case
 def one_ps_from_its_own_server(cluster: Cluster) -> Case:
-    """What is fed arrives at the parameter server, so the worker holds no state."""
+    """The fed value arrives at the parameter server, so the worker holds no state."""
     this = trained(cluster, 1, tf.train.GradientDescentOptimizer(0.1))
     this.master = ("ps", 0)
     return this
@@ -534,7 +534,7 @@ def _label(task: tuple[Any, Any]) -> str:
 
 
 def looked_at(session: Any, graph: Any, this: Case) -> dict[str, Any]:
-    """Make a step, and compare what the analysis says of it with the parts that were run."""
+    """Make a step, and compare the result of the analysis with the parts that ran."""
     doubts: list[str | None] = []
     real = BaseSession._call_tf_sessionrun
 

@@ -1,4 +1,4 @@
-"""What a page shows its reader: that its links lead somewhere, and its commands are commands."""
+"""Checks of a page: its links have targets, and its commands are valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE = re.compile(r"^(lab .+)$", re.MULTILINE)
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _NOT_TYPED = re.compile(r"[…]")
-_USERS_OWN = re.compile(r"PROGRAM$|.*\bmy_\w+\.py$|[\w-]+=")
+_USERS_OWN = re.compile(r".*\bmy_\w+\.py$|[\w-]+=")
 """A program of the reader's in a command."""
 
 
@@ -48,7 +48,7 @@ def examples(name: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """Command lines in back quotes, and those that stand alone in blocks; none with a `…` in it."""
+    """Command lines in back quotes, and command lines in blocks; none with a `…` in it."""
     blocks = "\n".join(_FENCE.findall(text))
     prose = _BREAK.sub(" ", _FENCE.sub("", text))
     shown = [*_SPAN.findall(prose), *_LINE.findall(blocks)]
@@ -71,26 +71,31 @@ def _anchors(text: str) -> set[str]:
 
 
 def _faults(line: str) -> Iterator[str]:
-    _, name, *words = shlex.split(line, comments=True)
-    if name.isupper() or (not words and name in COMMANDS):
+    _, name, *arguments = shlex.split(line, comments=True)
+    if name.isupper() or (not arguments and name in COMMANDS):
         return  # a placeholder, or a command that the text only names
-    if name == "run" and words[0].startswith("--") and len(words) == 1:
-        words.append("async")  # the text only names the flag
+    if name == "run" and arguments[0].startswith("--") and len(arguments) == 1:
+        arguments.append("async")  # the text only names the flag
     if name not in COMMANDS:
         yield f"{line}: no command {name}"
         return
     function = importlib.import_module(f"lab.cli.commands.{name}").command
     try:
-        check(name, function, words)
+        check(name, function, arguments)
     except InputError as error:
         yield f"{line}: {error}"
-    if "--cluster" in words:
-        path = ROOT / words[words.index("--cluster") + 1]
-        experiment = EXPERIMENTS.get(words[0])
+    if "--cluster" in arguments:
+        path = ROOT / arguments[arguments.index("--cluster") + 1]
+        experiment = EXPERIMENTS.get(arguments[0])
         if not path.is_file():
             yield f"{line}: no {path.name}"
         elif experiment and set(load_cluster(path).jobs) != set(experiment.jobs):
             yield f"{line}: {path.name} has other jobs"
-    known = name != "run" or words[0] in EXPERIMENTS or (ROOT / words[0]).is_file()
-    if not known and not _USERS_OWN.match(words[0]) and "--listing" not in words:
-        yield f"{line}: no experiment {words[0]}"
+    known = (
+        name != "run"
+        or arguments[0].isupper()
+        or arguments[0] in EXPERIMENTS
+        or (ROOT / arguments[0]).is_file()
+    )
+    if not known and not _USERS_OWN.match(arguments[0]) and "--listing" not in arguments:
+        yield f"{line}: no experiment {arguments[0]}"

@@ -1,4 +1,4 @@
-"""How the suite is divided, and what each test starts with: signals, and a time limit."""
+"""How the suite is divided, and the start conditions of each test: signals, and a time limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SHORT = frozenset(
         "test_cli_local.py",
         "test_daily_use.py",
         "test_doctor_here.py",
-        "test_endings.py",
+        "test_evaluation.py",
         "test_gpu_pins.py",
         "test_gpu_samples.py",
-        "test_joining.py",
-        "test_judged.py",
+        "test_interrupts.py",
+        "test_late_workers.py",
         "test_lazy_keras.py",
         "test_local_environment.py",
         "test_node_network.py",
         "test_run_from_python.py",
         "test_session.py",
         "test_stored_runs.py",
-        "test_two_people.py",
+        "test_two_users.py",
     }
 )
 """The files of tests/e2e that `make test` runs, without their tests with containers."""
@@ -51,7 +51,7 @@ def divide(item: pytest.Item) -> None:
 
 
 def restore_signals() -> None:
-    """Undo what the caller has set: `nohup` ignores SIGHUP, a background job ignores SIGINT.
+    """Undo the caller's settings: `nohup` ignores SIGHUP, a background job ignores SIGINT.
 
     A child inherits ignored signals and the blocked ones, so the programs under test would
     ignore them too. Python itself ignores SIGPIPE and SIGXFSZ, and `subprocess` restores these.

@@ -1,4 +1,4 @@
-"""A person at a terminal: types, reads what comes, presses Ctrl-C."""
+"""A user at a terminal: types, reads the output, presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ROWS, _COLUMNS = 40, 200
 
 
 class Terminal:
-    """A program on a terminal of its own, `_COLUMNS` wide.
+    """A program on its own terminal, `_COLUMNS` wide.
 
     Attributes:
-        said: All that it has written so far.
+        said: Its output so far.
     """
 
     def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
@@ -51,10 +51,10 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def until(self, pattern: str, within_s: float) -> re.Match[str]:
-        """Read on until this comes; what came before it is not looked at again.
+        """Read until this text appears; earlier output is not searched again.
 
         Raises:
-            AssertionError: It did not come in time; with the last that was said.
+            AssertionError: It did not appear in time; with the last output.
         """
         give_up = time.monotonic() + within_s
         while True:
@@ -80,7 +80,7 @@ class Terminal:
         return self.process.returncode
 
     def close(self) -> None:
-        """Close the terminal, as somebody who shuts the window."""
+        """Close the terminal, like a user who closes the window."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGHUP)
         os.close(self._master)

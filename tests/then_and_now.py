@@ -1,4 +1,4 @@
-"""What docs/lessons/then-and-now.md says, taken out of it: names, what became of them, and code."""
+"""The content of docs/lessons/then-and-now.md: names, their fates, and code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "lessons" / "then-and-now.md"
 
 FATES: Final = ("same", "changed", "v1", "deprecated", "gone", "outside")
-"""What can have become of a name; the page's first table says what each word means."""
+"""The fates of a name; the page's first table explains each term."""
 
 _SPAN = re.compile(r"`([^`]+)`")
 _RULE = re.compile(r"[|\s:-]+")
@@ -28,7 +28,7 @@ class Row:
     cells: Mapping[str, str]
 
     def code(self, column: str) -> list[str]:
-        """What stands in a cell between backticks."""
+        """The text between backticks in a cell."""
         return spans(self.cells[column])
 
     @property
@@ -38,13 +38,13 @@ class Row:
 
     @property
     def fate(self) -> str:
-        """The word that says what became of them, or "" where the cell begins with no such word."""
+        """The term for the fate of the names, or "" where the cell does not begin with one."""
         found = re.match(r"\*\*(\w+)\*\*", self.cells["what became of it"])
         return found[1] if found and found[1] in FATES else ""
 
 
 def spans(text: str) -> list[str]:
-    """What stands in a text between backticks."""
+    """The texts between backticks."""
     return _SPAN.findall(text)
 
 
@@ -72,7 +72,7 @@ def table(text: str, header: str) -> list[Row]:
 
 
 def pieces(text: str) -> list[tuple[int, str]]:
-    """The page's Python in its order, each piece with its line: blocks, and what is in "now"."""
+    """The page's Python in its order, each piece with its line: blocks, and the cells of "now"."""
     found = [(row.line, code) for row in table(text, "now") for code in row.code("now")]
     return sorted([*found, *_blocks(text)], key=lambda piece: piece[0])
 

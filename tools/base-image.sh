@@ -1,17 +1,17 @@
 #!/bin/sh
-# Make a base image for Dockerfile.gpu where no image registry can be reached.
+# Make a base image for Dockerfile.gpu on a host without access to an image registry.
 #
 # usage: tools/base-image.sh [--tar FILE] [--tag IMAGE]
 #
-# The image is a minimal Debian or Ubuntu of this machine's own release, with Python, from the
-# package mirror that this machine is configured for. The machine's certificate authorities go
-# into it, so that pip trusts in a build whatever this machine trusts.
+# The image is a minimal Debian or Ubuntu with Python, of the same release as this host and from
+# the package mirror of this host. It contains the host's certificate authorities, so that pip
+# accepts the same servers in a build as on the host.
 #
-#   --tar FILE   keep the file system as FILE, and start from it when it is there already
-#   --tag IMAGE  the image's name; without it: lab-base:CODENAME (lab-base:bookworm)
+#   --tar FILE   write the file system to FILE; if FILE exists, use it instead of debootstrap
+#   --tag IMAGE  the image's name (default: lab-base:CODENAME, for example lab-base:bookworm)
 #
-# It needs root, debootstrap, an engine that `docker` reaches, 0.5 GB below $TMPDIR, and takes a
-# minute. Then: LAB_BASE_IMAGE=lab-base:bookworm docker compose build
+# The script needs root, debootstrap, a Docker engine and 0.5 GB in $TMPDIR. It takes a minute.
+# Then run: LAB_BASE_IMAGE=lab-base:bookworm docker compose build
 set -eu
 
 fail() {
@@ -25,12 +25,12 @@ while [ $# -gt 0 ]; do
         --tar) tar=${2:?--tar needs a file}; shift 2 ;;
         --tag) tag=${2:?--tag needs a name}; shift 2 ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-        *) fail "unknown argument $1; see $0 --help" 2 ;;
+        *) fail "unknown argument $1; run $0 --help" 2 ;;
     esac
 done
 
 codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-[ -n "$codename" ] || fail 'this machine is no Debian or Ubuntu; give docker a base image yourself'
+[ -n "$codename" ] || fail 'this host is not Debian or Ubuntu; set LAB_BASE_IMAGE to another image'
 tag=${tag:-lab-base:$codename}
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/lab-base.XXXXXX")
@@ -40,8 +40,9 @@ trap 'exit 143' TERM
 
 if [ -z "$tar" ] || [ ! -e "$tar" ]; then
     [ "$(id -u)" = 0 ] || fail 'debootstrap needs root; run it with sudo'
-    command -v debootstrap >/dev/null || fail 'no debootstrap; run apt-get install debootstrap'
-    # The mirror as apt is configured here; debootstrap's own default where apt names none.
+    command -v debootstrap >/dev/null ||
+        fail 'debootstrap is not installed; run apt-get install debootstrap'
+    # The mirror of apt's configuration; without one, debootstrap uses its default.
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
         awk -v release="$codename" '$2 == release { print $1; exit }')
     echo "base-image: debootstrap $codename" >&2
@@ -49,7 +50,7 @@ if [ -z "$tar" ] || [ ! -e "$tar" ]; then
         "$codename" "$work/root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
         { tail -n 20 "$work/log" >&2; fail 'debootstrap failed; see the lines above'; }
     chroot "$work/root" python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "the Python of $codename is older than 3.11; use a machine with a newer release"
+        fail "the Python of $codename is older than 3.11; use a host with a newer release"
     if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
         cp /etc/ssl/certs/ca-certificates.crt "$work/root/etc/ssl/certs/ca-certificates.crt"
     fi
@@ -57,7 +58,7 @@ if [ -z "$tar" ] || [ ! -e "$tar" ]; then
         usr/share/man/* usr/share/locale/* etc/hostname etc/resolv.conf)
     tar=${tar:-$work/base.tar}
     mkdir -p "$(dirname "$tar")"
-    # Written beside its place and renamed: an interrupted run leaves no half file to start from.
+    # Write a temporary file and rename it: an interrupted run leaves no incomplete archive.
     tar --create --numeric-owner --one-file-system --directory "$work/root" --file "$tar.$$" .
     mv "$tar.$$" "$tar"
 fi

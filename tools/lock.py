@@ -1,6 +1,6 @@
 """Resolve the dependencies into `requirements/*.txt`, with hashes.
 
-uv resolves for all platforms and Python versions at once; pip, which every machine has, installs.
+uv resolves for all platforms and Python versions at once. pip installs the result.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = ("requirements/build.in", "pyproject.toml")
+PROJECT = ("requirements/build.in", "pyproject.toml")
 SETS = {
-    "host": OURS,
-    "tensorflow": (*OURS, "--extra=tensorflow"),
-    "notebooks": (*OURS, "--extra=tensorflow", "--extra=notebooks"),
-    "dev": (*OURS, "--extra=tensorflow", "--extra=dev"),
-    # Its TensorFlow knows no Python beyond 3.11.
+    "host": PROJECT,
+    "tensorflow": (*PROJECT, "--extra=tensorflow"),
+    "notebooks": (*PROJECT, "--extra=tensorflow", "--extra=notebooks"),
+    "dev": (*PROJECT, "--extra=tensorflow", "--extra=dev"),
+    # TensorFlow 2.15 does not support Python 3.12 and later.
     "heritage": ("requirements/heritage.in",),
-    # Built on what is there then; what it needs stands in the set above.
+    # Installed after the heritage set, which has Horovod's dependencies.
     "horovod": ("requirements/horovod.in", "--no-deps"),
 }
 
 
 def main() -> None:
-    """Write one file for each set."""
+    """Write one requirements file for each set."""
     for name, sources in SETS.items():
         command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
         command += ["--generate-hashes", "--no-header", "--python-version", "3.11"]

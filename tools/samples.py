@@ -1,12 +1,11 @@
-"""Make the sample runs in `notebooks/samples/`, from which the notebooks draw without training.
+"""Make the sample runs in `notebooks/samples/`, which the notebooks plot without training.
 
-Each is a real run by the command that stands below. Of its directory only `run.json`,
-`summary.json`, the tasks' last states and the records are kept: no model, no logs. Nothing in them
-is changed but the path of the Python that ran it; a run that names another place of this machine is
-refused.
+Each sample is a real run, made by its command below. Only `run.json`, `summary.json`, the tasks'
+last states and the records are kept: no model, no logs. The only change is the path of the Python
+interpreter. A run whose files contain another path of this host is refused.
 
-`python tools/samples.py` makes all of them (ten minutes on two cores), `python tools/samples.py
-sync async` those.
+`python tools/samples.py` makes all samples (10 minutes on two cores). `python tools/samples.py sync
+async` makes these two.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ PLAIN = f"run staleness --pause 0 --learning_rate 0.01 {LINKS}"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How sample runs are made.
+    """A command that makes sample runs.
 
     Attributes:
-        names: What the notebooks call them, in the order in which they are made.
-        command: The words behind `lab`.
-        shows: What they are for.
+        names: The samples' names in the notebooks, in the order in which the runs start.
+        command: The arguments of `lab`.
+        shows: What the runs show.
     """
 
     names: tuple[str, ...]
@@ -57,20 +56,20 @@ RECIPES = (
         ' steps" --cluster clusters/book.yaml',
         "the whole chapter, with the book's late worker",
     ),
-    Recipe(("async",), f"run async {BOOK}", "every worker on its own"),
-    Recipe(("sync",), f"run sync {BOOK}", "one update for all"),
-    Recipe(("async-straggler",), f"run async {BOOK} {SLOW}", "one worker slowed, nobody waits"),
-    Recipe(("sync-straggler",), f"run sync {BOOK} {SLOW}", "one worker slowed, all wait"),
+    Recipe(("async",), f"run async {BOOK}", "independent workers"),
+    Recipe(("sync",), f"run sync {BOOK}", "one update for all workers"),
+    Recipe(("async-straggler",), f"run async {BOOK} {SLOW}", "one slow worker, no worker waits"),
+    Recipe(("sync-straggler",), f"run sync {BOOK} {SLOW}", "one slow worker, all workers wait"),
     Recipe(
         ("sync-backup",),
         f"run sync {BOOK} {SLOW} --replicas_to_aggregate 2",
-        "one worker slowed, the first two of three are enough",
+        "one slow worker, an update needs only the first two of three",
     ),
     Recipe(
         ("staleness-1", "staleness-8"),
         'sweep staleness --over "workers=1,8" --repeats 1 --seed 1 --record_every 1'
         " --cluster clusters/laptop.yaml",
-        "one cook, and eight who push at once, at a rate of 1",
+        "one worker, and eight workers that update at the same time, at a learning rate of 1",
     ),
     Recipe(
         ("ring",),
@@ -107,18 +106,22 @@ RECIPES = (
 
 
 def main() -> None:
-    """Make the samples that were asked for, or all."""
+    """Make the named samples, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="SAMPLE", help="only those")
+    parser.add_argument(
+        "names", nargs="*", metavar="SAMPLE", help="make these samples (default: all)"
+    )
     wanted = set(parser.parse_args().names)
     known = {name for recipe in RECIPES for name in recipe.names}
     if wanted - known:
-        parser.error(f"no sample {min(wanted - known)!r}: {', '.join(sorted(known))}")
-    with tempfile.TemporaryDirectory() as home:
-        # A run notes whether the working tree is as it was committed: so none is kept before all
-        # are made.
+        parser.error(
+            f"unknown sample {min(wanted - known)!r}; use one of {', '.join(sorted(known))}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        # A run records whether the working tree has changes. To keep a sample is a change, so all
+        # runs are made first.
         made = [
-            (recipe, make(recipe, Path(home) / recipe.names[0]))
+            (recipe, make(recipe, Path(folder) / recipe.names[0]))
             for recipe in RECIPES
             if not wanted or wanted & set(recipe.names)
         ]
@@ -126,22 +129,24 @@ def main() -> None:
             replace(recipe, runs)
 
 
-def make(recipe: Recipe, home: Path) -> list[Path]:
-    """Run a recipe's command; the directories of its runs, in the order of their starts."""
-    words = [*shlex.split(recipe.command), "--backend", "local", "--gpus", "none"]
-    command = [sys.executable, "-m", "lab", *words, "--runs-dir", str(home)]
+def make(recipe: Recipe, folder: Path) -> list[Path]:
+    """Run a recipe's command, and return its run directories in the order of their starts."""
+    args = [*shlex.split(recipe.command), "--backend", "local", "--gpus", "none"]
+    command = [sys.executable, "-m", "lab", *args, "--runs-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)
-    runs = sorted(home.iterdir(), key=_started)
+    runs = sorted(folder.iterdir(), key=_started)
     if len(runs) != len(recipe.names):
-        raise SystemExit(f"{recipe.command}: {len(runs)} runs, not {len(recipe.names)}")
+        raise SystemExit(
+            f"error: lab {recipe.command}: made {len(runs)} runs, expected {len(recipe.names)}"
+        )
     return runs
 
 
 def replace(recipe: Recipe, runs: Sequence[Path]) -> None:
-    """Keep a recipe's runs in place of those that were there."""
+    """Replace a recipe's samples by new runs."""
     index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
     for name, run in zip(recipe.names, runs, strict=True):
-        keep(run)  # which may refuse it: then the old one is still there
+        keep(run)  # first, so that a refused run does not remove the old sample
         if name in index and index[name]["run"] != run.name:
             shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
         shown = f"lab {recipe.command}"
@@ -150,10 +155,10 @@ def replace(recipe: Recipe, runs: Sequence[Path]) -> None:
 
 
 def keep(run: Path) -> None:
-    """Copy what the notebooks read of a run.
+    """Copy the files of a run that the notebooks read.
 
     Raises:
-        SystemExit: Something in it names a place of this machine.
+        SystemExit: A file contains a path or the name of this host.
     """
     info = json.loads((run / "run.json").read_text())
     info["provenance"]["interpreter"] = Path(info["provenance"]["interpreter"]).name
@@ -164,7 +169,9 @@ def keep(run: Path) -> None:
     for name, text in texts.items():
         for place in places():
             if re.search(rf"(?<!\w){re.escape(place)}(?!\w)", text):
-                raise SystemExit(f"{run.name}/{name} names {place}")
+                raise SystemExit(
+                    f"error: {run.name}/{name} contains {place}, a path or name of this host"
+                )
     for name, text in texts.items():
         path = SAMPLES / run.name / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +179,7 @@ def keep(run: Path) -> None:
 
 
 def places() -> Iterator[str]:
-    """What no sample may name: directories and the name of this machine."""
+    """Return what no sample may contain: directories and the name of this host."""
     folders = {Path.home(), ROOT, Path(sys.prefix), Path(tempfile.gettempdir())}
     yield from (str(folder) for folder in folders if folder.parent != folder)
     yield from (os.environ[name] for name in ("LAB_STATE", "LAB_RUNS_DIR") if name in os.environ)

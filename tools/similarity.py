@@ -1,21 +1,20 @@
-"""Compare our programs with other files: how much of their text occurs there, too.
+"""Compare our programs with other files: compute the share of their text that occurs there.
 
     python tools/similarity.py tests/tf1_programs benchmarks/book_loop.py --against FOLDER_OR_FILE
 
-For each of our files it prints the share of its windows, of 8 tokens each, that occur in one of the
-other files, for the files that share most, and the share that occurs in any of them. The exit code
-is 1 where a share exceeds the limit, and 2 for wrong input.
+A window is 8 consecutive tokens. For each of our files the tool prints the share of its windows
+that occur in each of the most similar files, and the share that occurs in any file. The exit code
+is 1 if a share exceeds the limit, and 2 for wrong input.
 
-What counts as a token: names, numbers, strings and operators, as they are written. Left out on both
-sides is what does not change a program: comments, layout, triple-quoted texts, a comma before a
-closing bracket; and 'a' counts as "a". So a copy cannot hide behind a formatter or new comments.
-With --renamed all names that a program chooses count as equal, and so do all numbers and all
-strings: that finds a copy with other names, but two programs that call the same library share far
-more then (up to 40% of a program for TensorFlow 1 with twenty others together).
+Tokens are names, numbers, strings and operators, as written. Comments, layout, triple-quoted texts
+and a comma before a closing bracket are ignored, and 'a' equals "a". So a formatter or new comments
+do not hide a copy. With --renamed all names that a program chooses are equal. So are all numbers
+and all strings. This finds a copy with other names, but programs for the same library then share
+more (up to 40% of a TensorFlow 1 program with twenty others together).
 
-To repeat the comparison: put the public listings that you know into a folder outside the repository
-and name it behind --against. Of a notebook (.ipynb) the code cells are read, of a page (.md) the
-fenced blocks where it has any; of other files (.py, .txt) the whole text, of any Python version.
+To repeat the comparison, put public listings into a folder outside the repository and pass it to
+--against. The tool reads the code cells of a notebook (.ipynb) and the fenced blocks of a page
+(.md). It reads the whole text of pages without blocks and of other files, of any Python version.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ Window = tuple[str, ...]
 
 
 class WrongInputError(Exception):
-    """A path that cannot be compared; the message says which, and why."""
+    """A path that cannot be compared; the message has the path and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How much of one file occurs elsewhere.
+    """The shares of one file that occur in other files.
 
     Attributes:
         path: The file.
-        windows: The number of its windows; 0 for one with fewer tokens than a window.
-        by_file: Percent of them that occur in each other file, the largest first.
-        together: Percent of them that occur in any of the other files.
+        windows: The number of its windows; 0 if it has fewer tokens than a window.
+        by_file: Percent of its windows that occur in each other file, the largest first.
+        together: Percent of its windows that occur in any other file.
     """
 
     path: Path
@@ -70,7 +69,7 @@ class Shares:
 
 
 def tokens(code: str) -> list[str]:
-    """The tokens of a program's text, of whatever Python; see above for what is left out."""
+    """Return the tokens of a program's text, of any Python version; see the module's text."""
     found = []
     for match in _TOKEN.finditer(code):
         if match["text"]:
@@ -86,7 +85,7 @@ def _double_quoted(text: str) -> str:
 
 
 def renamed(found: Sequence[str]) -> list[str]:
-    """The tokens with one name, one number and one string; attributes and keywords stay."""
+    """Replace all names, numbers and strings by one each; attributes and keywords stay."""
     before = ["", *found]
     return [
         token if last == "." else _renamed(token)
@@ -103,15 +102,15 @@ def _renamed(token: str) -> str:
 
 
 def windows(found: Sequence[str], size: int = WINDOW) -> list[Window]:
-    """Each run of `size` tokens, in order; a run that occurs twice counts twice."""
+    """Return each sequence of `size` tokens, in order; repeated sequences are repeated."""
     return [tuple(found[start : start + size]) for start in range(len(found) - size + 1)]
 
 
 def code_of(path: Path) -> str:
-    """What of a file is code: the cells of a notebook, the fenced blocks of a page, or everything.
+    """Return the code of a file: a notebook's cells, a page's fenced blocks, or the whole text.
 
     Raises:
-        WrongInputError: It cannot be read, or is no notebook though it is called one.
+        WrongInputError: The file cannot be read, or it is an invalid `.ipynb` file.
     """
     try:
         text = path.read_text("utf-8", errors="replace")
@@ -120,7 +119,7 @@ def code_of(path: Path) -> str:
     except OSError as error:
         raise WrongInputError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise WrongInputError(f"{path} is no notebook; is it complete?") from None
+        raise WrongInputError(f"{path} is not a notebook; check that it is complete") from None
     blocks = _FENCED.findall(text) if path.suffix == ".md" else []
     return "\n".join(blocks) or text
 
@@ -133,10 +132,10 @@ def _cells(notebook: Mapping[str, list[Mapping[str, str | list[str]]]]) -> Itera
 
 
 def files(paths: Iterable[Path]) -> list[Path]:
-    """The files that are named, and those in the folders that are named, sorted.
+    """Return the named files, and the files in the named folders, sorted.
 
     Raises:
-        WrongInputError: A path does not exist, or a folder holds no file of a known kind.
+        WrongInputError: A path does not exist, or a folder has no file of a known kind.
     """
     found: list[Path] = []
     for path in paths:
@@ -149,7 +148,7 @@ def files(paths: Iterable[Path]) -> list[Path]:
         )
         if not inside:
             raise WrongInputError(
-                f"{path} holds no file that ends in {', '.join(sorted(SUFFIXES))}"
+                f"{path} has no file that ends in {', '.join(sorted(SUFFIXES))}; name another"
             )
         found += sorted(inside)
     return list(dict.fromkeys(found))
@@ -161,24 +160,24 @@ def compare(
     size: int = WINDOW,
     read: Callable[[str], Sequence[str]] = tokens,
 ) -> Iterator[Shares]:
-    """The shares of each of our files.
+    """Yield the shares of each of our files.
 
     Args:
         ours: Our files.
-        others: The files that they are compared with.
-        size: Tokens of a window.
-        read: Makes tokens of a file's code.
+        others: The files to compare them with.
+        size: The number of tokens in a window.
+        read: Splits a file's code into tokens.
 
     Raises:
         WrongInputError: A file cannot be read.
     """
     theirs = {path: set(windows(read(code_of(path)), size)) for path in others}
-    everything = set[Window]().union(*theirs.values())
+    union = set[Window]().union(*theirs.values())
     for path in ours:
         own = windows(read(code_of(path)), size)
         shares = [(other, _percent(own, its)) for other, its in theirs.items()]
         shares.sort(key=lambda share: (-share[1], share[0]))
-        yield Shares(path, len(own), shares, _percent(own, everything))
+        yield Shares(path, len(own), shares, _percent(own, union))
 
 
 def _percent(own: Sequence[Window], others: set[Window]) -> float:
@@ -186,34 +185,40 @@ def _percent(own: Sequence[Window], others: set[Window]) -> float:
 
 
 def show(shares: Shares, top: int, limit: float) -> None:
-    """Print the largest shares of a file, a line each; `!` marks those above the limit."""
+    """Print the largest shares of a file, a line each; `!` marks a share above the limit."""
     print(f"{shares.path} ({shares.windows} windows)")
     rows = [(share, str(other)) for other, share in shares.by_file[:top]]
     for share, name in [*rows, (shares.together, "all of them together")]:
         print(f"  {'!' if share > limit else ' '} {share:5.1f}%  {name}")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Compare what the command line names.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare the files that the command line names.
 
     Returns:
-        0; 1 where a share exceeds the limit; 2 for a path that cannot be compared.
+        0; 1 if a share exceeds the limit; 2 for a path that cannot be compared.
     """
     parser = argparse.ArgumentParser(
-        description="How much of our programs occurs in other files, too.",
+        description="Compute the share of our programs that occurs in other files.",
         epilog="Example: python tools/similarity.py tests/tf1_programs --against ../public",
     )
-    parser.add_argument("ours", nargs="+", type=Path, help="our files, or folders of them")
+    parser.add_argument("ours", nargs="+", type=Path, help="our files or folders")
     parser.add_argument(
-        "--against", nargs="+", type=Path, required=True, help="other files, or folders of them"
+        "--against", nargs="+", type=Path, required=True, help="the other files or folders"
     )
     parser.add_argument(
-        "--limit", type=float, default=LIMIT_PERCENT, help="percent; 20 unless given"
+        "--limit", type=float, default=LIMIT_PERCENT, help="the limit in percent (default: 20)"
     )
-    parser.add_argument("--window", type=int, default=WINDOW, help="tokens; 8 unless given")
-    parser.add_argument("--renamed", action="store_true", help="let all names count as equal")
-    parser.add_argument("--top", type=int, default=3, help="files shown for each; 3 unless given")
-    flags = parser.parse_args(words)
+    parser.add_argument(
+        "--window", type=int, default=WINDOW, help="tokens in a window (default: 8)"
+    )
+    parser.add_argument(
+        "--renamed", action="store_true", help="treat all names, numbers and strings as equal"
+    )
+    parser.add_argument(
+        "--top", type=int, default=3, help="other files to show for each file (default: 3)"
+    )
+    flags = parser.parse_args(argv)
     if flags.window < 1:
         parser.error("--window must be at least 1")
     read = (lambda code: renamed(tokens(code))) if flags.renamed else tokens

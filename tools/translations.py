@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-BEHIND: Final = "英文版此后有修改,本页还没有跟上。"
+BEHIND: Final = "英文版此后有修改，本页还没有跟上。"
 """The line of a page that has fallen behind."""
 
 _SOURCE: Final = re.compile(
-    r"译自\[英文版\]\((?P<english>[^)]+)\),\d{4}-\d\d-\d\d,提交 `[0-9a-f]{7,40}`。"
+    r"译自\[英文版\]\((?P<english>[^)]+)\)，\d{4}-\d\d-\d\d，提交 `[0-9a-f]{7,40}`。"
     r"<!-- sha256: (?P<digest>[0-9a-f]{64}) -->"
 )
 
@@ -72,7 +72,7 @@ def read(page: Path) -> Translation:
 
 def line(english: str, date: str, commit: str, sha256: str) -> str:
     """The line that names the English text."""
-    return f"译自[英文版]({english}),{date},提交 `{commit}`。<!-- sha256: {sha256} -->"
+    return f"译自[英文版]({english})，{date}，提交 `{commit}`。<!-- sha256: {sha256} -->"
 
 
 def digest(path: Path) -> str:

@@ -1,19 +1,21 @@
-"""Refuse words of the project's old private vocabulary in names, help and error messages.
+"""Refuse words of the project's old private vocabulary in names, messages, comments and documents.
 
     python tools/vocabulary.py [FILE …]
 
-The words and their replacements stand in pyproject.toml, `[tool.vocabulary]`. `names` holds words
-that no module, class, function, parameter, field or variable may contain (`bring_home` contains
-`home`). `texts` holds patterns that no text for users may contain. A text for users is a string
-with a space that is no docstring. `allowed` holds names that are part of the command line, of a
-file format or of a library.
+The words and their replacements are in pyproject.toml, `[tool.vocabulary]`. `names` has words that
+no module, class, function, parameter, field or variable may contain (`bring_home` contains `home`).
+`texts` has patterns for texts: messages (strings with a space), docstrings, comments, and Markdown
+without its code. `allowed` has names that are part of the command line, of a file format or of a
+library. `not_checked` has pages that are generated, or that quote others.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-CHECKED: Final = ("lab",)
+CODE: Final = ("lab/**/*.py",)
+"""Files whose names are checked, and their texts."""
+
+TEXTS: Final = ("*.md", "docs/**/*.md", "notebooks/*.md", "notebooks/*.py", "scripts/*.py")
+"""Files whose texts are checked."""
+
+_CODE: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
+"""Code in a text, and the target of a link."""
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -34,11 +43,13 @@ class Vocabulary:
         names: Word to what to write instead, for names.
         texts: Pattern to what to write instead, for texts.
         allowed: Names that stay.
+        not_checked: Files that are left out.
     """
 
     names: Mapping[str, str]
     texts: Mapping[re.Pattern[str], str]
     allowed: frozenset[str]
+    not_checked: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path = ROOT / "pyproject.toml") -> Vocabulary:
@@ -48,10 +59,27 @@ class Vocabulary:
             table["names"],
             {re.compile(rf"\b(?:{p})\b", re.IGNORECASE): use for p, use in table["texts"].items()},
             frozenset(table["allowed"]),
+            tuple(table["not_checked"]),
         )
 
-    def faults(self, source: str, module: str = "") -> Iterator[tuple[int, str]]:
-        """Line number and message of each refused word in a Python file.
+    def files(self) -> list[Path]:
+        """The project's files that are checked."""
+        found = {path for pattern in (*CODE, *TEXTS) for path in ROOT.glob(pattern)}
+        left_out = {path for pattern in self.not_checked for path in ROOT.glob(pattern)}
+        return sorted(found - left_out)
+
+    def check(self, path: Path) -> list[tuple[int, str]]:
+        """Line number and message of each refused word in a file, in order of lines."""
+        source = path.read_text("utf-8")
+        if path.suffix == ".md":
+            return sorted(self.refused(prose(source)))
+        names = any(path.match(pattern) for pattern in ("lab/**/*.py", "lab/*.py"))
+        return sorted(
+            [*(self.names_in(source, path.stem) if names else ()), *self.refused(texts(source))]
+        )
+
+    def names_in(self, source: str, module: str = "") -> Iterator[tuple[int, str]]:
+        """Line number and message of each refused word in the names of a Python file.
 
         Args:
             source: The file's text.
@@ -60,22 +88,49 @@ class Vocabulary:
         Raises:
             SyntaxError: The text is no Python.
         """
-        tree = ast.parse(source)
-        docstrings = set(_docstrings(tree))
-        for line, name in [(1, module), *_defined(tree)]:
+        for line, name in [(1, module), *_defined(ast.parse(source))]:
             if name in self.allowed:
                 continue
             for part in _PART.findall(name):
                 if (use := self.names.get(part.lower())) is not None:
                     yield line, f"the name {name!r} contains {part.lower()!r}: write {use}"
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-                continue
-            if " " not in node.value.strip() or id(node) in docstrings:
-                continue
+
+    def refused(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        """Line number and message of each refused word in texts.
+
+        Args:
+            lines: Line number and text.
+        """
+        keys = re.compile(rf"(?:^\s+|--)(?:{'|'.join(sorted(self.allowed))})\b")
+        for line, text in ((line, keys.sub("", text)) for line, text in lines):
             for pattern, use in self.texts.items():
-                if (found := pattern.search(node.value)) is not None:
-                    yield node.lineno, f"the text contains {found[0]!r}: write {use}"
+                if (found := pattern.search(text)) is not None:
+                    yield line, f"the text contains {found[0]!r}: write {use}"
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of each message, docstring and comment of a Python file.
+
+    Raises:
+        SyntaxError: The text is no Python.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for offset, line in enumerate(node.value.split("\n")):
+                yield node.lineno + offset, _CODE.sub("", line)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], _CODE.sub("", token.string)
+
+
+def prose(markdown: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of each line of Markdown that is no code."""
+    fenced = False
+    for number, line in enumerate(markdown.splitlines(), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif not fenced:
+            yield number, _CODE.sub("", line)
 
 
 def _defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -94,23 +149,13 @@ def _defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def _docstrings(tree: ast.AST) -> Iterator[int]:
-    """Identities of the strings that stand alone as a statement: docstrings of all kinds."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield id(node.value)
-
-
 def main(files: Iterable[str]) -> int:
     """Check files, or all of the project; 1 if a word is refused."""
     vocabulary = Vocabulary.read()
-    paths = [Path(name) for name in files] or [
-        path for name in CHECKED for path in sorted((ROOT / name).rglob("*.py"))
-    ]
     count = 0
-    for path in paths:
+    for path in [Path(name) for name in files] or vocabulary.files():
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        for line, message in sorted(vocabulary.faults(path.read_text(), path.stem)):
+        for line, message in vocabulary.check(path):
             count += 1
             print(f"{shown}:{line}: {message}")
     return int(count > 0)

@@ -6,9 +6,9 @@
     print(done.summary.accuracy)
     done.steps().plot.scatter(x="global_step", y="loss")
 
-It does what the command line does: `run` is `lab run`, and leaves the same directory. An error is
-a `LabError` of one line, which may name a flag where Python has an argument: `--runs-dir` is
-`runs_dir=`. TensorFlow is imported by the tasks alone, never here.
+`run` does the same as `lab run`, and writes the same directory. An error is a `LabError` of one
+line. It may name a flag where Python has an argument: `--runs-dir` is `runs_dir=`. Only the tasks
+import TensorFlow; this package does not.
 """
 
 from __future__ import annotations

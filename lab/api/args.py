@@ -1,4 +1,4 @@
-"""From Python's arguments to those of the command line, with the same checks."""
+"""Convert Python arguments to arguments of the command line, with the same checks."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ T = TypeVar("T")
 
 
 def program_args(experiment: str, flags: Mapping[str, object]) -> tuple[str, ...]:
-    """The arguments of an experiment's program: `--epochs=3`.
+    """Return the arguments of an experiment's program: `--epochs=3`.
 
     Args:
-        experiment: The experiment, or a program of the user's own, whose flags are not known.
-        flags: Name to value; True and False where the program has a switch.
+        experiment: The experiment, or the path of the user's own program, whose flags are unknown.
+        flags: Name to value; True or False for a switch.
 
     Raises:
-        InputError: There is no such experiment, the program has no such flag, or it does not take
-            that value.
+        InputError: The experiment or the flag does not exist, or the value is invalid.
     """
     if names_a_program(experiment):
         for name, value in flags.items():
             raise InputError(
-                f"{name!r} is no argument of run, and the flags of {short(Path(experiment).name)}"
-                " are not known here",
-                f"give them as args=[{f'--{name}={value}'!r}]",
+                f"run() has no argument {name!r}, and the flags of {short(Path(experiment).name)}"
+                " are not known",
+                f"pass it as args=[{f'--{name}={value}'!r}]",
             )
         return ()
     known = project.experiment(experiment).flags
@@ -57,19 +56,19 @@ def program_args(experiment: str, flags: Mapping[str, object]) -> tuple[str, ...
 
 
 def policy(text: str | None) -> Policy | None:
-    """`fail`, `restart`, `restart:5` or `continue`.
+    """Parse a failure policy: `fail`, `restart`, `restart:5` or `continue`.
 
     Raises:
-        InputError: It is none of them.
+        InputError: The text is not a policy.
     """
     return None if text is None else parse_arg("on_failure", parse_policy, text)
 
 
 def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
-    """When tasks start that do not with the others: `worker-1: 10s`, or `{"worker-1": "10s"}`.
+    """Parse the start times of late tasks: `worker-1: 10s`, or `{"worker-1": "10s"}`.
 
     Raises:
-        InputError: It is of neither form.
+        InputError: The schedule has neither form.
     """
     if not start:
         return {}
@@ -78,20 +77,20 @@ def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
 
 
 def faults(given: str | Sequence[str]) -> tuple[Fault, ...]:
-    """What is to be done to the run, a text each, or one with semicolons between them.
+    """Parse faults: one text for each, or one text with semicolons between them.
 
     Raises:
-        InputError: One of them is none.
+        InputError: A text is not a fault.
     """
     text = given if isinstance(given, str) else "; ".join(given)
     return parse_arg("faults", parse_faults, text) if text else ()
 
 
 def parse_arg(name: str, parse: Callable[[str], T], raw: str) -> T:
-    """The value of an argument.
+    """Parse the value of an argument.
 
     Raises:
-        InputError: It cannot be read; the message names the argument.
+        InputError: The value is invalid; the message names the argument.
     """
     try:
         return parse(raw)

@@ -1,4 +1,4 @@
-"""A cluster config, and the nodes on which its tasks would run."""
+"""Load a cluster config and plan the nodes of its tasks."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ AnyPath = str | os.PathLike[str]
 
 
 def load(path: AnyPath) -> Cluster:
-    """Read a cluster description.
+    """Read a cluster config.
 
     Raises:
-        InputError: There is no such file, or it cannot be read.
-        DescriptionError: It has faults; all of them are named.
+        InputError: The file does not exist or cannot be read.
+        ConfigError: The config has errors; the message lists all of them.
     """
     return load_cluster(Path(path))
 
 
 def plan(cluster: Cluster | AnyPath | None = None, gpus: str = "none") -> Plan:
-    """Say which task would run where, with which GPUs and CPUs; nothing is started.
+    """Plan the node, GPUs and CPUs of each task; start nothing.
 
     Args:
-        cluster: The description, or its file; None: the project's `cluster.yaml`.
+        cluster: The config, or its file; None: the project's `cluster.yaml`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
 
     Raises:
-        InputError: The description or the mode is wrong.
-        LabError: The box is too small, or its driver does not answer.
+        InputError: The config or the mode is invalid.
+        LabError: The host is too small, or its driver does not answer.
     """
     model, _ = _config(cluster)
     return make_plan(model, gpus).plan
 
 
 def project(cluster: Cluster | AnyPath | None) -> Project:
-    """A config, and the project that it belongs to.
+    """Return a config with the project that it belongs to.
 
     Raises:
-        InputError: There is no such file, it is invalid, or it lies in no project.
+        InputError: The file does not exist, is invalid, or is not in a project.
     """
     model, path = _config(cluster)
     return Project(model, path, find_root(path or Path(DEFAULT_CLUSTER)))
 
 
 def _config(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
-    """The config, and its file; None for a config in memory."""
+    """Return the config and its file; the file is None for a config in memory."""
     if isinstance(cluster, Cluster):
         return cluster, None
     path = _default() if cluster is None else Path(cluster)
@@ -57,7 +57,10 @@ def _config(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
 
 
 def _default() -> Path:
-    """The config of this directory, or that of the project around it: a notebook's."""
+    """Return the `cluster.yaml` of this directory, or of the project that contains it.
+
+    A notebook runs in a subdirectory of its project.
+    """
     here = Path(DEFAULT_CLUSTER)
     if here.exists():
         return here

@@ -19,43 +19,43 @@ from lab.run.summary import Summary, read_summary
 from lab.task.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:
-    import pandas as pd  # half a second: only for those who ask for a data frame
+    import pandas as pd  # importing it takes half a second, and most calls need no data frame
 
 _COLUMNS: Final = ("task", "state", "local steps", "global step", "loss", "accuracy")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run in the local run store; its directory is read anew at each access.
+    """A run in the local run store; each access reads its directory again.
 
     Attributes:
-        directory: The directory, and what each file in it is called.
+        directory: The run's directory, with the paths of its files.
     """
 
     directory: RunDir
 
     @property
     def path(self) -> Path:
-        """Its directory."""
+        """The run's directory."""
         return self.directory.path
 
     @property
     def id(self) -> str:
-        """Its name, which is also that of its directory."""
+        """The run's id, which is also the name of its directory."""
         return self.directory.run_id
 
     @property
     def info(self) -> RunInfo:
-        """How it was made, and where it stands: `run.json`.
+        """The content of `run.json`: the run's options, environment and state.
 
         Raises:
-            LabError: That is missing or unreadable.
+            LabError: `run.json` is missing or unreadable.
         """
         return self.directory.read()
 
     @property
     def summary(self) -> Summary:
-        """What it came to: `summary.json`; of a run that is under way, what it is at now.
+        """The content of `summary.json`; for a run under way, the summary so far.
 
         Raises:
             LabError: `run.json` is missing or unreadable.
@@ -64,10 +64,10 @@ class Run:
         return known or summarize(self.directory)
 
     def records(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
-        """All records, a row each: `task` and the fields of `lab.records.FIELDS`.
+        """Return all records, one row each: `task` and the fields of `lab.records.FIELDS`.
 
         Args:
-            tasks: Only these tasks, as `["worker-0"]`; None: all.
+            tasks: Only these tasks, such as `["worker-0"]`; None: all.
 
         Raises:
             LabError: `run.json` is missing or unreadable.
@@ -77,7 +77,7 @@ class Run:
         return records_frame(self.directory, tasks)
 
     def steps(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
-        """Those records alone that stand behind a step of the training; as `records`.
+        """Return only the records of kind `step` and `epoch`, in the form of `records`.
 
         Raises:
             LabError: `run.json` is missing or unreadable.
@@ -87,7 +87,7 @@ class Run:
         return steps_frame(self.directory, tasks)
 
     def _repr_html_(self) -> str:
-        """Its table, as a notebook shows it."""
+        """Return the run's table for a notebook."""
         summary = self.summary
         reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
         after = f" after {_seconds(summary.wall_s)}" if summary.wall_s is not None else ""
@@ -109,36 +109,36 @@ class Run:
 
 
 def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
-    """The run that is meant: its id, a unique beginning of it, or `last`.
+    """Find a run by its id, a unique beginning of the id, or `last`.
 
     Args:
-        argument: What it is called.
-        runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
+        argument: The id, its beginning, or `last`.
+        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:
-        InputError: No run, or several, fit.
-        LabError: A `run.json` there is unreadable.
+        InputError: No run matches, or several do.
+        LabError: A `run.json` in the run store is unreadable.
     """
     return Run(run_store.find_run(argument, runs_path(runs_dir)))
 
 
 def runs(runs_dir: AnyPath | None = None) -> list[Run]:
-    """All runs in the local run store, the oldest first.
+    """Return all runs in the local run store, the oldest first.
 
     Args:
-        runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
+        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:
-        LabError: A `run.json` there is unreadable.
+        LabError: A `run.json` in the run store is unreadable.
     """
     return [Run(each) for each in run_store.all_runs(runs_path(runs_dir))]
 
 
 def runs_path(runs_dir: AnyPath | None) -> Path:
-    """Where runs are kept.
+    """Return the path of the run store.
 
     Raises:
-        InputError: It is there and is no directory.
+        InputError: The path exists and is not a directory.
     """
     return run_store.runs_dir(None if runs_dir is None else str(runs_dir))
 

@@ -1,4 +1,4 @@
-"""A run from Python: `lab run` without its command line."""
+"""Train from Python: `lab run` without its command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lab.task.protocol import STALL_S, RunSpec
 from lab.task.protocol.results import is_number
 
 
-def run(  # longer than 60 lines: an argument, and its line of help, for each option
+def run(  # longer than 60 lines: each option has an argument and a line of help
     experiment: AnyPath,
     *,
     cluster: Cluster | AnyPath | None = None,
@@ -53,9 +53,9 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
     args: str | Sequence[str] = (),
     **flags: object,
 ) -> Run:
-    """Train an experiment from its start to its end.
+    """Train an experiment and wait until it has ended.
 
-    Ctrl-C cancels it, collects what it left, and removes the environment that it booted.
+    Ctrl-C cancels the run, collects its files, and removes the environment that it booted.
 
     Args:
         experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
@@ -67,39 +67,40 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         faults: Faults to inject: `["kill worker-1 after 500 steps"]`.
         on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: the
             experiment's policy.
-        stall: Seconds without a step after which it has failed; 0: no limit.
-        max_time: Seconds after which it saves a checkpoint and ends as `cancelled`; 0: no limit.
+        stall: Seconds without a step after which the run fails; 0: no limit.
+        max_time: Seconds after which the run saves a checkpoint and ends as `cancelled`; 0: no
+            limit.
         ready_within: Seconds within which every program must be ready; None: the default.
         data_dir: Your own data, in the four IDX files; None: the shipped data.
-        runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
-        keep: Leave the environment up that this run boots: the next run starts faster.
-        share: Use GPUs that another environment of the lab holds, too.
+        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
+        keep: Keep the environment that this run boots: the next run starts faster.
+        share: Allow GPUs that another environment of the lab uses.
         wait: Wait for other runs of this environment; otherwise they are an error.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
-        args: Arguments for a program of your own, or one argument.
+        args: One argument or several for a program of your own.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
         The run, which has ended.
 
     Raises:
-        InputError: An argument is wrong; nothing was started.
-        LabError: It could not be run; with `check`, also: it did not succeed.
-        KeyboardInterrupt: The user interrupted it; what it left is collected.
+        InputError: An argument is invalid; nothing was started.
+        LabError: The run could not be executed; with `check`, also: it did not succeed.
+        KeyboardInterrupt: The user interrupted the run; its files are collected.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise LabError("`run()` must be called from the main thread", "call it there")
+        raise LabError("`run()` must be called from the main thread", "call it from there")
     if backend not in BACKENDS:
-        raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+        raise InputError(f"unknown backend {backend!r}", f"use one of {', '.join(BACKENDS)}")
     for name, value in (
         ("stall", stall),
         ("max_time", max_time),
         ("ready_within", ready_within),
     ):
         if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
-            fix = "give one, such as 30; 0: no limit"
-            raise InputError(f"{name}: {value!r} is no number of seconds", fix)
+            fix = "use a number such as 30, or 0 for no limit"
+            raise InputError(f"{name}: {value!r} is not a number of seconds", fix)
     own_args = (args,) if isinstance(args, str) else args
     spec = RunSpec(
         str(experiment),
@@ -130,7 +131,7 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         )
     except RunInterruptedError as interrupt:
         made = interrupt.run
-        notify(f"run {made.run_id} was interrupted; what it left is in {made.path}")
+        notify(f"run {made.run_id} was interrupted; its collected files are in {made.path}")
         raise
     report(_line(summary))
     if check:
@@ -140,14 +141,14 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
 
 @contextmanager
 def _view(run: RunDir, info: RunInfo, *, quiet: bool) -> Iterator[View]:
-    """The view of a run, with its GPUs sampled meanwhile."""
+    """Show a run, and sample its GPUs meanwhile."""
     shown: AbstractContextManager[View] = NoticeView(notify) if quiet else brief_view(info, notify)
     with shown as view, sampled(run, info, view):
         yield view
 
 
 def _line(summary: Summary) -> str:
-    """A summary in one line."""
+    """Return a summary in one line."""
     parts = [f"run {summary.run_id}: {summary.state}"]
     if summary.wall_s is not None:
         parts[0] += f" after {seconds(summary.wall_s)}"
@@ -159,4 +160,4 @@ def _line(summary: Summary) -> str:
 
 
 def _quiet(_line: str) -> None:
-    """Drop a line."""
+    """Discard a line."""

@@ -1,11 +1,11 @@
-"""Where a plan comes to life: one protocol, two backends.
+"""The protocols `Backend` and `Environment`, which both backends implement.
 
-A backend boots an *environment*: for every task of the plan an agent that waits for requests. All
-that happens in an environment after that goes through its run volume, by the same files on every
-backend (`lab.task.protocol`).
+A backend boots an *environment*: one agent for each task of the plan. The agents wait for requests.
+The client and the agents exchange files on the run volume only (`lab.task.protocol`). The files are
+the same on every backend.
 
-A further backend is two classes, derived from `Backend` and `Environment`. They define the methods
-that have no body here, and `lab.backends.selection.backends` lists the first of them.
+A new backend needs two classes, derived from `Backend` and `Environment`. They define the methods
+that have no body here. `lab.backends.selection.backends` must list the new `Backend`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from lab.task.protocol import Chunk, Request
 
 if TYPE_CHECKING:
-    # `lab render` and its kin need the backends' names alone.
+    # Commands such as `lab render` need only the names of the backends.
     from lab.gpu.verification import GpuView
     from lab.placement.plan import Plan
 
@@ -46,19 +46,19 @@ Notify = Callable[[str], None]
 
 
 Precondition = Callable[[], None]
-"""Raises where an environment must not be taken down."""
+"""Raises an error if an environment must not be removed."""
 
 
 def no_precondition() -> None:
-    """Nothing speaks against it."""
+    """Allow the removal."""
 
 
 KeepVolume = Callable[[], bool]
-"""Whether the run volume of an environment stays when the rest of it is removed."""
+"""Whether to keep the run volume when the rest of an environment is removed."""
 
 
 def remove_volume() -> bool:
-    """The volume is removed, too."""
+    """Remove the run volume, too."""
     return False
 
 
@@ -67,12 +67,12 @@ class TaskInfo:
     """One task of an environment that is up, as `lab ps` shows it.
 
     Attributes:
-        task: `worker-0`.
-        node: The node that it runs on.
+        task: The task's name, `worker-0`.
+        node: The node of the task.
         address: `host:port` of its TensorFlow server.
-        gpus: Device ids that it was planned to have; what it has is a question for `look`.
-        alive: Whether its agent is there.
-        detail: The engine's or the kernel's word on it: `running (healthy)`, `pid 4711`.
+        gpus: Device ids of its planned GPUs. `probe_gpus` finds those that it really sees.
+        alive: Whether its agent runs.
+        detail: The state that the engine or the kernel reports: `running (healthy)`, `pid 4711`.
     """
 
     task: str
@@ -84,28 +84,36 @@ class TaskInfo:
 
 
 Command = Literal["cancel", "kill", "fault", "collected"]
-"""A message for a run, as `lab.task.probes.volume` knows it."""
+"""The kind of a message for a run: a command of `lab.task.probes.volume`."""
 
 
 class Environment(Protocol):
-    """A plan that is up, or that has left a volume behind.
+    """A booted plan, or the parts of it that are left.
 
-    Each backend's class derives from this one. The methods with a body are the same on all.
+    Each backend's class derives from this one. The methods with a body are the same on all
+    backends.
+
+    Attributes:
+        backend: `local` or `compose`.
+        project: The environment's name.
+        folder: The project's directory; "" if it is no longer known.
+        cluster_sha256: Digest of the config.
+        tensorflow: The TensorFlow version of its tasks, as the plan names it.
     """
 
-    backend: str  # "local" or "compose"
+    backend: str
     project: str
-    folder: str  # the project's directory, or "" where it is not known any more
+    folder: str
     cluster_sha256: str
-    tensorflow: str  # the version that its tasks have, as the plan names it
+    tensorflow: str
 
     @property
     def is_up(self) -> bool:
-        """Whether any of it runs; otherwise stopped containers or only its volume are left."""
+        """Whether any part of it runs. If not, stopped containers or its run volume are left."""
 
     @property
     def sources_sha256(self) -> str:
-        """Digest of lab's own code that its agents run (`probes.version`); "" if it is unknown.
+        """Digest of lab's code that its agents run (`probes.version`); "" if it is unknown.
 
         Raises:
             LabError: The backend does not answer.
@@ -113,75 +121,75 @@ class Environment(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether its tasks run on this machine, so that this machine's cards are theirs."""
+        """Whether its tasks run on this host and use this host's GPUs."""
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
 
     def tasks(self) -> list[TaskInfo]:
-        """Every task, in the plan's order."""
+        """All tasks, in the plan's order."""
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Hand a request to the agents.
+        """Submit a request to the agents.
 
         Args:
-            request: What they are to start.
-            parts: Directories that the run is to have from its beginning, by their names in it:
-                `program` with the user's own program and its modules, if it is `own`;
-                `checkpoints` to go on from.
+            request: The request.
+            parts: Directories to copy into the run's directory before the run starts, by their
+                names there: `program` with the user's own program and its modules;
+                `checkpoints` to continue from.
 
         Raises:
-            Busy: Another run is under way in this environment.
-            LabError: An agent of it is not there.
+            Busy: Another run is active in this environment.
+            LabError: An agent does not run.
         """
 
     def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run onto the volume.
+        """Write one message for a run to the run volume.
 
         Args:
-            command: What it is; a command of `lab.task.probes.volume`.
+            command: The kind of the message.
             run_id: The run.
             text: The message.
 
         Raises:
-            LabError: There is no such run, or its volume cannot be written.
+            LabError: There is no such run, or the volume cannot be written.
         """
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run: the programs save what they have, and leave."""
+        """Request the end of a run: the programs save their state and exit."""
         self.post("cancel", run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run at once, whatever its programs are at."""
+        """Request the immediate end of a run: the agents kill the programs."""
         self.post("kill", run_id, reason)
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Do a fault to a node's network; it holds for its time, whatever becomes of the caller.
+        """Inject a fault into a node's network. It lasts its full time, even if the caller ends.
 
         Args:
             node: The node.
-            arguments: What `lab.task.probes.netfault` is to do.
+            arguments: Arguments of `lab.task.probes.netfault`.
 
         Raises:
-            LabError: It could not be done; the kernel's word on it.
+            LabError: The fault is not in effect; the message contains the kernel's reason.
         """
 
     def inject_fault(self, run_id: str, fault: str) -> None:
-        """Put a fault with nothing random on the volume, for the agents of a run."""
+        """Write a fault without random parts to the run volume, for the agents of a run."""
         self.post("fault", run_id, fault)
 
     def mark_collected(self, run_id: str, directory: str) -> None:
-        """Note on the volume into which directory of runs all of a run was collected."""
+        """Note on the run volume that the whole run was collected into this run store."""
         self.post("collected", run_id, directory)
 
     def runs(self) -> list[Request]:
-        """All requests on the volume, oldest first."""
+        """All requests on the run volume, oldest first."""
 
     def collected(self) -> Mapping[str, str]:
-        """Run to the directory that is noted so; a program can have forged it.
+        """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
 
         Raises:
-            LabError: The volume cannot be read, or its agents know no such notes.
+            LabError: The volume cannot be read, or its agents do not know such notes.
         """
 
     def stream(
@@ -193,52 +201,52 @@ class Environment(Protocol):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Bring a run home, from the given byte offsets on.
+        """Stream the files of a run, from the given byte offsets on.
 
         Args:
             run_id: The run.
-            offsets: Path relative to the run's directory → bytes that are at home already.
-            follow: Go on until every task has ended, otherwise stop at what is there now.
-            all_sizes: Bring files of any size.
-            rest: Bring all files although a task has not written its end: its agent has died.
+            offsets: Path relative to the run's directory → bytes that are collected already.
+            follow: Continue until every task has ended; otherwise stop after the current files.
+            all_sizes: Send files of any size.
+            rest: Send all files although a task has not recorded its end, as its agent has died.
 
         Yields:
-            Pieces as they appear; None at least once a second, so that a view can be refreshed.
+            Pieces of files; None at least once a second, so that the caller can refresh a view.
 
         Raises:
-            LabError: The environment has gone.
+            LabError: The environment has stopped.
         """
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
-        """Lines that the agents copied to their standard output, `worker-0  | …`.
+        """Lines of the agents' standard output, `worker-0  | …`.
 
         Args:
-            tasks: Whose.
-            follow: Go on with those that come.
-            tail: Begin with this many lines of each; None: with all.
-            since: Only those written since this time, in seconds since the epoch.
+            tasks: The tasks; empty: all.
+            follow: Continue with new lines.
+            tail: Begin with this many lines of each task; None: with all.
+            since: Only lines written since this time, in seconds since the epoch.
         """
 
     def shell(self, task: str) -> list[str]:
-        """The command line that opens a shell in the task's place."""
+        """The command line that opens a shell in the task's container or namespaces."""
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        """What every task sees of the box's GPUs now, by the task's name.
+        """The GPUs that each task sees now, by the task's name.
 
-        Where nodes are containers too, each stands here by its own name: it is to see none. One
-        that cannot be asked has a sight that says why.
+        If nodes are containers, the result contains them too, by their own names. They must see no
+        GPU. The view of a task that cannot be probed contains the reason.
 
         Args:
-            tensorflow: Whether TensorFlow is asked too, which takes seconds.
+            tensorflow: Whether to probe TensorFlow too, which takes seconds.
         """
 
     def provenance(self) -> dict[str, str]:
         """What really ran: image digest or interpreter, versions of engine or kernel."""
 
-    def description(self) -> tuple[str, str]:
-        """File name and text of what really ran: the compose file, or the processes as JSON."""
+    def boot_file(self) -> tuple[str, str]:
+        """File name and text of what was booted: the compose file, or the processes as JSON."""
 
     def down(
         self,
@@ -247,26 +255,26 @@ class Environment(Protocol):
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
     ) -> None:
-        """Remove everything that carries this environment's labels; nothing else.
+        """Remove this environment: all that carries its labels, and nothing else.
 
         Args:
             notify: Receives progress.
-            unless: Asked first, when no run can be submitted any more; what it raises leaves all
-                as it is.
-            keeps: Asked next: whether the run volume stays.
+            unless: Called first, when no run can be submitted any more. If it raises, nothing is
+                removed.
+            keeps: Called next: whether to keep the run volume.
 
         Raises:
-            Busy: Another command boots it, submits a run or takes it down now.
-            LabError: Something of it is left.
+            Busy: Another command boots it, submits a run to it or removes it now.
+            LabError: Parts of it are left.
         """
 
 
 Check = Callable[[Environment], None]
-"""Looks at an environment that has just come up; raises LabError where it must not stay."""
+"""Checks an environment after its boot; raises LabError if the boot must fail."""
 
 
 def no_check(environment: Environment) -> None:
-    """It may stay as it is."""
+    """Accept the environment."""
 
 
 class Backend(Protocol):
@@ -277,10 +285,10 @@ class Backend(Protocol):
         """`local` or `compose`."""
 
     def unavailable_reason(self) -> str | None:
-        """Why this backend cannot be used here, with the mend; None when it can."""
+        """Why this backend cannot be used here, with a hint; None if it can."""
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
+        """Why this plan has no image here, with a hint; None if it can be booted."""
 
     def up(
         self,
@@ -291,39 +299,39 @@ class Backend(Protocol):
         check: Check = no_check,
         share: bool = False,
     ) -> Environment:
-        """Boot an environment and wait until every agent is there.
+        """Boot an environment and wait until every agent runs.
 
-        If it fails half-way, what it started is taken down before the error is raised.
+        If the boot fails, it removes what it started before it raises the error.
 
         Args:
-            plan: What to boot.
+            plan: The plan.
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
             notify: Receives progress.
-            check: Called once every agent is there; what it raises fails the boot.
+            check: Called when every agent runs. If it raises, the boot fails.
             share: Whether another environment may hold the same GPUs.
 
         Raises:
-            LabError: It did not come up, or another environment holds one of its GPUs; nothing is
-                left behind.
+            LabError: The boot failed, or another environment holds one of the GPUs. Nothing is
+                left.
         """
 
     def projects(self) -> Collection[str]:
-        """Names of all environments of which anything is left on this backend."""
+        """Names of all environments that have any parts on this backend."""
 
     def find_any(self, project: str) -> Environment | None:
-        """What is left of an environment: up, stopped, or only its run volume."""
+        """The environment of this name: up, stopped, or only its run volume; None: no part."""
 
     def find(self, project: str) -> Environment | None:
-        """The environment of this name that is up, whatever directory one stands in."""
+        """The environment of this name if it is up; the current directory does not matter."""
         found = self.find_any(project)
         return found if found is not None and found.is_up else None
 
     def all(self) -> Sequence[Environment]:
-        """Every environment of this backend that is up."""
+        """All environments of this backend that are up."""
         return [each for each in self._environments() if each.is_up]
 
     def find_orphans(self) -> Sequence[Environment]:
-        """What is left of every other: half booted, stopped, or only its run volume."""
+        """All environments that are not up: half booted, stopped, or only a run volume."""
         return [each for each in self._environments() if not each.is_up]
 
     def _environments(self) -> Iterator[Environment]:

@@ -1,9 +1,8 @@
-"""Which lab environment holds which GPUs: one record for all users of this host.
+"""The GPU record: which lab environment holds which GPUs, for all users of this host.
 
-The record is a directory with a file for each environment, and a lock on the directory. Each file
-belongs to the user who booted the environment. No other user can change it, and the owner of the
-file is the owner of the environment. A file counts for nothing if its environment has ended, or if
-an earlier boot of the host has left it.
+The record is a directory with a lock and one file for each environment. The user who boots the
+environment owns the file. No other user can change it. A file is ignored if its environment has
+ended, or if it is from an earlier boot of the host.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.process import ProcessHandle, boot_id
+from lab.backends.selection import KINDS
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.gpu import NvmlError, read_host
@@ -40,7 +40,7 @@ _ENGINE_S: Final = 5.0
 _MAX_PID: Final = 1 << 31
 
 Handover = Callable[[ProcessHandle], None]
-"""Names the process that from now on stands for the environment."""
+"""Records another process as the one that represents the environment from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Holder:
     Attributes:
         project: The environment's name.
         backend: `local` or `compose`.
-        where: What tells apart environments of one name: the state directory of a local one, the
-            engine's id of one of containers.
+        where: Distinguishes environments of one name: the state directory (local) or the engine's
+            id (compose).
         folder: The project's directory.
-        gpus: Device ids, UUIDs where they are known.
-        since_unix: When it took them, in seconds since the epoch.
-        process: The process that boots it; of a local environment that is up, its supervisor.
+        gpus: Device ids; UUIDs if they are known.
+        since_unix: Start of the reservation, in seconds since the epoch.
+        process: The process that boots it; the supervisor of a local environment that is up.
     """
 
     project: str
@@ -72,14 +72,14 @@ class Holder:
         return self.backend, self.project, self.where
 
     def file_name(self, uid: int) -> str:
-        """The name of its file if this user has booted it."""
+        """The name of its file if this user booted it."""
         text = "\0".join((*self.key, str(uid)))
         return f"{self.project}.{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A file of the record, and who wrote it."""
+    """A file of the record, with the user who owns it."""
 
     path: Path
     uid: int
@@ -87,12 +87,12 @@ class _Entry:
 
 
 def directory() -> Path:
-    """Where the record lies; all users of the host must have the same."""
+    """Return the record's directory; it must be the same for all users of the host."""
     return Path(os.environ.get(VARIABLE) or DEFAULT)
 
 
 def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
-    """The environment of a plan, as this process boots it now."""
+    """Return the holder for a plan that this process boots now."""
     wanted = dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)
     uuids = _uuids() if wanted and plan.mode == "index" else {}
     return Holder(
@@ -108,17 +108,17 @@ def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
 
 @contextmanager
 def hold_gpus(holder: Holder, *, share: bool) -> Iterator[Handover]:
-    """Take an environment's GPUs before it boots; where the block fails, all is as before.
+    """Reserve an environment's GPUs before its boot. If the block fails, restore the record.
 
     Args:
-        holder: It; where it has no GPUs, nothing is done.
-        share: Whether others may hold them too.
+        holder: The environment; without GPUs nothing is done.
+        share: Whether other environments may hold the same GPUs.
 
     Yields:
-        Names another process that stands for it: that of this command ends.
+        A function that records another process for the environment, because this one ends.
 
     Raises:
-        LabError: Another environment holds one of them, or the record cannot be used.
+        LabError: Another environment holds one of the GPUs, or the record cannot be used.
     """
     if not holder.gpus:
         yield lambda _process: None
@@ -138,7 +138,7 @@ def hold_gpus(holder: Holder, *, share: bool) -> Iterator[Handover]:
 
 
 def release(backend: str, project: str, where: str) -> None:
-    """Forget an environment that was removed; the files of other users count for nothing by now."""
+    """Delete the entries of a removed environment. Entries of other users are ignored by now."""
     with suppress(LabError, OSError):
         if not directory().is_dir():
             return
@@ -153,13 +153,13 @@ def _refuse_held(holder: Holder, folder: Path) -> None:
     entries = sorted(_entries(folder), key=lambda each: each.holder.since_unix)
     newest = {each.holder.key: each for each in entries}
     for key, entry in newest.items():
-        both = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
-        if not both or key == holder.key:
+        common = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
+        if not common or key == holder.key:
             continue
         alive = _is_alive(entry.holder)
         if alive is not False:
-            raise _held_by(entry, both, known=alive is not None)
-        with suppress(OSError):  # it may be another user's: then it stays, and is passed over
+            raise _held_by(entry, common, known=alive is not None)
+        with suppress(OSError):  # another user's file cannot be removed; it is ignored
             entry.path.unlink()
 
 
@@ -173,7 +173,7 @@ def _entries(folder: Path) -> Iterator[_Entry]:
             why = (error.strerror or "") if isinstance(error, OSError) else str(error)
             raise LabError(
                 f"the GPU record {visible(str(path))} is damaged: {short(why)}",
-                "if its owner has no environment up, remove the file; --share goes on without it",
+                "if its owner has no environment, remove the file; or ignore it with --share",
             ) from error
 
 
@@ -185,18 +185,18 @@ def _held_by(entry: _Entry, gpus: Sequence[str], *, known: bool) -> LabError:
         f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r} ({holder.backend})"
         f" of {_user(entry.uid)} since {since}"
     )
-    ways = (
-        f"wait for `lab down {holder.project}`, name other GPUs in the description"
+    hint = (
+        f"wait for `lab down {holder.project}`, name other GPUs in the config"
         " (`gpus: [4, 5]`), or add --share"
     )
     if not known:
-        what += "; whether it is still up cannot be seen from here"
-        ways += f"; if it has gone, remove {entry.path}"
-    return LabError(what, ways)
+        what += "; `lab` cannot check whether it is still up"
+        hint += f"; if it no longer exists, remove {entry.path}"
+    return LabError(what, hint)
 
 
 def _is_alive(holder: Holder) -> bool | None:
-    """Whether an environment is up, or boots; None where that cannot be found out."""
+    """Whether an environment is up or boots; None if that is unknown."""
     if holder.process.boot != boot_id():
         return False
     if _runs(holder.process):
@@ -211,18 +211,18 @@ def _runs(process: ProcessHandle) -> bool:
         try:
             os.kill(process.pid, 0)
         except PermissionError:
-            # Where /proc hides the processes of others, another one may have the id by now.
-            # psutil takes such a process for one that has ended.
+            # The process belongs to another user. If /proc hides it, assume that it is the recorded
+            # one: it may be a later one with the same id, but psutil would count it as ended.
             return not Path(f"/proc/{process.pid}/stat").exists()
     return False
 
 
 def _containers_run(holder: Holder) -> bool | None:
-    # Imported here: docker-py costs 0.2 s, which only this question pays.
+    # Imported here: docker-py takes 0.2 s.
     from lab.backends.compose.client import Engine  # noqa: PLC0415
     from lab.backends.compose.containers import PROJECT  # noqa: PLC0415
 
-    def ask() -> bool | None:
+    def check() -> bool | None:
         engine = Engine()
         if engine.id() != holder.where:
             return None
@@ -230,13 +230,13 @@ def _containers_run(holder: Holder) -> bool | None:
         return any(each.status in {"running", "paused", "restarting"} for each in found)
 
     try:
-        return with_timeout(_ENGINE_S, ask)
+        return with_timeout(_ENGINE_S, check)
     except (LabError, TimeoutError):
         return None
 
 
 def _uuids() -> dict[str, str]:
-    """Index to UUID of this host's whole GPUs; empty where no driver answers."""
+    """Index to UUID of this host's whole GPUs; empty if no driver answers."""
     try:
         return {str(gpu.index): gpu.device_id for gpu in read_host().gpus if not gpu.is_slice}
     except NvmlError:
@@ -252,10 +252,10 @@ def _user(uid: int) -> str:
 
 @contextmanager
 def _locked() -> Iterator[Path]:
-    """Be alone with the record.
+    """Lock the record.
 
     Raises:
-        LabError: It cannot be used, or another command holds it for too long.
+        LabError: The record cannot be used, or another command locks it for too long.
     """
     path = directory()
     try:
@@ -273,15 +273,15 @@ def _lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Busy("another command reads or writes the GPU record", "try it again") from error
+        raise Busy("another command reads or writes the GPU record", "try again") from error
 
 
 def _open(path: Path) -> int:
-    """The record's directory, which is made where it is missing.
+    """Open the record's directory; create it if it is missing.
 
     Raises:
-        LabError: Other users could replace its files, or cannot use it.
-        OSError: It is a link, or no directory, or cannot be made.
+        LabError: The directory has a wrong mode, which only its owner can change.
+        OSError: It is a link, not a directory, or cannot be created.
     """
     with suppress(FileExistsError):
         path.mkdir()
@@ -299,8 +299,8 @@ def _open(path: Path) -> int:
 def _unusable(path: Path, why: str) -> LabError:
     return LabError(
         f"the GPU record {visible(str(path))} cannot be used: {why}",
-        f"make it with `sudo install -d -m 1777 {visible(str(path))}`, or name another directory"
-        f" for all users in {VARIABLE}",
+        f"create it with `sudo install -d -m 1777 {visible(str(path))}`, or set {VARIABLE}"
+        " to another directory for all users",
     )
 
 
@@ -309,12 +309,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> _Entry:
-    """One file.
+    """Read one file.
 
     Raises:
-        FileNotFoundError: It has gone.
+        FileNotFoundError: It does not exist any more.
         OSError: It cannot be read.
-        ValueError: It is damaged, or does not belong to the user whose name it bears.
+        ValueError: It is damaged, or its name does not match its environment and owner.
     """
     # Imported here: most commands hold no GPU.
     import msgspec  # noqa: PLC0415
@@ -325,14 +325,14 @@ def _read(path: Path) -> _Entry:
         holder = msgspec.json.decode(text, type=Holder)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if holder.backend not in {"local", "compose"}:
+    if holder.backend not in KINDS:
         raise ValueError("its backend is unknown")
     if not 0 < holder.process.pid < _MAX_PID:
-        raise ValueError("its process id is no process id")
+        raise ValueError("its process id is out of range")
     if not 0 <= holder.since_unix <= time.time() + 86_400:
-        raise ValueError("its time is no time")
+        raise ValueError("its time is out of range")
     if path.name != holder.file_name(uid):
-        raise ValueError("its name is not that of its environment and its owner")
+        raise ValueError("its file name does not match its environment and owner")
     return _Entry(path, uid, holder)
 
 
@@ -341,13 +341,13 @@ def _write(path: Path, holder: Holder) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file by a new one, which all may read: an existing one is never written to.
+    """Replace a file by a new one that all users may read; the old file is not modified.
 
     Raises:
-        LabError: It is another user's.
+        LabError: The file belongs to another user.
         OSError: It cannot be written.
     """
-    # systemd removes old files of this directory, but none with the sticky bit.
+    # systemd removes old files in /var/tmp, except those with the sticky bit.
     sticky = stat.S_ISVTX if sys.platform == "linux" else 0
     try:
         with atomic_writer(path) as file:
@@ -356,5 +356,5 @@ def _replace(path: Path, data: bytes) -> None:
     except PermissionError as error:
         raise LabError(
             f"the GPU record {visible(str(path))} belongs to another user",
-            f"have it removed: `sudo rm {visible(str(path))}`",
+            f"remove it with `sudo rm {visible(str(path))}`",
         ) from error

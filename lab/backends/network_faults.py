@@ -1,4 +1,4 @@
-"""Faults of a node's network: waiting until one is in effect, on every backend."""
+"""Network faults on every backend: waits until a fault is in effect."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ START_S: Final = 30.0
 
 
 def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
-    """Wait until a process of `lab.task.probes.netfault` has its effect.
+    """Wait until a process of `lab.task.probes.netfault` has injected its fault.
 
     Args:
         node: The node's name, for messages.
-        began: Waits for the process. Returns None once the fault is in effect, and the standard
-            error of a process that has ended without an effect. It runs in a thread of its own.
+        began: Waits for the process, in a thread of its own. It returns None when the fault is in
+            effect. If the process ends without an effect, it returns the standard error.
 
     Raises:
         LabError: The fault was refused, or is not in effect in time.
@@ -30,16 +30,16 @@ def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
         stderr = future.result(START_S)
     except TimeoutError as error:
         raise LabError(
-            f"node {node}: the fault did not take hold within {START_S:g} s",
-            "see whether the box is busy",
+            f"node {node}: the fault did not take effect within {START_S:g} s",
+            "check whether the host is busy",
         ) from error
     if stderr is not None:
         raise refused(node, stderr)
 
 
 def refused(node: str, stderr: bytes) -> LabError:
-    """The error for a refused fault, from the standard error of `probes.netfault`."""
+    """Return the error for a refused fault, from the standard error of `probes.netfault`."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
-    last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without a word"
+    last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without output"
     what, _, fix = last.partition("; ")
     return LabError(f"node {node}: {what}", fix)

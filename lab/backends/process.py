@@ -1,4 +1,4 @@
-"""Other processes: which one it is, whether it lives, and which are its children."""
+"""Handles of other processes: identity, state and children."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LINUX = sys.platform == "linux"
 
 @dataclass(frozen=True, slots=True)
 class ProcessHandle:
-    """A process that is never taken for a later one with the same id.
+    """A process, distinguished from later processes with the same id.
 
     Attributes:
         pid: Its id.
-        started: When it was started, as the kernel counts.
-        boot: Which life of the machine that was.
+        started: Its start time, as the kernel counts.
+        boot: The id of the host's boot at that time.
     """
 
     pid: int
@@ -28,28 +28,28 @@ class ProcessHandle:
 
     @classmethod
     def of(cls, pid: int) -> ProcessHandle:
-        """The process that has this id now.
+        """Return the process that has this id now.
 
         Raises:
-            ProcessLookupError: There is none.
+            ProcessLookupError: There is no such process.
         """
         if not (started := _started(pid)):
             raise ProcessLookupError(pid)
         return cls(pid, started, boot_id())
 
     def alive(self) -> bool:
-        """Whether it still runs; one that has ended and was not reaped does not."""
+        """Whether it still runs; a zombie does not count."""
         return _started(self.pid) == self.started and boot_id() == self.boot
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal to it, if it still runs."""
         with suppress(ProcessLookupError):
             if not _LINUX:
                 if self.alive():
                     os.kill(self.pid, number)
                 return
-            # The descriptor stays with the process that it was opened for. psutil has no such
-            # descriptor: another process could get the id between its check and its signal.
+            # The descriptor always refers to the same process. Without it, another process could
+            # get the id between the check and the signal.
             descriptor = os.pidfd_open(self.pid)
             try:
                 if self.alive():
@@ -59,13 +59,13 @@ class ProcessHandle:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process with this id runs; one that only waits to be reaped does not."""
+    """Whether a process with this id runs; a zombie does not count."""
     return bool(_started(pid))
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one, each behind its parent."""
-    import psutil  # noqa: PLC0415  (few commands ask)
+    """Return all processes below this one, each after its parent."""
+    import psutil  # noqa: PLC0415  (few commands need it)
 
     try:
         return [each.pid for each in psutil.Process(pid).children(recursive=True)]
@@ -74,7 +74,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def pid_in_namespace(pid: int) -> int | None:
-    """The id that a process has inside its own pid namespace, which psutil does not show."""
+    """Return the id of a process inside its own pid namespace, which psutil does not show."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -84,13 +84,13 @@ def pid_in_namespace(pid: int) -> int | None:
 
 
 def _started(pid: int) -> str:
-    """When a running process was started; "" where there is none.
+    """The start time of a running process; "" if there is none.
 
-    On Linux in ticks since the boot: `create_time` of psutil changes when the clock is set, and
-    other processes compare what is recorded here.
+    On Linux it is in ticks since the boot. psutil's `create_time` changes when the clock is set,
+    but later commands compare this value with a recorded one.
     """
     if not _LINUX:
-        import psutil  # noqa: PLC0415  (few commands ask)
+        import psutil  # noqa: PLC0415  (few commands need it)
 
         with suppress(psutil.Error):
             process = psutil.Process(pid)
@@ -101,12 +101,12 @@ def _started(pid: int) -> str:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
-    # The program's name before these fields may hold blanks and parentheses itself.
+    # The program's name before these fields may contain spaces and parentheses.
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in {"Z", "X"} else fields[19]
 
 
 def boot_id() -> str:
-    """Which life of this machine it is; "" where the kernel does not tell."""
+    """Return the id of this host's current boot; "" on other systems than Linux."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text(encoding="ascii").strip() if _LINUX else ""

@@ -1,4 +1,4 @@
-"""Which backend, and which environment on it."""
+"""Selects a backend, or an environment that is up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ T = TypeVar("T")
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 COMPOSE: Final = "compose"
-BACKENDS: Final = (AUTO, LOCAL, COMPOSE)
+KINDS: Final[Mapping[str, str]] = {LOCAL: "processes", COMPOSE: "containers"}
+"""Each backend's name, and what its tasks are."""
+
+BACKENDS: Final = (AUTO, *KINDS)
+"""What `--backend` takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a command works with.
+    """The selected backend and environment.
 
     Attributes:
         backend: The backend.
@@ -35,8 +39,8 @@ class Choice:
 
 
 def backends() -> list[Backend]:
-    """All backends; the one that is preferred comes first."""
-    # Imported here: docker-py costs 0.3 s, and `lab validate` needs none of it.
+    """Return all backends, the preferred one first."""
+    # Imported here: docker-py takes 0.3 s, and `lab validate` does not need it.
     from lab.backends.compose import ComposeBackend  # noqa: PLC0415
     from lab.backends.local import LocalBackend  # noqa: PLC0415
 
@@ -44,88 +48,87 @@ def backends() -> list[Backend]:
 
 
 def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:
-    """Take the environment that is up, else the backend that can boot one.
+    """Choose the environment that is up, else the first backend that can boot the plan.
 
     Args:
         name: `auto`, or a backend's name.
-        plan: What is to be up.
+        plan: The plan.
         root: The project's directory.
-        known: All backends; the one that is preferred comes first.
-        notify: Receives one line: which backend, and why.
+        known: All backends, the preferred one first.
+        notify: Receives one line: the backend and the reason.
 
     Raises:
-        LabError: The backend that was asked for cannot be used here, or none can.
+        LabError: The requested backend cannot be used here, or no backend can.
     """
-    faults: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     usable: list[Backend] = []
     for backend in known:
         if name in {AUTO, backend.name}:
-            fault = backend.unavailable_reason()
-            if fault is None:
+            reason = backend.unavailable_reason()
+            if reason is None:
                 usable.append(backend)
             else:
-                faults[backend.name] = fault
+                reasons[backend.name] = reason
     for backend in usable:
         environment = backend.find(plan.name)
         if environment is not None:
-            notify(f"backend {backend.name}: environment {plan.name!r} is up there")
+            notify(f"backend {backend.name}: environment {plan.name!r} is up")
             return Choice(backend, environment)
     for backend in usable:
-        fault = backend.missing_image(plan, root=root)
-        if fault is None:
-            notify(f"backend {backend.name}: {_why(name, faults)}")
+        reason = backend.missing_image(plan, root=root)
+        if reason is None:
+            notify(f"backend {backend.name}: {_why_chosen(name, reasons)}")
             return Choice(backend, None)
-        faults[backend.name] = fault
-    raise LabError(", ".join(f"backend {each}: {fault}" for each, fault in faults.items()))
+        reasons[backend.name] = reason
+    raise LabError(", ".join(f"backend {each}: {reason}" for each, reason in reasons.items()))
 
 
-def check_compatible(environment: Environment, plan: Plan, description: str, root: Path) -> None:
-    """See that an environment was booted in this project, for this plan as it is now.
+def check_compatible(environment: Environment, plan: Plan, config: str, root: Path) -> None:
+    """Check that an environment was booted in this project from the current plan.
 
     Args:
-        environment: It bears the name that this description gives.
-        plan: What is to be up.
-        description: The path that it was made from, for the message.
+        environment: An environment with the plan's name.
+        plan: The plan.
+        config: The path of the config, for the message.
         root: This project's directory.
 
     Raises:
-        InputError: It was not: its tasks run another folder's programs, stand otherwise, or have
-            another TensorFlow or another version of lab's own code.
+        InputError: It was booted from another directory or from another version of the config, or
+            has another TensorFlow or another version of lab's code.
         LabError: The environment's backend does not answer.
     """
     name = f"environment {environment.project!r} ({environment.backend})"
-    again = f"`lab down {environment.project}` and run it again"
+    again = f"run `lab down {environment.project}`, then try again"
     if not _is_of(root, environment):
         raise InputError(
             f"{name} was booted from {visible(environment.folder)}",
-            f"go there, `lab down {environment.project}` it, or give this one another `name:`",
+            f"run `lab down {environment.project}` there, or set another `name:` in this config",
         )
     if environment.cluster_sha256 != plan.cluster_sha256:
         raise InputError(
-            f"{name} was booted from another state of {description}",
-            "undo the change to the description, or `lab down` and run it again",
+            f"{name} was booted from another version of {config}",
+            f"undo the change to the config, or {again}",
         )
     if environment.tensorflow != plan.tensorflow:
         raise InputError(
-            f"{name} is up with TensorFlow {environment.tensorflow},"
-            f" and this needs {plan.tensorflow}",
+            f"{name} has TensorFlow {environment.tensorflow}, but {plan.tensorflow} is needed",
             again,
         )
     if environment.sources_sha256 != digest():
-        raise InputError(f"{name} is up with another version of lab/task than this lab", again)
+        raise InputError(f"{name} has another version of lab/task than this lab", again)
 
 
 def check_folder(environment: Environment, root: Path) -> None:
-    """See that an environment was booted in this project, when a description's name stands for it.
+    """Check that an environment that was found by the config's name was booted in this project.
 
     Raises:
-        InputError: Another project has taken the same name.
+        InputError: Another project uses the same name.
     """
     if not _is_of(root, environment):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
-            f"go there, or name it: `lab down {environment.project}`",
+            f"run the command there, or name the environment: `lab down {environment.project}`",
         )
 
 
@@ -134,25 +137,26 @@ def _is_of(root: Path, environment: Environment) -> bool:
 
 
 def require_agents(project: str, tasks: Sequence[TaskInfo]) -> None:
-    """See that the agents of all tasks of an environment are there, before a request is written.
+    """Check that the agents of all tasks run, before a request is written.
 
-    The others would take the request up, and wait for the missing one until they time out.
+    Otherwise the other agents would start the request and wait for the missing one until they time
+    out.
 
     Raises:
-        LabError: One is not.
+        LabError: An agent does not run.
     """
-    down = [task for task in tasks if not task.alive]
-    if down:
+    missing = [task for task in tasks if not task.alive]
+    if missing:
         raise LabError(
-            f"{down[0].task} of environment {project} is not up: {down[0].detail}",
-            f"see `lab ps`, then `lab down` and `lab up` ({len(down)} tasks are down)"
-            if len(down) > 1
+            f"{missing[0].task} of environment {project} is not up: {missing[0].detail}",
+            f"see `lab ps`, then `lab down` and `lab up` ({len(missing)} tasks are not up)"
+            if len(missing) > 1
             else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
         )
 
 
 def known_task(project: str, found: Mapping[str, T], task: str) -> T:
-    """What is found under a task's name.
+    """Return the value of a task.
 
     Raises:
         InputError: The environment has no such task.
@@ -160,18 +164,18 @@ def known_task(project: str, found: Mapping[str, T], task: str) -> T:
     if task not in found:
         raise InputError(
             f"environment {project} has no task {visible(task)!r}",
-            f"it has {', '.join(found) or 'none'}",
+            f"its tasks: {', '.join(found) or 'none'}",
         )
     return found[task]
 
 
 def list_running(known: Sequence[Backend]) -> list[Environment]:
-    """Every environment that is up, on every backend that can be used."""
+    """List all environments that are up, on all usable backends."""
     return [each for backend in _usable(known) for each in backend.all()]
 
 
 def list_all(known: Sequence[Backend]) -> list[Environment]:
-    """The same, and what is left of every other: half booted, stopped, or only its run volume."""
+    """List all environments, including those half booted, stopped, or with only a run volume."""
     return [
         each for backend in _usable(known) for each in (*backend.all(), *backend.find_orphans())
     ]
@@ -182,28 +186,27 @@ def _usable(known: Sequence[Backend]) -> Iterator[Backend]:
 
 
 def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
-    """The environment that is meant: one that is up, else what is left of one.
+    """Find the environment of a name: one that is up, else the parts that are left of one.
 
     Args:
-        name: What the user typed, or None.
-        default: The name in the description of this directory, or None.
+        name: The name that the user typed, or None.
+        default: The name in this directory's config, or None.
         known: All backends.
 
     Raises:
-        InputError: None is there, or it is not clear which is meant.
+        InputError: There is no such environment, or several are up and none is named.
     """
     up = list_running(known)
     wanted = name or default
     if wanted is not None:
-        fitting = next((each for each in up if each.project == wanted), None) or find_leftover(
-            wanted, known
-        )
-        if fitting is not None:
-            return fitting
+        found = next((each for each in up if each.project == wanted), None)
+        found = found or find_leftover(wanted, known)
+        if found is not None:
+            return found
     names = ", ".join(sorted({environment.project for environment in up}))
     if name is not None:
-        there = f"these are: {names}" if names else "boot one with `lab up`"
-        raise InputError(f"no environment {name!r} is up", there)
+        hint = f"these are up: {names}" if names else "boot one with `lab up`"
+        raise InputError(f"no environment {name!r} is up", hint)
     if not up:
         raise InputError("no environment is up", "boot one with `lab up`")
     if len(up) > 1:
@@ -212,13 +215,13 @@ def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> 
 
 
 def find_leftover(project: str, known: Sequence[Backend]) -> Environment | None:
-    """What is left of an environment that is not up: stopped containers, or only its volume."""
+    """Find the parts of an environment that is not up: stopped containers, or only its volume."""
     found = (backend.find_any(project) for backend in _usable(known))
     return next((each for each in found if each is not None), None)
 
 
-def _why(name: str, faults: Mapping[str, str]) -> str:
+def _why_chosen(name: str, unusable: Mapping[str, str]) -> str:
     if name != AUTO:
-        return "as asked"
-    reasons = [f"{other}: {fault}" for other, fault in faults.items()]
-    return reasons[0] if reasons else "it can be used here"
+        return "as requested"
+    reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
+    return reasons[0] if reasons else "it is available"

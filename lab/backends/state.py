@@ -1,6 +1,6 @@
-"""This user's state directory, and locks in it.
+"""This user's state directory, and its locks.
 
-A command that boots an environment or removes it is alone with it.
+A command that boots or removes an environment locks it exclusively.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import IO, Any, Final
 from lab.errors import LabError
 
 BUSY_S: Final = 5.0
-"""So long who takes an environment down waits for another command that has it, in seconds."""
+"""Seconds that a command waits for a lock that another command holds."""
 
 _POLL_S: Final = 0.1
 
 
 class Busy(LabError):  # noqa: N818  (a state)
-    """Another command has what was wanted."""
+    """Another command holds the lock."""
 
 
 def state_directory() -> Path:
-    """`LAB_STATE`, or `lab` in the user's directory for states."""
+    """Return `LAB_STATE`, or `lab` in the user's state directory (XDG)."""
     if state := os.environ.get("LAB_STATE"):
         return Path(state).absolute()
-    from platformdirs.unix import Unix  # noqa: PLC0415  (not every command asks)
+    from platformdirs.unix import Unix  # noqa: PLC0415  (few commands need it)
 
     # `Unix` on every system: macOS has the same directory as Linux.
     return Unix("lab").user_state_path
@@ -38,20 +38,20 @@ def state_directory() -> Path:
 
 @contextmanager
 def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
-    """Hold a lock that ends with this process, however that ends.
+    """Hold a lock, which the kernel releases when this process ends.
 
     Args:
-        path: The lock's file; it is made where it is missing, and stays.
-        what: What is locked, for the message: `the local environment 'mnist'`.
-        shared: Whether others may hold it so at the same time: those who need the environment as
-            it is.
+        path: The lock's file; it is created if it is missing, and is not removed.
+        what: The locked object, for the message: `the local environment 'mnist'`.
+        shared: Whether other commands may hold a shared lock at the same time. Commands that do not
+            change the environment use a shared lock.
 
     Yields:
-        The lock's descriptor: a child that inherits it goes on holding the lock.
+        The lock's descriptor: a child that inherits it also holds the lock.
 
     Raises:
-        Busy: Another process boots it or takes it down now.
-        OSError: The file cannot be made.
+        Busy: Another process holds the lock.
+        OSError: The file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _opened(path) as file:
@@ -59,8 +59,8 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Busy(
-                f"another command boots {what}, uses it or takes it down now",
-                "wait until it is done",
+                f"another command uses {what} now",
+                "wait until that command ends",
             ) from error
         yield file.fileno()
 
@@ -72,7 +72,7 @@ def lock_environment(backend: str, project: str, *, shared: bool = False) -> Ite
     Args:
         backend: `local` or `compose`.
         project: The environment's name.
-        shared: Whether others may hold it so at the same time.
+        shared: Whether other commands may hold a shared lock at the same time.
     """
     path = state_directory() / backend / f"{project}.lock"
     with locked(path, f"the {backend} environment {project!r}", shared=shared) as lock:
@@ -83,23 +83,23 @@ def _opened(path: Path) -> IO[Any]:
     try:
         return path.open("a")
     except OSError as error:
-        # A file that is there can be locked also where a disk fault has made it read-only.
+        # An existing file can be locked even on a read-only file system.
         if error.errno != errno.EROFS:
             raise
         return path.open("rb")
 
 
 def with_lock_retry(action: Callable[[], None]) -> None:
-    """Do something that needs such a lock, again for a while where another command has it.
+    """Call a function that needs a lock; repeat it while another command holds the lock.
 
     Raises:
-        Busy: Another command still has it.
+        Busy: Another command still holds the lock after `BUSY_S`.
     """
-    give_up = time.monotonic() + BUSY_S
+    deadline = time.monotonic() + BUSY_S
     while True:
         try:
             return action()
         except Busy:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise
         time.sleep(_POLL_S)

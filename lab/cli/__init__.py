@@ -1,6 +1,6 @@
 """The command line: check the arguments, call one command, turn errors into exit codes.
 
-Nothing heavy is imported before a command is known: `lab --help` must answer at once.
+Heavy modules are imported only when a command needs them, so that `lab --help` is fast.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def main(argv: Sequence[str]) -> int:
         argv: The arguments of `lab`.
 
     Returns:
-        The exit code: 0 it worked, 1 it failed, 2 wrong usage or input, 130 interrupted.
+        The exit code: 0 success, 1 failure, 2 wrong usage, 3 inconclusive, 130 interrupted.
     """
-    # What follows `--` belongs to the program and stays as it is.
+    # Arguments after `--` belong to the program.
     end = argv.index("--") if "--" in argv else len(argv)
     arguments = [argument for argument in argv[:end] if argument != "--debug"]
     debug = len(arguments) < end
@@ -41,7 +41,7 @@ def _dispatch(arguments: list[str]) -> None:
         case ["--version"]:
             print(f"lab {__version__}")
         case ["__complete", *kinds]:
-            # Imported here: only a shell asks, at a press of Tab.
+            # Imported here: only the completion of a shell needs it.
             from lab.cli.completion.dynamic import names_of  # noqa: PLC0415
 
             print("\n".join(argument for kind in kinds for argument in names_of(kind)))
@@ -58,7 +58,7 @@ def _run(name: str, argv: list[str]) -> None:
         what = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
         raise InputError(what, f"{near}see `lab --help`")
     # Imported here: `lab --help` needs neither.
-    from lab.cli import arguments, help  # noqa: A004, PLC0415  (the module is named for it)
+    from lab.cli import arguments, help  # noqa: A004, PLC0415  (a module, not the built-in)
 
     module = importlib.import_module(f"lab.cli.commands.{name}")
     if arguments.asks_for_help(argv):

@@ -1,14 +1,14 @@
 """The arguments of a command, checked against its signature before Fire runs it.
 
-Left alone, Fire runs a command first and reports a misspelt flag afterwards. It lets a stray
-argument fill a parameter, guesses types (`1.10` becomes 1.1, `--sync=false` a true text), pages its
-help and chains into whatever a command returns. Here a command is a function whose parameters are
-keyword-only and annotated with what they are on the command line::
+Without these checks, Fire runs a command first and reports a misspelt flag afterwards. It assigns
+a stray argument to a parameter, and guesses types (`1.10` becomes 1.1, `--sync=false` a text). It
+pages its help, and applies further arguments to the command's result. Here a command is a function.
+Its parameters are keyword-only and annotated with their form on the command line::
 
-    def command(*, task: Annotated[str, Word("…")], tail: Annotated[int, Flag("…", count)] = 10)
+    def command(*, task: Annotated[str, Argument("…")], tail: Annotated[int, Flag("…", count)] = 10)
 
-The command line is matched with these parameters and all faults are refused. Fire receives exactly
-one `--name=text` for each value, with an explicit parse function for each name.
+This module matches the command line with these parameters and rejects every error. Fire receives
+exactly one `--name=text` for each value, with an explicit parse function for each name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A flag without a value; `--name=false` and `--no-name` say no."""
+    """A flag without a value; `--name=false` and `--no-name` switch it off."""
 
     help: str
     short: str = ""
@@ -52,7 +52,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument in its place, without a flag."""
+    """A positional argument."""
 
     help: str
     parse: Callable[[str], object] = text
@@ -61,7 +61,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """All further arguments without a flag: one at least. It stands behind every `Word`."""
+    """All further positional arguments, after every `Argument`."""
 
     help: str
     shows: str
@@ -69,12 +69,14 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class ProgramArguments:
-    """Flags that are handed on to a program, and all arguments behind `--`, verbatim.
+    """Flags that are passed on to a program, and all arguments after `--`, verbatim.
 
     Attributes:
-        help: What they are.
-        known: The program's flags, by the first argument of the command (None: of any program).
-        verbatim: Whether only arguments behind `--` are handed on, and the first one is no program.
+        help: The heading of these flags in the help.
+        known: Returns the flags of the program that is the command's first argument; with None,
+            those of all programs.
+        verbatim: Whether only arguments after `--` are passed on, and the first argument of the
+            command is no program.
     """
 
     help: str
@@ -82,7 +84,7 @@ class ProgramArguments:
     verbatim: bool = False
 
     def flags(self, program: str | None) -> dict[str, Parameter]:
-        """The program's flags by name, as parameters."""
+        """Return the program's flags by name, as parameters."""
         flags = {}
         for name, flag in self.known(program).items():
             kind = Switch if flag.is_switch else Flag
@@ -95,7 +97,7 @@ ParameterKind = Flag | Switch | Argument | Arguments | ProgramArguments
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a command, as the command line sees it."""
+    """One parameter of a command, as it appears on the command line."""
 
     name: str
     kind: ParameterKind
@@ -103,52 +105,52 @@ class Parameter:
 
     @property
     def flag(self) -> str:
-        """Its name on the command line: `all` for the parameter `all_`."""
+        """The name on the command line: `all` for the parameter `all_`."""
         return self.name.rstrip("_")
 
     @property
     def required(self) -> bool:
-        """Whether the command needs it."""
+        """Whether the user must give it."""
         return self.default is inspect.Parameter.empty
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is given by its name."""
+        """Whether it is a flag, with or without a value."""
         return isinstance(self.kind, Flag | Switch)
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is given by its name alone."""
+        """Whether it is a flag without a value."""
         return isinstance(self.kind, Switch)
 
     @property
     def short(self) -> str:
-        """Its short name, `-f`, or ""."""
+        """The short name, `-f`, or ""."""
         return self.kind.short if isinstance(self.kind, Flag | Switch) else ""
 
     @property
     def usage(self) -> str:
-        """How an error or a usage line shows it: `EXPERIMENT`, or `--over QUANTITIES`."""
+        """The form in an error or a usage line: `EXPERIMENT`, or `--over QUANTITIES`."""
         if isinstance(self.kind, Flag):
             return f"--{self.flag} {self.kind.shows}"
         return getattr(self.kind, "shows", "") or self.flag.upper()
 
-    def parse(self, raw: str) -> Any:  # noqa: ANN401  (whatever the command's parameter takes)
-        """The value of a text.
+    def parse(self, raw: str) -> Any:  # noqa: ANN401  (the type of the command's parameter)
+        """Convert a text to the parameter's value.
 
         Raises:
-            ValueError: It says what was expected.
-            ArgumentTypeError: It says what is wrong.
+            ValueError: The text is not valid; the message names what is expected.
+            ArgumentTypeError: The text is not valid; the message describes the error.
         """
         if isinstance(self.kind, Arguments | ProgramArguments):
             return tuple(json.loads(raw))
         return self.kind.parse(raw)
 
     def check(self, raw: str) -> None:
-        """See that a text can be parsed.
+        """Check that a text can be parsed.
 
         Raises:
-            InputError: It cannot.
+            InputError: The text is not valid.
         """
         label = f"--{self.flag}" if self.is_flag else self.flag
         try:
@@ -161,7 +163,7 @@ class Parameter:
 
 @dataclass(slots=True)
 class _ParsedArguments:
-    """What a command line gives: values by flag, arguments in their places, those behind `--`."""
+    """A command line: values by flag, positional arguments, and arguments after `--`."""
 
     flags: dict[str, str] = field(default_factory=dict)
     positional: list[str] = field(default_factory=list)
@@ -169,12 +171,12 @@ class _ParsedArguments:
 
     @property
     def program(self) -> str | None:
-        """The program for which flags are handed on."""
+        """The program that receives the flags."""
         return self.positional[0] if self.positional else None
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:
-    """The parameters of a command, in the order in which they stand in its signature."""
+    """Return the parameters of a command, in the order of its signature."""
     hints = get_type_hints(function, include_extras=True)
     return [
         Parameter(each.name, hints[each.name].__metadata__[0], each.default)
@@ -183,7 +185,7 @@ def parameters(function: Callable[..., None]) -> list[Parameter]:
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
-    """Whether `--help` stands among a command's own arguments."""
+    """Whether a command's own arguments contain `--help`."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return any(argument in HELP_FLAGS for argument in own)
 
@@ -193,15 +195,15 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
 
     Args:
         name: The command's name, for messages.
-        function: The command; its parameters are keyword-only and annotated with a `Kind`.
-        arguments: The arguments behind the command's name.
+        function: The command; its parameters are keyword-only and have a `ParameterKind`.
+        arguments: The arguments after the command's name.
 
     Raises:
-        InputError: The arguments do not fit; nothing was executed.
-        LabError: What the command itself raises.
+        InputError: The arguments are not valid; nothing was executed.
+        LabError: The command failed.
     """
     texts = check(name, function, arguments)
-    # Imported here: Fire costs more than many a command, and none of it is needed to refuse.
+    # Imported here: Fire is slow to import, and errors in arguments are reported without it.
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
@@ -210,17 +212,17 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
     try:
         fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)
     except fire.core.FireExit as error:
-        raise RuntimeError(f"fire refused checked words: {argv_for_fire}") from error
+        raise RuntimeError(f"fire rejected checked arguments: {argv_for_fire}") from error
 
 
 def check(command: str, function: Callable[..., None], arguments: Sequence[str]) -> dict[str, str]:
-    """Match arguments with a command's parameters, and call nothing.
+    """Match arguments with a command's parameters, without a call of the command.
 
     Returns:
-        The text of each parameter that was given.
+        The text of each given parameter, by its name.
 
     Raises:
-        InputError: The arguments do not fit.
+        InputError: The arguments are not valid.
     """
     known = parameters(function)
     rests = {each.name: each.kind for each in known if isinstance(each.kind, ProgramArguments)}
@@ -238,7 +240,7 @@ def check(command: str, function: Callable[..., None], arguments: Sequence[str])
         if parameter.name in texts:
             parameter.check(texts[parameter.name])
     if rest is None and given.verbatim:
-        raise InputError(f"`lab {command}` starts no program", "leave out what follows `--`")
+        raise InputError(f"`lab {command}` starts no program", "leave out the arguments after `--`")
     for name, kind in rests.items():
         texts[name] = json.dumps(_program_arguments(command, kind, given))
     return texts
@@ -250,7 +252,7 @@ def _parse(
     rest: ProgramArguments | None,
     arguments: Sequence[str],
 ) -> _ParsedArguments:
-    """Separate flags with their values, arguments in their places, and what follows `--`."""
+    """Separate flags with their values, positional arguments, and arguments after `--`."""
     given = _ParsedArguments()
     own = {each.flag: each for each in known if each.is_flag}
     flags = (rest.flags(None) if rest else {}) | own
@@ -287,17 +289,17 @@ def _parse(
 
 
 def _next_value(flag: str, queue: list[str]) -> str:
-    """Take the value of a flag from the arguments behind it; `-1`, `-.5` and `-` are values."""
+    """Return the value of a flag: the next argument. `-1`, `-.5` and `-` are values."""
     if not queue or (queue[0].startswith("-") and queue[0][1:2] not in {"", ".", *"0123456789"}):
         raise InputError(f"{flag} needs a value", f"write {flag}=VALUE")
     return queue.pop(0)
 
 
-def _positional(command: str, known: Sequence[Parameter], places: Sequence[str]) -> dict[str, str]:
-    """The texts of the parameters without flags."""
+def _positional(command: str, known: Sequence[Parameter], given: Sequence[str]) -> dict[str, str]:
+    """Return the texts of the positional parameters, by name."""
     single = [each.name for each in known if isinstance(each.kind, Argument)]
-    texts = dict(zip(single, places, strict=False))
-    further = places[len(single) :]
+    texts = dict(zip(single, given, strict=False))
+    further = given[len(single) :]
     several = next((each.name for each in known if isinstance(each.kind, Arguments)), None)
     if further and several is not None:
         texts[several] = json.dumps(further)
@@ -305,17 +307,17 @@ def _positional(command: str, known: Sequence[Parameter], places: Sequence[str])
         stray = further[0]
         near = suggestion(f"--{stray}", [f"--{each.flag}" for each in known if each.is_flag])
         if stray.lower() in {"true", "false"}:
-            near = "write the value of a switch after an equals sign, as in --json=false; "
+            near = "give the value of a switch after an equals sign, as in --json=false; "
         hint = f"see `lab {command} --help`"
         raise InputError(f"unexpected argument {stray!r} for `lab {command}`", near + hint)
     return texts
 
 
 def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArguments) -> list[str]:
-    """Check the flags that are the program's; these, and the verbatim arguments."""
+    """Check the program's flags; return them and the verbatim arguments."""
     program = given.program
     flags = rest.flags(program)
-    handed_on = []
+    passed_on = []
     for name, raw in given.flags.items():
         flag = flags.get(name)
         if flag is None and program is not None and not flags:
@@ -328,21 +330,21 @@ def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArgum
             )
         flag.check(raw)
         if not flag.is_switch:
-            handed_on.append(f"--{name}={raw}")
+            passed_on.append(f"--{name}={raw}")
         elif flag.parse(raw):
-            handed_on.append(f"--{name}")
-    return handed_on + given.verbatim
+            passed_on.append(f"--{name}")
+    return passed_on + given.verbatim
 
 
 def _is_program_flag(flag: str, rest: ProgramArguments | None, program: str | None) -> bool:
-    """Whether an unknown flag is meant for a program whose flags are not known here."""
+    """Whether an unknown flag may belong to a program whose flags lab does not know."""
     if rest is None or rest.verbatim or program is None:
         return False
     return flag.startswith("--") and not rest.known(program)
 
 
 def _after_dashes_error(command: str, program: str, name: str) -> InputError:
-    """The error of a flag of a program whose flags are not known here."""
+    """Return the error for a flag of a program whose flags lab does not know."""
     return InputError(
         f"--{name} is no option of `lab {command}`",
         f"put the flags of {program} after `--`: lab {command} {program} -- --{name}",

@@ -1,4 +1,4 @@
-"""Errors become one line and an exit code. Only this module catches every exception."""
+"""Turn errors into one line and an exit code. Only this module catches every exception."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lab.task.text import short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
-    """Run a command and print what went wrong.
+    """Run a command, and print an error if it fails.
 
     Args:
         action: The command.
-        debug: Show the traceback of whatever was raised.
+        debug: Print the traceback of the error.
 
     Returns:
         The exit code.
@@ -28,7 +28,7 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
         action()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone, as in `lab runs | head -1`: an error would reach no reader.
+        # The reader has closed the pipe, as in `lab runs | head -1`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -36,7 +36,7 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
             traceback.print_exc()
         notify("error: interrupted")
         return EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001  (the outermost frame: nothing may pass it raw)
+    except Exception as error:  # noqa: BLE001  (the outermost frame handles every error)
         if debug:
             traceback.print_exc()
         return _print_error(error)
@@ -52,13 +52,13 @@ def _print_error(error: Exception) -> int:
         notify(f"error: {error}")
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
-        notify(f"error: this Python lacks the package {error.name}; use the one of `make install`")
+        notify(f"error: this Python has no package {error.name}; use the Python of `make install`")
         return 1
     if isinstance(error, OSError) and error.filename is not None:
         notify(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_fix(error)}")
         return 1
     if isinstance(error, OSError) and error.errno == errno.EBADF:
-        notify("error: standard output is closed; write it to a file, or to /dev/null")
+        notify("error: stdout is closed; redirect it to a file, or to /dev/null")
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         notify(f"error: the disk is full; {_fix(error)}")
     else:
@@ -77,5 +77,5 @@ def _lower(text: str | None) -> str:
 
 def _fix(error: OSError) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return "free some space and run it again; what was saved is intact"
+        return "free some space and run the command again; saved data is intact"
     return "check the path and its permissions"

@@ -1,4 +1,4 @@
-"""The cards of a box as tables: what `lab gpus` shows."""
+"""The tables of `lab gpus`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, Pair, Process
 from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.run.tables import table_of
@@ -18,29 +19,29 @@ from lab.task.text import clipped, visible
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
 _GIB: Final = 2**30
-_MAKER: Final = "NVIDIA "  # all of them are; what differs stands behind it
+_MAKER: Final = "NVIDIA "  # the common prefix of all names
 _PROCESS: Final = 18
-_SOME: Final = 5  # processes that are named; the others are counted
+_MAX_NAMED: Final = 5  # more processes than these are only counted
 
 Holders = Mapping[str, Sequence[str]]
-"""Device id to the tasks that are pinned to it, `mnist/worker-0`."""
+"""Device id to the tasks that are pinned to the device, `mnist/worker-0`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """One task, or node, of an environment that is up.
+    """A task or a node of an environment that is up.
 
     Attributes:
         environment: The environment.
-        backend: Where it is up.
-        task: The task, or the node whose anchor it is.
-        verdict: What is known of its cards.
+        backend: Its backend.
+        task: The task, or the node.
+        check: The check of its GPUs.
     """
 
     environment: str
     backend: str
     task: str
-    verdict: GpuCheck
+    check: GpuCheck
 
     @property
     def name(self) -> str:
@@ -48,18 +49,18 @@ class Pinned:
         return f"{self.environment}/{self.task}"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        seen = self.verdict.seen
+        """Return the object of `--json`."""
+        seen = self.check.seen
         return {
             "environment": self.environment,
             "backend": self.backend,
             "task": self.task,
-            "planned": list(self.verdict.planned),
+            "planned": list(self.check.planned),
             "seen": None if seen is None else list(seen),
-            "verdict": self.verdict.status.value,
-            "sources": list(self.verdict.sources),
-            "explanation": self.verdict.explanation,
-            "mend": self.verdict.fix,
+            "verdict": self.check.status.value,
+            "sources": list(self.check.sources),
+            "explanation": self.check.explanation,
+            "mend": self.check.fix,
         }
 
 
@@ -72,52 +73,52 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
 }
 
 _NONE: Final[Mapping[GpuStatus, str]] = {
-    GpuStatus.PROVED: "proved to see none",
-    GpuStatus.DECLARED: "told to see none",
+    GpuStatus.PROVED: "proved to see no GPU",
+    GpuStatus.DECLARED: "declared to see no GPU",
 }
 
 
 def overview(inventory: Inventory, holders: Holders) -> Group:
-    """All that is known of the cards, and beside each one who holds it."""
+    """Return the tables of the GPUs, with the tasks that hold each."""
     parts: list[Table | Text] = [Text(visible(headline(inventory)))]
     if inventory.gpus:
         parts.append(_gpu_table(inventory.gpus, holders))
         parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
     if inventory.pairs:
-        parts += [Text(), Text("how they are connected"), _matrix(inventory)]
+        parts += [Text(), Text("connections"), _matrix(inventory)]
     parts += [Text(visible(str(fault)), style="yellow") for fault in inventory.faults]
     return Group(*parts)
 
 
 def pinned_table(pinned: Sequence[Pinned]) -> Group:
-    """What each task was to see, and what it sees; faults in words below."""
+    """Return the table of the planned and the observed GPUs of each task, and its errors."""
     rows = [
-        (each.name, _ids(each.verdict.planned), _observed(each.verdict), _status_cell(each.verdict))
+        (each.name, _ids(each.check.planned), _observed(each.check), _status_cell(each.check))
         for each in pinned
-        if each.verdict.planned or each.verdict.status not in _NONE
+        if each.check.planned or each.check.status not in _NONE
     ]
     parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
-    for argument, reported in _NONE.items():
-        empty = [e.name for e in pinned if not e.verdict.planned and e.verdict.status is argument]
+    for status, label in _NONE.items():
+        empty = [e.name for e in pinned if not e.check.planned and e.check.status is status]
         if empty:
-            parts.append(Text(visible(f"{reported}: {', '.join(empty)}")))
+            parts.append(Text(visible(f"{label}: {', '.join(empty)}")))
     for each in pinned:
-        if not each.verdict.status.good:
-            text = f"{each.name}: {each.verdict.explanation}; {each.verdict.fix}"
-            parts.append(Text(visible(text), style=_STYLES[each.verdict.status]))
+        if not each.check.status.good:
+            text = f"{each.name}: {each.check.explanation}; {each.check.fix}"
+            parts.append(Text(visible(text), style=_STYLES[each.check.status]))
     return Group(*parts)
 
 
 def headline(inventory: Inventory) -> str:
-    """`8 GPUs and 2 MIG slices, driver 550.54, CUDA up to 12.4`."""
+    """Return `8 GPUs and 2 MIG slices, driver 550.54, CUDA up to 12.4`."""
     slices = sum(gpu.is_slice for gpu in inventory.gpus)
     whole = len(inventory.gpus) - slices
-    counts = [_plural(whole, "GPU")] if whole or not slices else []
-    counts += [_plural(slices, "MIG slice")] if slices else []
-    arguments = [" and ".join(counts)]
-    arguments += [f"driver {inventory.driver}"] if inventory.driver else []
-    arguments += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
-    return ", ".join(arguments)
+    counts = [counted(whole, "GPU")] if whole else []
+    counts += [counted(slices, "MIG slice")] if slices else []
+    parts = [" and ".join(counts) or "no GPUs"]
+    parts += [f"driver {inventory.driver}"] if inventory.driver else []
+    parts += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
+    return ", ".join(parts)
 
 
 def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
@@ -138,13 +139,13 @@ def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _model(gpu: Gpu) -> str:
-    """A card's name; of a slice, whose card stands beside it, only the profile: `MIG 1g.10gb`."""
+    """Return a GPU's name without its maker; for a slice only the profile: `MIG 1g.10gb`."""
     before, mark, profile = gpu.name.rpartition("MIG ")
     return mark + profile if gpu.is_slice and before else gpu.name.removeprefix(_MAKER)
 
 
 def _memory(gpu: Gpu) -> str:
-    """`5.1 of 15.8`."""
+    """Return the used and the total memory in GiB: `5.1 of 15.8`."""
     if not gpu.memory_bytes:
         return ""
     free = gpu.memory_free_bytes
@@ -153,9 +154,9 @@ def _memory(gpu: Gpu) -> str:
 
 
 def _processes(gpu: Gpu) -> str:
-    """`GPU 0 is used by Xorg (pid 4000), python3 (pid 4001)`."""
-    named = [_process(each) for each in gpu.processes[:_SOME]]
-    more = len(gpu.processes) - _SOME
+    """Return `GPU 0 is used by Xorg (pid 4000), python3 (pid 4001)`."""
+    named = [_process(each) for each in gpu.processes[:_MAX_NAMED]]
+    more = len(gpu.processes) - _MAX_NAMED
     names = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     return f"GPU {gpu.index} is used by {names}"
 
@@ -166,11 +167,11 @@ def _process(process: Process) -> str:
 
 
 def _matrix(inventory: Inventory) -> Table:
-    """Who is how far from whom, as `nvidia-smi topo -m` shows it."""
+    """Return the connection of each pair of GPUs, like `nvidia-smi topo -m`."""
     indices = sorted({gpu.index for gpu in inventory.gpus if not gpu.is_slice})
-    ways = {(pair.first, pair.second): _connection(pair) for pair in inventory.pairs}
+    paths = {(pair.first, pair.second): _connection(pair) for pair in inventory.pairs}
     rows = [
-        (str(row), *(ways.get((min(row, column), max(row, column)), "") for column in indices))
+        (str(row), *(paths.get((min(row, column), max(row, column)), "") for column in indices))
         for row in indices
     ]
     return table_of((">gpu", *(f">{index}" for index in indices)), rows)
@@ -180,17 +181,13 @@ def _connection(pair: Pair) -> str:
     return f"NV{pair.nvlinks}" if pair.nvlinks else pair.path
 
 
-def _status_cell(verdict: GpuCheck) -> Text:
-    return Text(verdict.status.value, style=_STYLES[verdict.status])
+def _status_cell(check: GpuCheck) -> Text:
+    return Text(check.status.value, style=_STYLES[check.status])
 
 
-def _observed(verdict: GpuCheck) -> str:
-    return "cannot be told" if verdict.seen is None else _ids(verdict.seen)
+def _observed(check: GpuCheck) -> str:
+    return "unknown" if check.seen is None else _ids(check.seen)
 
 
 def _ids(ids: Sequence[str]) -> str:
     return " ".join(each[:_ID] for each in ids) or "none"
-
-
-def _plural(count: int, argument: str) -> str:
-    return f"{count} {argument}" if count == 1 else f"{count or 'no'} {argument}s"

@@ -1,4 +1,4 @@
-"""The help of one command: plain text, never paged, with examples that work."""
+"""The help of one command: plain text, not paged, with tested examples."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from lab.cli.registry import COMMANDS, columns
 
 
 def command_help(name: str, module: ModuleType, program: str | None = None) -> str:
-    """What `lab COMMAND --help` prints.
+    """Return what `lab COMMAND --help` prints.
 
     Args:
         name: The command.
-        module: Its module; the docstring has notes and examples.
-        program: The first argument behind it. Of a known experiment its own flags are shown, and
-            of any other argument those of all experiments.
+        module: Its module, whose docstring has notes and examples.
+        program: The first argument after the command. For an experiment the help lists its own
+            flags, otherwise the flags of all experiments.
     """
     known = parameters(module.command)
     lines = [f"lab {name}: {COMMANDS[name]}", "", f"usage: {_usage(name, known)}"]
-    places = [
+    positional = [
         (each.usage, each.kind.help)
         for each in known
         if isinstance(each.kind, Argument | Arguments)
     ]
-    if places:
-        lines += ["", *columns(places)]
+    if positional:
+        lines += ["", *columns(positional)]
     flags = [(_flag(each), _description(each)) for each in known if each.is_flag]
     if flags:
         lines += ["", "flags:", *columns(flags)]
@@ -47,31 +47,33 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
 
 
 def _usage(name: str, known: Sequence[Parameter]) -> str:
-    arguments = ["lab", name]
+    parts = ["lab", name]
     for parameter in known:
         match parameter.kind:
             case Argument():
-                arguments.append(parameter.usage if parameter.required else f"[{parameter.usage}]")
+                parts.append(parameter.usage if parameter.required else f"[{parameter.usage}]")
             case Arguments():
-                arguments += [parameter.usage] if parameter.required else []
-                arguments.append(f"[{parameter.usage} …]")
+                parts += [parameter.usage] if parameter.required else []
+                parts.append(f"[{parameter.usage} …]")
             case Flag() if parameter.required:
-                arguments.append(parameter.usage)
+                parts.append(parameter.usage)
     if any(parameter.is_flag for parameter in known):
-        arguments.append("[FLAGS]")
+        parts.append("[FLAGS]")
     if any(isinstance(parameter.kind, ProgramArguments) for parameter in known):
-        arguments.append("[-- ARGUMENTS FOR THE PROGRAM]")
-    return " ".join(arguments)
+        parts.append("[-- ARGUMENTS FOR THE PROGRAM]")
+    return " ".join(parts)
 
 
 def _flag(parameter: Parameter) -> str:
-    """`-f, --follow`, or `--tail COUNT`."""
+    """Return `-f, --follow`, or `--tail COUNT`."""
     name = f"--{parameter.flag.replace('_', '-')}"
     value = f" {parameter.kind.shows}" if isinstance(parameter.kind, Flag) else ""
     return f"{parameter.short}, {name}{value}" if parameter.short else f"{name}{value}"
 
 
 def _description(parameter: Parameter) -> str:
-    if isinstance(parameter.kind, Flag) and parameter.default not in (None, ""):
-        return f"{parameter.kind.help} (default: {parameter.default})"
-    return parameter.kind.help
+    default = parameter.default
+    if not isinstance(parameter.kind, Flag) or parameter.required or default in (None, ""):
+        return parameter.kind.help
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return f"{parameter.kind.help} (default: {shown})"

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.backends.selection import BACKENDS
+from lab.backends.selection import AUTO, BACKENDS, KINDS
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.param_types import one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1
 
-AsJson = Annotated[bool, Switch("print JSON, for a program")]
+AsJson = Annotated[bool, Switch("print JSON")]
 ClusterFile = Annotated[
-    str | None, Flag("the cluster description (default: cluster.yaml)", shows="FILE")
+    str | None, Flag("the cluster config (default: cluster.yaml)", shows="FILE")
 ]
 ClusterArgument = Annotated[
-    str | None, Argument("the cluster description, as with --cluster", shows="FILE")
+    str | None, Argument("the cluster config, the same as --cluster", shows="FILE")
 ]
 BackendName = Annotated[
     str,
     Flag(
-        "auto, local (processes), compose (containers)",
+        "the backend: " + ", ".join([AUTO, *(f"{name} ({kind})" for name, kind in KINDS.items())]),
         one_of(*BACKENDS),
         shows="NAME",
     ),
@@ -27,30 +27,32 @@ BackendName = Annotated[
 GpuMode = Annotated[
     str,
     Flag(
-        "how GPUs are pinned: auto, uuid, index or none",
+        "how to pin GPUs: auto, uuid, index or none",
         one_of("auto", "uuid", "index", "none"),
         shows="MODE",
     ),
 ]
-Explain = Annotated[bool, Switch("print why each node got its GPUs, and each task its CPUs")]
-Strict = Annotated[
-    bool, Switch("refuse GPUs on which others compute, and less than the description asks for")
+Explain = Annotated[
+    bool, Switch("explain which GPUs each node gets, and which CPUs each task gets")
 ]
-Share = Annotated[bool, Switch("take GPUs that another environment of the lab holds, too")]
+Strict = Annotated[
+    bool, Switch("fail if GPUs are busy, or if the host has less than the config asks for")
+]
+Share = Annotated[bool, Switch("also use GPUs that another environment of lab holds")]
 RunsDir = Annotated[
     str | None,
-    Flag("where runs are kept (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+    Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
 ]
 Tensorflow = Annotated[
     str | None,
     Flag(
-        f"the tasks' TensorFlow: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator and"
-        " Horovod",
+        f"the tasks' TensorFlow version: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator"
+        " and Horovod",
         one_of(*IMAGES),
         shows="VERSION",
     ),
 ]
-Force = Annotated[bool, Switch("replace a file that lab did not write")]
+Force = Annotated[bool, Switch("replace the file even if lab did not write it")]
 EnvironmentName = Annotated[
     str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="NAME")
 ]

@@ -11,9 +11,9 @@ from lab.run.tables import result_table, show
 
 
 def print_summary(summary: Summary, *, json: bool) -> None:
-    """Print a run's table; with `json`, print JSON as the last line of stdout instead.
+    """Print a run's table; with `json`, print the table to stderr and JSON to stdout.
 
-    A closed terminal is no error: the run has ended as it has.
+    A closed terminal is no error: it does not change the result of the run.
     """
     try:
         show(result_table(summary), to_stderr=json)
@@ -23,5 +23,5 @@ def print_summary(summary: Summary, *, json: bool) -> None:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        # Python would flush once more at its exit, and that would change the exit code.
+        # Python flushes again at exit, and an error there would change the exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

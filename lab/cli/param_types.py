@@ -1,4 +1,4 @@
-"""From the text of a flag to its value; a ValueError says what was expected."""
+"""Parse functions for values on the command line; a ValueError names what is expected."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
-_MAX_DIGITS = 18  # more of them count nothing, and Python refuses to read thousands of them
+_MAX_DIGITS = 18  # Python rejects numbers of thousands of digits
 
 
 def text(raw: str) -> str:
-    """Any text that is not empty, as it stands: `1.10` stays `1.10`."""
+    """Return a non-empty text unchanged: `1.10` stays `1.10`."""
     if not raw:
         raise ValueError("a value")
     return raw
 
 
 def boolean(raw: str) -> bool:
-    """`true` or `false`, also `yes`, `no`, `on`, `off`, `1`, `0`."""
-    argument = raw.lower()
-    if argument not in _TRUE | _FALSE:
+    """Parse `true` or `false`, also `yes`, `no`, `on`, `off`, `1`, `0`."""
+    lower = raw.lower()
+    if lower not in _TRUE | _FALSE:
         raise ValueError("true or false")
-    return argument in _TRUE
+    return lower in _TRUE
 
 
 def count(raw: str) -> int:
-    """A whole number, 0 or more."""
+    """Parse a whole number, 0 or more."""
     if not (raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS):
         raise ValueError("a whole number, 0 or more")
     return int(raw)
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A parse function that takes whole numbers from `least` to `most`."""
+    """Return a parse function for whole numbers from `least` to `most`."""
 
     def parse(raw: str) -> int:
         plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
@@ -46,12 +46,12 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A parse function that takes exactly these words; help and shell completion show them."""
+    """A parse function that accepts only these values; shell completion offers them."""
 
     choices: tuple[str, ...]
 
     def __call__(self, raw: str) -> str:
-        """The word itself."""
+        """Return the value, if it is one of the choices."""
         if raw not in self.choices:
             *others, last = self.choices
             raise ValueError(f"{', '.join(others)} or {last}" if others else last)
@@ -59,5 +59,5 @@ class OneOf:
 
 
 def one_of(*choices: str) -> OneOf:
-    """A parse function that takes exactly these words."""
+    """Return a parse function that accepts only these values."""
     return OneOf(choices)

@@ -1,1 +1,1 @@
-"""Runs side by side: how they were made, and what each came to."""
+"""Compares runs: their settings and their metrics."""

@@ -1,4 +1,4 @@
-"""How a run was made, as names and texts that can be laid beside another run's."""
+"""The settings of a run as texts, for a comparison with other runs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lab.run.store import RunDir
 from lab.task.protocol.policy import OnFailure
 
 _DIGEST: Final = "sha256:"
-_DIGITS: Final = 12  # of a digest: as many as docker and git show
+_DIGITS: Final = 12  # shown of a digest, as docker and git do
 
 
 def describe(run: RunDir, info: RunInfo) -> dict[str, str]:
-    """How a run was made; what does not apply to it is left out."""
+    """Return the settings of a run, without empty ones."""
     return {name: text for name, text in _facts(run, info) if text}
 
 
 def diff(runs: Sequence[Mapping[str, str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """What differs between runs, and what does not.
+    """Return which settings differ between runs, and which are the same.
 
     Returns:
-        Name to the text of each run, "" where it has none; and the names of what is alike.
+        Name to the text of each run, "" for none; and the names of the equal settings.
     """
     names = dict.fromkeys(chain.from_iterable(runs))
     rows = {name: [each.get(name, "") for each in runs] for name in names}
@@ -37,33 +37,34 @@ def _facts(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "experiment", info.spec.experiment
     yield "backend", info.backend
     yield "cluster", info.project
-    yield "description", info.cluster_sha256[:_DIGITS]
+    yield "config", info.cluster_sha256[:_DIGITS]
     yield "tasks", ", ".join(f"{len(hosts)} {job}" for job, hosts in info.cluster.items())
     yield "nodes", str(len({str(row.get("node")) for row in info.tasks}) or "")
     yield "GPUs", str(len(info.gpus))
     yield from ((str(name), str(value)) for name, value in _items(info.hyperparameters))
-    yield "other words", " ".join(_others(info))
+    yield "other arguments", " ".join(_others(info))
     yield "data_dir", info.spec.data_dir
     yield "start", "; ".join(f"{task}: {moment}" for task, moment in _items(info.spec.start))
     yield "faults", "; ".join(info.spec.faults)
     yield "on failure", _policy(info)
-    yield "stall", f"{info.spec.stall_s:g} s"
+    yield from ((name, text or "yes") for name, text in info.spec.plain_options().items())
+    yield "ready within", f"{info.spec.ready_s:g} s" if info.spec.ready_s else ""
     yield "resumed from", info.spec.resumed_from
     yield "printed program", _listing(info)
     yield "program", _digest(run.program) if info.spec.own else info.spec.program
     yield "program of each task", info.spec.program if info.spec.programs else ""
     yield "commit", _commit(info)
     yield from ((f"{name} (tasks)", _shown(text)) for name, text in _items(info.provenance))
-    yield from ((f"{name} (helper)", str(text)) for name, text in _items(info.versions))
+    yield from ((f"{name} (client)", str(text)) for name, text in _items(info.versions))
 
 
 def _items(found: object) -> Iterator[tuple[Any, Any]]:
-    """The pairs of a mapping; a file may hold anything in its place."""
+    """Return the pairs of a mapping; none if a file has another value there."""
     return iter(found.items() if isinstance(found, Mapping) else ())
 
 
 def _others(info: RunInfo) -> Iterator[str]:
-    """Words for the program that are no hyperparameters; their values are not told apart."""
+    """Yield the program arguments that are not hyperparameters; values count as arguments."""
     for argument in info.spec.args:
         name = argument.removeprefix("--").partition("=")[0]
         if name not in info.hyperparameters:
@@ -71,21 +72,21 @@ def _others(info: RunInfo) -> Iterator[str]:
 
 
 def _policy(info: RunInfo) -> str:
-    again = info.spec.on_failure is OnFailure.RESTART
+    restarts = info.spec.on_failure is OnFailure.RESTART
     return (
         f"{info.spec.on_failure.value}, {info.spec.restarts} times"
-        if again
+        if restarts
         else info.spec.on_failure.value
     )
 
 
 def _listing(info: RunInfo) -> str:
-    arguments = (
+    modes = (
         ("as printed", info.spec.listing),
         ("faithful", info.spec.faithful),
-        ("mended", info.spec.mend),
+        ("fixed", info.spec.mend),
     )
-    return ", ".join(argument for argument, holds in arguments if holds)
+    return ", ".join(mode for mode, is_set in modes if is_set)
 
 
 def _commit(info: RunInfo) -> str:
@@ -95,13 +96,13 @@ def _commit(info: RunInfo) -> str:
 
 
 def _shown(text: object) -> str:
-    """A digest as docker shows it; anything else as it is."""
+    """Return a digest as docker shows it; any other text unchanged."""
     whole = str(text)
     return whole.removeprefix(_DIGEST)[:_DIGITS] if whole.startswith(_DIGEST) else whole
 
 
 def _digest(folder: Path) -> str:
-    """What tells one copy of a program from another."""
+    """Return a digest of all files of a program."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = path.read_bytes()

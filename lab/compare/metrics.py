@@ -1,4 +1,4 @@
-"""What a run came to, as figures that can be laid beside another run's."""
+"""The metrics of a run, for a comparison with other runs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 STEP_FIELDS: Final = {
     "staleness (mean)": ("staleness", "mean", "updates"),
     "step time (median)": ("step_time_s", "median", "s"),
-    "waiting a step (median)": ("wait_time_s", "median", "s"),
+    "wait time (median)": ("wait_time_s", "median", "s"),
 }
-"""Figures of the step records: the field, what is made of it, and its unit."""
+"""Metrics of the step records: the field, its aggregation, and its unit."""
 
-_TROUBLES: Final = ("updates lost", "steps made again", "tasks begun again", "records lost")
+_PROBLEMS: Final = ("updates lost", "steps repeated", "tasks restarted", "records lost")
 
 _NONE: Final = (None, "")
 
 Metrics = Mapping[str, tuple[float | None, str]]
-"""Name to a figure, which may be NaN or infinite, None where it is not known, and its unit.
+"""Name to a value and its unit. The value may be NaN or infinite, or None if unknown.
 
-Units are those of `lab.formatting`, and "" where nobody says.
+Units are those of `lab.formatting`, or "" if unknown.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of all runs.
+    """One metric of all runs.
 
     Attributes:
-        name: What it is.
-        unit: As in `Found`.
-        values: Of each run; None where it is not known.
+        name: The name of the metric.
+        unit: As in `Metrics`.
+        values: The value of each run; None if unknown.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Row:
     values: Sequence[float | None]
 
     @property
-    def is_trouble_that_never_came(self) -> bool:
-        """Whether it counts what should not happen, and did not."""
-        return self.name in _TROUBLES and not any(self.values)
+    def is_absent_problem(self) -> bool:
+        """Whether it counts a problem that no run had."""
+        return self.name in _PROBLEMS and not any(self.values)
 
     @property
     def differences(self) -> list[float | None]:
-        """Of each run to the first."""
+        """The difference of each run to the first."""
         first = self.values[0]
         return [
             None if first is None or value is None else _finite(value - first)
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def ratios(self) -> list[float | None]:
-        """Of each run to the first; None where that is 0."""
+        """The ratio of each run to the first; None if the first is 0."""
         first = self.values[0]
         return [
             None if not first or value is None else _finite(value / first) for value in self.values
@@ -70,22 +70,22 @@ class Row:
 
 
 def of_run(summary: Summary, steps: pd.DataFrame) -> Metrics:
-    """The figures of a run as a whole.
+    """Return the metrics of a run as a whole.
 
     Args:
-        summary: What it came to.
-        steps: Its records that stand behind a step, as `lab.run.dataframe` gives them.
+        summary: Its summary.
+        steps: Its step records, from `lab.run.dataframe`.
     """
     return _known(_of_run(summary, steps))
 
 
 def of_task(task: TaskSummary, steps: pd.DataFrame) -> Metrics:
-    """The figures of one task; `steps` are the run's."""
+    """Return the metrics of one task; `steps` are the step records of the run."""
     return _known(_of_task(task, steps[steps["task"] == task.task]))
 
 
 def rows(runs: Sequence[Metrics]) -> list[Row]:
-    """The figures that at least one run has, in their order."""
+    """Return a row for each metric that at least one run has, in their order."""
     names = dict.fromkeys(chain.from_iterable(runs))
     units = {name: unit for run in reversed(runs) for name, (_, unit) in run.items()}
     found = [Row(name, units[name], [run.get(name, _NONE)[0] for run in runs]) for name in names]
@@ -95,17 +95,17 @@ def rows(runs: Sequence[Metrics]) -> list[Row]:
 def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
     losses = [task.loss for task in summary.tasks if task.loss is not None]
     yield "accuracy", summary.accuracy, "share"
-    yield "last loss of a worker", sum(losses) / len(losses) if losses else None, "loss"
+    yield "last loss (mean)", sum(losses) / len(losses) if losses else None, "loss"
     diverged = [task.diverged_at for task in summary.tasks if task.diverged_at is not None]
     yield "diverged at step", min(diverged, default=None), "count"
     yield "global step", summary.global_step, "count"
     yield "global steps/s", summary.steps_per_s, "1/s"
-    yield "in all", summary.wall_s, "s"
-    yield "until all had begun", summary.first_step_s, "s"
+    yield "wall time", summary.wall_s, "s"
+    yield "first step of all tasks", summary.first_step_s, "s"
     yield from _of_steps(steps)
-    again = sum(max(task.attempts - 1, 0) for task in summary.tasks)
-    troubles = (summary.updates_lost, summary.steps_redone, again, summary.records_lost)
-    for name, count in zip(_TROUBLES, troubles, strict=True):
+    restarts = sum(max(task.attempts - 1, 0) for task in summary.tasks)
+    problems = (summary.updates_lost, summary.steps_redone, restarts, summary.records_lost)
+    for name, count in zip(_PROBLEMS, problems, strict=True):
         yield name, count, "count"
     seen: set[str] = set()
     for each in summary.results:

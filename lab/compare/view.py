@@ -1,4 +1,4 @@
-"""Runs side by side on a terminal, and for a program."""
+"""The comparison of runs as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
 from lab.task.text import clipped, visible
 
-_NAME: Final = 24  # columns of a figure's name, and of a setting's
-_THREE: Final = 30  # of a run's figure, its difference and its ratio
+_NAME: Final = 24  # columns of the name of a metric or a setting
+_THREE: Final = 30  # columns of a run's value, its difference and its ratio
 _NOTHING: Final = "none"
-_TEXT: Final = 26  # of a text
+_TEXT: Final = 26  # columns of a setting's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Side:
     """One of the runs.
 
     Attributes:
-        summary: What it came to.
-        started_unix: When it was asked for, in seconds since the epoch.
-        made: How it was made.
-        figures: Of the run as a whole.
-        tasks: Task to its figures.
+        summary: Its summary.
+        started_unix: When the user started it, in seconds since the epoch.
+        made: Its settings.
+        figures: The metrics of the run as a whole.
+        tasks: Task to its metrics.
     """
 
     summary: Summary
@@ -45,7 +45,7 @@ class Side:
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:
-    """All of it for a program; differences and ratios are to the first run."""
+    """Return everything as a JSON value; differences and ratios are to the first run."""
     made, alike = diff([side.made for side in sides])
     return {
         "runs": [
@@ -69,20 +69,21 @@ def as_json(sides: Sequence[Side]) -> dict[str, Any]:
 
 
 def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
-    """What is shown, one below the other; the runs are called A, B, C."""
+    """Yield the tables and lines to show; the runs are named A, B, C."""
     letters = [_letter(place) for place in range(len(sides))]
     yield _legend(letters, sides)
     made, alike = diff([side.made for side in sides])
     if made:
         for block in _blocks(len(sides), _TEXT, _NAME + _TEXT):
-            heads = ["made otherwise", *(letters[place] for place in block)]
-            here = _differing_in(made, block)
-            if here:
-                yield _made_table(heads, here)
+            heads = ["different settings", *(letters[place] for place in block)]
+            lines = _differing_in(made, block)
+            if lines:
+                yield _made_table(heads, lines)
             else:
-                yield Text(f"{', '.join(heads[1:])}: made alike", "dim")
-    yield Text(visible(f"alike: {', '.join(alike)}" if alike else "nothing is alike"), "dim")
-    parts = {"what came out": rows([side.figures for side in sides])}
+                yield Text(f"{', '.join(heads[1:])}: same settings", "dim")
+    same = f"the same: {', '.join(alike)}" if alike else "no setting is the same"
+    yield Text(visible(same), "dim")
+    parts = {"results": rows([side.figures for side in sides])}
     parts |= {task: _of_task(sides, task) for task in _tasks(sides)}
     for block in _blocks(len(sides), _THREE, _NAME + _THREE // 2):
         yield _figures_table(parts, block, letters)
@@ -114,7 +115,7 @@ _KEPT: Final[Mapping[bool | None, Cell]] = {
 
 
 def _differing_in(made: Mapping[str, list[str]], block: list[int]) -> list[list[str]]:
-    """A line for each setting that is not the same for all runs of a block; none has no text."""
+    """Return a line for each setting that differs between the runs of a block."""
     lines = [[name, *(texts[place] for place in block)] for name, texts in made.items()]
     return [
         [name, *(text or _NOTHING for text in texts)]
@@ -139,7 +140,7 @@ def _figures_table(
         heads += [f">{letters[place]}", f">{letters[place]} - A", f">{letters[place]} / A"]
     lines: list[list[Cell]] = []
     for part in (title, *others):
-        found = [row for row in parts[part] if not row.is_trouble_that_never_came]
+        found = [row for row in parts[part] if not row.is_absent_problem]
         if found and part != title:
             lines += [[""], [Text(visible(part), "bold")]]
         lines += [_figures_line(row, block) for row in found]
@@ -159,15 +160,15 @@ def _figures_line(row: Row, block: list[int]) -> list[Cell]:
 
 
 def _blocks(runs: int, width: int, first: int) -> Iterator[list[int]]:
-    """The first run with as many others as fit beside it, until all have been shown.
+    """Yield blocks of runs: the first run with as many others as fit beside it.
 
     Args:
-        runs: How many there are.
-        width: Columns that each other run takes.
-        first: Columns that names and the first run take.
+        runs: The number of runs.
+        width: Columns of each other run.
+        first: Columns of the names and the first run.
     """
-    there = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    fit = max(1, (there - first) // width)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    fit = max(1, (columns - first) // width)
     for start in range(1, runs, fit):
         yield [0, *range(start, min(start + fit, runs))]
 
@@ -191,6 +192,6 @@ def _row_as_json(row: Row) -> dict[str, Any]:
 
 
 def _letter(place: int) -> str:
-    """What a run is called: A to Z, then A1."""
-    again, at = divmod(place, len(string.ascii_uppercase))
-    return string.ascii_uppercase[at] + (str(again) if again else "")
+    """Return the letter of a run: A to Z, then A1."""
+    number, index = divmod(place, len(string.ascii_uppercase))
+    return string.ascii_uppercase[index] + (str(number) if number else "")

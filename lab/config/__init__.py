@@ -1,4 +1,4 @@
-"""The cluster description: how a box is split into pseudo-nodes, and which tasks run on them."""
+"""The cluster config: the pseudo-nodes of a host, and the tasks that run on them."""
 
 from __future__ import annotations
 

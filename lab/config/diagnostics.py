@@ -1,4 +1,4 @@
-"""What is wrong with a description, where, and what was probably meant."""
+"""Problems of a config: message, location and suggestion."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 from lab.task.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
-"""The way from the top of a description to a value: keys and positions in lists."""
+"""The path from the top of a config to a value: keys and positions in lists."""
 
 MAX_SHOWN: Final = 100
-"""So many problems are shown; who has more of them has one mistake, made often."""
+"""The maximum number of problems shown; more are usually one mistake, repeated."""
 
-_CANDIDATES: Final = 1000  # comparing a word with more of them takes seconds
+_CANDIDATES: Final = 1000  # a comparison with more names takes seconds
 _BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLocation:
-    """A place in a file; both count from 1."""
+    """A position in a file; line and column count from 1."""
 
     line: int
     column: int
@@ -29,15 +29,15 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a config.
 
     Attributes:
-        loc: What it is about.
-        message: What is wrong, and how to mend it; nothing foreign stands in it unescaped.
+        path: The path to the key or value.
+        message: What is wrong, and the hint; user text in it is escaped.
         on_key: Whether the key is wrong, not its value.
-        place: Where it is, if it cannot be looked up by `loc`.
-        argument: A word that may be misspelt.
-        candidates: What may have been meant by it.
+        location: The position in the file; None: it is looked up by `path`.
+        misspelt: A name that may be misspelt, or "".
+        candidates: The known names, for a suggestion.
     """
 
     path: Loc
@@ -48,7 +48,7 @@ class Problem:
     candidates: Sequence[str] = ()
 
     def text(self) -> str:
-        """The message behind the place: `nodes.tf2.gpus: …; did you mean …?`."""
+        """Return path, message and suggestion: `nodes.tf2.gpus: …; did you mean …?`."""
         path = f"{path_text(self.path)}: " if self.path else ""
         return f"{path}{self.message}{self._suggestion()}"
 
@@ -68,13 +68,13 @@ def report(
     values: Mapping[Loc, SourceLocation],
     keys: Mapping[Loc, SourceLocation],
 ) -> list[str]:
-    """Write problems as lines, in the order in which they stand in the file.
+    """Return problems as lines, in their order in the file.
 
     Args:
         file: The file's name, as the user gave it.
-        problems: What is wrong.
-        values: Where each value stands.
-        keys: Where each key stands.
+        problems: The problems.
+        values: The position of each value.
+        keys: The position of each key.
 
     Returns:
         One line each, `cluster.yaml:12:5: nodes.tf2.gpus: …`.
@@ -93,7 +93,7 @@ def report(
 
 
 def path_text(loc: Loc) -> str:
-    """A location in words of the file: `jobs.worker.on[2]`."""
+    """Return a path as text: `jobs.worker.on[2]`."""
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -104,17 +104,17 @@ def path_text(loc: Loc) -> str:
 
 
 def quoted(text: str, limit: int = 60) -> str:
-    """Foreign text in one line, in quotation marks."""
+    """Return user text in one line, in quotation marks."""
     return f'"{clipped(text, limit)}"'
 
 
 def unquoted_if_plain(text: str) -> str:
-    """A key as it is, or in quotation marks where that could be misread."""
+    """Return a key; in quotation marks if it is not a plain name."""
     return text if _BARE.fullmatch(text) else quoted(text)
 
 
 def describe(value: object) -> str:
-    """A value of the file in a few words: `the text "two"`, `the number 2.5`, `a list`."""
+    """Return a short description of a value: `the text "two"`, `the number 2.5`, `a list`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -137,7 +137,7 @@ def _place(
     while loc:
         if loc in values:
             return values[loc]
-        # What is missing is reported at the key that lacks it.
+        # A missing key is reported at the key above it.
         loc = loc[:-1]
         if loc in keys:
             return keys[loc]

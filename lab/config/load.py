@@ -1,4 +1,4 @@
-"""From a file to a description, or to everything that is wrong with it."""
+"""Reads a config file, or reports all its problems."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from lab.task.text import short
 
 
 def load_cluster(path: Path) -> Cluster:
-    """Read a cluster description.
+    """Read a cluster config.
 
     Args:
         path: The file.
 
     Returns:
-        The description, with every rule kept.
+        The valid config.
 
     Raises:
         InputError: There is no such file, or it cannot be read.
-        DescriptionError: It has faults; all of them are reported.
+        ConfigError: The config is invalid; the error lists all its problems.
     """
     return parse_cluster(_read(path), str(path))
 
 
 def parse_cluster(data: bytes, file: str) -> Cluster:
-    """Read a cluster description from bytes.
+    """Read a cluster config from bytes.
 
     Args:
         data: The file's content.
         file: Its name, for messages.
 
     Raises:
-        DescriptionError: It has faults; all of them are reported.
+        ConfigError: The config is invalid; the error lists all its problems.
     """
     source = read_source(data)
     problems = list(source.problems)
@@ -58,7 +58,7 @@ def _content(source: ParsedFile) -> tuple[Cluster | None, list[Problem]]:
     if not isinstance(raw, dict):
         if () in source.already_reported:
             return None, []
-        message = f"a description is a mapping (`version: 1`, …), not {describe(raw)}"
+        message = f"must be a mapping (`version: 1`, …), not {describe(raw)}"
         return None, [Problem((), message)]
     try:
         cluster = Cluster.model_validate(raw)
@@ -74,19 +74,21 @@ def _content(source: ParsedFile) -> tuple[Cluster | None, list[Problem]]:
 
 def _read(path: Path) -> bytes:
     name = short(str(path))
-    fix = "name a description with `--cluster FILE`, such as clusters/book.yaml"
+    fix = "name a config with `--cluster FILE`, such as clusters/book.yaml"
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise InputError(f"{name} is a directory", fix)
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{name} is no ordinary file", fix)
+            raise InputError(f"{name} is not a regular file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"there is no file {name}", fix) from None
     except PermissionError:
-        raise InputError(f"{name} may not be read", "give yourself permission to read it") from None
+        raise InputError(
+            f"{name} cannot be read (no permission)", "allow your user to read it"
+        ) from None
     except (OSError, ValueError) as error:
         # ValueError: a name with a NUL character.
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""The model's errors in the user's words."""
+"""The messages for pydantic's errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "links": LinkConfig,
     "run": RunConfig,
 }
-"""The model below a key of the description; except for `box` and `run`, below a name there."""
+"""The model of each key of the config; of each entry below it, except for `box` and `run`."""
 
 _PATTERNS: Final[Mapping[str, str]] = {
     PROJECT: "must be lower-case letters, digits and hyphens, at most 31, no hyphen first",
@@ -66,16 +66,16 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def to_problems(error: ValidationError, raw: object) -> list[Problem]:
-    """Turn the model's errors into problems.
+    """Convert pydantic's errors to problems.
 
     Args:
-        error: What the model says.
-        raw: The content that it was given; it tells keys from the model's own words in a location.
+        error: The error of the model.
+        raw: The content of the file; needed to find the keys in pydantic's locations.
     """
     problems = []
     for detail in error.errors(include_url=False):
         if detail["type"] == "too_short" and detail["input"]:
-            continue  # an echo: the items that are missing have errors of their own
+            continue  # the missing items have errors of their own
         problems.append(_problem(detail, raw))
     return problems
 
@@ -94,28 +94,28 @@ def _problem(detail: ErrorDetails, raw: object) -> Problem:
     if kind == "missing":
         return Problem(loc, "is missing")
     if loc == ("version",):
-        return Problem(loc, f"must be 1, the only version there is; not {describe(found)}")
+        return Problem(loc, f"must be 1, the only version; not {describe(found)}")
     message = _message(kind, found, detail.get("ctx", {}))
     return Problem(loc, message, on_key=detail["loc"][-1] == "[key]")
 
 
 def _message(kind: str, found: object, context: Mapping[str, Any]) -> str:
     if kind in _TYPES:
-        arguments = _TYPES[kind]
-        return f"{arguments}{';' if ',' in arguments else ','} not {describe(found)}"
+        expected = _TYPES[kind]
+        return f"{expected}{';' if ',' in expected else ','} not {describe(found)}"
     if kind in _BOUNDS:
-        arguments, bound = _BOUNDS[kind]
-        return f"{arguments} {context[bound]:g}, not {found}"
+        expected, bound = _BOUNDS[kind]
+        return f"{expected} {context[bound]:g}, not {found}"
     if kind == "string_pattern_mismatch":
         return f"{_PATTERNS[context['pattern']]}; not {describe(found)}"
     if kind in {"too_short", "too_long"}:
-        many = f"has more than {context.get('max_length')} entries"
-        return "is empty; it needs at least one entry" if kind == "too_short" else many
+        too_long = f"has more than {context.get('max_length')} entries"
+        return "is empty; it needs at least one entry" if kind == "too_short" else too_long
     return f"must be {context['expected']}; not {describe(found)}"  # an amount
 
 
 def _location(loc: Sequence[int | str], raw: object) -> Loc:
-    """The location without what the model put in: the branch of a union, and `[key]`."""
+    """Return the location without pydantic's own parts: the branch of a union, and `[key]`."""
     kept: list[int | str] = []
     inside = raw
     for position, part in enumerate(loc):

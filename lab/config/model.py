@@ -1,6 +1,6 @@
-"""The description as types: what may stand in it, its limits and its defaults.
+"""The config as types: its keys, limits and defaults.
 
-The attribute docstrings are what an editor shows: they become the JSON Schema's descriptions.
+An editor shows the attribute docstrings: they become the descriptions of the JSON Schema.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_GPUS: Final = 1024
 MAX_TASKS: Final = 10_000
 MAX_CPUS: Final = 4096
 MAX_FLAGS: Final = 100
-MIN_PORT: Final = 1024  # those below belong to the administrator
+MIN_PORT: Final = 1024  # only root may use lower ports
 MAX_PORT: Final = 65535
 DEFAULT_PORT: Final = 2222
 
@@ -55,12 +55,12 @@ DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 def _text(
     read: Callable[[str], object], expected: str, *, explain: bool = False
 ) -> BeforeValidator:
-    """Reads a text into a value.
+    """Return a validator that parses a text.
 
     Args:
-        read: Raises ValueError for a text that is none.
-        expected: What it has to be, in words of a message.
-        explain: Whether the message has the reader's own words, too.
+        read: The parser. Raises ValueError for an invalid text.
+        expected: The expected form, for the message.
+        explain: Whether the message also has the parser's reason.
     """
 
     def validate(value: object) -> object:
@@ -76,7 +76,7 @@ def _text(
 
 
 def _amount(units: Mapping[str, int], expected: str, least: int, most: int) -> BeforeValidator:
-    """Reads an amount with a unit into a whole number of the smallest unit."""
+    """Return a validator that parses an amount to a whole number of the smallest unit."""
 
     def read(text: str) -> int:
         amount = sizes.parse(text, units)
@@ -88,7 +88,7 @@ def _amount(units: Mapping[str, int], expected: str, least: int, most: int) -> B
 
 
 def _shown(example: str, *more: str, pattern: str = "") -> WithJsonSchema:
-    """A text as an editor sees it."""
+    """Return the JSON Schema of a text."""
     shape = {"pattern": pattern} if pattern else {}
     return WithJsonSchema({"type": "string", **shape, "examples": [example, *more]})
 
@@ -103,7 +103,7 @@ def _flag_value(value: object) -> str:
 
 
 def _kind(number: str, other: str, *types: type) -> Callable[[object], str | None]:
-    """Which branch of a union a value belongs to."""
+    """Return a function that names the branch of a union for a value."""
 
     def kind(value: object) -> str | None:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -125,7 +125,7 @@ _Gpu = Annotated[
         custom_error_message="must be a GPU's index, or its UUID from `nvidia-smi -L`",
     ),
 ]
-# Only the tuple is lenient, so that a list becomes one; what is in it is not.
+# Only the tuple is not strict, so that it accepts a list; its items are strict.
 _GpuList = Annotated[tuple[_Gpu, ...], Field(min_length=1, max_length=MAX_GPUS, strict=False)]
 _Gpus = Annotated[
     Annotated[_GpuCount, Tag("count")] | Annotated[_GpuList, Tag("list")],
@@ -177,60 +177,60 @@ class _ConfigModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        defer_build=True,  # the parts are read as the whole is; alone only where that has faults
+        defer_build=True,  # the parts are needed alone only for a config with errors
     )
 
 
 class Box(_ConfigModel):
-    """The physical host: what it must have for this description."""
+    """The physical host: what it must have for this config."""
 
     gpus: _GpuCount | None = None
-    """How many GPUs the box must have; by default what the nodes ask for."""
+    """Number of GPUs that the host must have; by default the number that the nodes need."""
 
     cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)] | None = None
-    """How many CPUs it has; used where the file is rendered for a box that is not this one."""
+    """Number of CPUs of the host; used when the file is rendered for another host."""
 
     memory: _Memory | None = None
-    """How much main memory it has; used where the file is rendered for another box."""
+    """Main memory of the host; used when the file is rendered for another host."""
 
 
 class Node(_ConfigModel):
-    """A pseudo-node: a slice of the box with a hostname and a network address."""
+    """A pseudo-node: a part of the host with its own hostname and network address."""
 
     gpus: _Gpus = 0
-    """A count takes the next free GPUs of the box; a list pins indices, UUIDs or MIG UUIDs."""
+    """A count takes the next free GPUs of the host; a list pins indices, UUIDs or MIG UUIDs."""
 
     cpus: Annotated[float, Field(gt=0, le=MAX_CPUS)] | None = None
-    """CPUs of the node, divided among its tasks; by default an equal share of what is left."""
+    """CPUs of the node, divided among its tasks; by default an equal part of the CPUs left."""
 
     memory: _Memory | None = None
-    """Main memory of the node, divided among its tasks; by default without a limit."""
+    """Main memory of the node, divided among its tasks; by default no limit."""
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs the node has."""
+        """The number of GPUs of the node."""
         return self.gpus if isinstance(self.gpus, int) else len(self.gpus)
 
     @property
     def pins(self) -> tuple[int | str, ...]:
-        """The GPUs that it asks for by index or UUID; empty where it states a count."""
+        """The GPUs that it pins by index or UUID; empty if it states a count."""
         return () if isinstance(self.gpus, int) else self.gpus
 
 
 class Job(_ConfigModel):
-    """One of TensorFlow's jobs: tasks of the same kind."""
+    """A TensorFlow job: tasks of the same kind."""
 
     on: Annotated[tuple[_NodeName, ...], Field(min_length=1, max_length=MAX_TASKS, strict=False)]
     """The nodes of its tasks, one task per entry; the same node may appear more than once."""
 
     gpus: _GpuCount | None = None
-    """GPUs of each task; by default 0 for ps, and for others an equal part of the node's."""
+    """GPUs of each task; by default 0 for ps, and an equal part of the node's GPUs for others."""
 
     share: bool = False
-    """Whether its tasks share the GPUs that the node's other tasks leave."""
+    """Whether its tasks share the GPUs that the node's other tasks do not use."""
 
     gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """How much of each of its GPUs' memory a task takes: 0.2 is a fifth."""
+    """The part of the memory of each GPU that a task uses: 0.2 is a fifth."""
 
 
 class LinkConfig(_ConfigModel):
@@ -240,14 +240,14 @@ class LinkConfig(_ConfigModel):
     """Rate in both directions, such as 100mbit."""
 
     delay: _Delay | None = None
-    """Delay of what the node sends, such as 5ms."""
+    """Delay of the packets that the node sends, such as 5ms."""
 
 
 class RunConfig(_ConfigModel):
-    """What `docker compose up` trains by itself."""
+    """The run that `docker compose up` starts."""
 
     experiment: str
-    """The experiment; `lab experiments` lists them."""
+    """Name of the experiment; `lab experiments` lists them."""
 
     flags: Annotated[dict[_FlagName, _FlagValue], Field(max_length=MAX_FLAGS)] = Field(
         default_factory=dict
@@ -261,44 +261,44 @@ class RunConfig(_ConfigModel):
 
 
 class Cluster(_ConfigModel):
-    """One GPU box as a pseudo-cluster: its nodes, and the tasks that run on them."""
+    """One host as a pseudo-cluster: its nodes, and the tasks that run on them."""
 
     version: Annotated[int, Field(ge=1, le=1)]
     """The version of this format."""
 
     name: Annotated[str, Field(pattern=PROJECT)]
-    """The project's name; it stands before the name of every container."""
+    """Name of the project; the name of every container begins with it."""
 
     box: Box = Field(default_factory=Box)
-    """What the box must have."""
+    """What the host must have."""
 
     nodes: Annotated[dict[_NodeName, Node], Field(min_length=1, max_length=MAX_TASKS)]
-    """The nodes by name, in order."""
+    """The nodes by name. The order matters: GPUs are allocated in it."""
 
     jobs: Annotated[dict[_JobName, Job], Field(min_length=1, max_length=MAX_TASKS)]
-    """TensorFlow's jobs by name, in order."""
+    """The TensorFlow jobs by name. The order matters: ports and GPUs are allocated in it."""
 
     port: _Port = DEFAULT_PORT
-    """Port of the first task on a node; each further one on that node gets the next."""
+    """Port of the first task on a node; each further task on the node gets the next port."""
 
     links: dict[_NodeName, LinkConfig] = Field(default_factory=dict, max_length=MAX_TASKS)
-    """Network links by node; a node without one has the full speed of the box."""
+    """Network links by node; a node without one has the full speed of the host."""
 
     run: RunConfig | None = None
-    """What `docker compose up` trains by itself; by default it waits for a run."""
+    """The run that `docker compose up` starts; by default it starts none and waits."""
 
     start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
-    """When a task starts that is not to start with the others: 10s later, or after 500 steps."""
+    """Tasks that start later than the others: after a time (10s), or after 500 steps."""
 
     faults: Annotated[tuple[_Fault, ...], Field(max_length=MAX_TASKS, strict=False)] = ()
-    """What is done to each run on purpose, such as: pause:10s worker-1 after 500 steps."""
+    """Faults that are injected into each run, such as: pause:10s worker-1 after 500 steps."""
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the environment that it describes: comments and stated defaults do not count.
+        """Digest of the environment; comments and stated defaults do not change it.
 
-        Neither do `run`, `start` and `faults`, which are a run's. The order of nodes and jobs
-        counts, because GPUs and ports are dealt in that order.
+        Nor do `run`, `start` and `faults`, which belong to a run. The order of nodes and jobs
+        changes it, because GPUs and ports are allocated in that order.
         """
         content = self.model_dump(
             mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
@@ -307,7 +307,7 @@ class Cluster(_ConfigModel):
 
     @property
     def gpus_needed(self) -> int:
-        """How many GPUs the box must have."""
+        """The number of GPUs that the host must have."""
         if self.box.gpus is not None:
             return self.box.gpus
         indices = [pin for node in self.nodes.values() for pin in node.pins if isinstance(pin, int)]
@@ -316,7 +316,7 @@ class Cluster(_ConfigModel):
 
 
 def _default_on_error(default: object) -> WrapValidator:
-    """Replaces what cannot be read."""
+    """Return a validator that replaces an invalid value by a default."""
 
     def read(value: object, validate: ValidatorFunctionWrapHandler) -> object:
         try:
@@ -328,7 +328,7 @@ def _default_on_error(default: object) -> WrapValidator:
 
 
 class PartialCluster(_ConfigModel):
-    """A config as far as it could be read; what could not be read is None, or left out."""
+    """The valid parts of a config; an invalid part is None or left out."""
 
     model_config = ConfigDict(extra="ignore")
 

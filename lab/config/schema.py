@@ -1,6 +1,6 @@
-"""The JSON Schema of the description, for editors; generated from the model.
+"""The JSON Schema of the config, for editors; generated from the model.
 
-`make golden` writes the shipped file anew.
+`make golden` writes the shipped file again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pydantic_core import core_schema
 from lab.config.model import Cluster
 
 FILE = Path(__file__).with_name("cluster.schema.json")
-"""The schema as it is shipped; descriptions name it in their first line."""
+"""The shipped schema; config files name it in their first line."""
 
 
 class _Schema(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        # None means that a key is left out; a key that stands there has a value.
+        # None means that a key is left out; a key in the file has a value.
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
@@ -32,7 +32,7 @@ class _Schema(GenerateJsonSchema):
         return {key: value for key, value in inner.items() if (key, value) != ("default", None)}
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        # A name that does not match is refused, not merely left unchecked.
+        # Without this, a name that does not match would be allowed.
         return {**super().dict_schema(schema), "additionalProperties": False}
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -47,10 +47,10 @@ class _Schema(GenerateJsonSchema):
 
 
 def _attribute_docstrings(model: type) -> dict[str, str]:
-    """The text below each field of a model.
+    """Return the docstring of each field of a model.
 
-    pydantic reads it too (`use_attribute_docstrings`), but whenever the model is imported, and to
-    look for the sources and parse them took a tenth of what it costs to read a description.
+    pydantic's `use_attribute_docstrings` reads them at every import; this takes a tenth of the
+    time that reading a config takes.
     """
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     texts = {}
@@ -65,15 +65,15 @@ def _attribute_docstrings(model: type) -> dict[str, str]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a cluster description."""
+    """Return the JSON Schema (draft 2020-12) of a cluster config."""
     schema = Cluster.model_json_schema(schema_generator=_Schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
-        "title": "Cluster description of lab",
+        "title": "Cluster config of lab",
     }
 
 
 def schema_text() -> str:
-    """The text of the file that is shipped."""
+    """Return the text of the shipped file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

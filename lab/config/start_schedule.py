@@ -1,4 +1,4 @@
-"""When the tasks of a run start that are not to start with the others."""
+"""The start schedule: the tasks of a run that start later than the others."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 st
 
 
 def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
-    """Why a task cannot start at this moment, with the mend; None: it can.
+    """Return why a task cannot start at this moment, with the hint; None if it can.
 
     Args:
         task: One of the tasks.
-        when: When it is to start.
+        when: When it starts.
         tasks: All tasks of the cluster.
     """
     if when.steps is None:
         return None
     if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
-        return f"no step is made without {task}; give it a time, such as 10s"
+        return f"the others make no step without {task}; give it a time, such as 10s"
     return None
 
 
 def parse_start(text: str) -> dict[str, str]:
-    """Read `worker-1: 10s; worker-2: after 500 steps`.
+    """Parse `worker-1: 10s; worker-2: after 500 steps`.
 
     Returns:
-        Task to moment, each in one way of writing.
+        Task to moment, in normal form.
 
     Raises:
-        ValueError: It is not of that form.
+        ValueError: The text does not have this form.
     """
     if not text.strip():
         raise ValueError(_FORM)
@@ -53,16 +53,16 @@ def parse_start(text: str) -> dict[str, str]:
 def check_joins(
     start: Mapping[str, str], workers: Sequence[str], *, own_steps: int, all_steps: int
 ) -> None:
-    """See that every step comes after which a worker is to join.
+    """Check that the run reaches every step after which a worker joins.
 
     Args:
         start: Task to moment.
-        workers: All workers; every step of each of them is an update of its own.
-        own_steps: Steps that each makes.
-        all_steps: The global step at which all end, if that is how they do; otherwise 0.
+        workers: All workers; every step of each worker increments the global step.
+        own_steps: Steps of each worker.
+        all_steps: The global step at which all workers end; 0 if there is no such limit.
 
     Raises:
-        InputError: The others end before one of these steps, so that it never comes.
+        InputError: The others end before one of these steps.
     """
     joins = {task: parse_trigger(start[task]).steps for task in workers if task in start}
     for task, steps in joins.items():
@@ -72,20 +72,20 @@ def check_joins(
         most = all_steps or own_steps * len(before)
         if steps > most:
             raise InputError(
-                f"--start: {task}: step {steps:,} never comes: without it {most:,} are made",
-                "give fewer steps, or train longer",
+                f"--start: {task}: the others make only {most:,} steps, not {steps:,}",
+                "give a smaller step, or train longer",
             )
 
 
 def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:
-    """See that a schedule fits a cluster.
+    """Check that a schedule fits a cluster.
 
     Raises:
-        InputError: It names a task that is not there, or one that cannot start then.
+        InputError: It names an unknown task, or one that cannot start at that moment.
     """
     for task, text in start.items():
         if task not in tasks:
-            fix = suggestion(task, tasks).strip() or f"there are {', '.join(tasks)}"
+            fix = suggestion(task, tasks).strip() or f"use one of {', '.join(tasks)}"
             raise InputError(f"--start: there is no task {task!r}", fix)
         if message := start_error(task, parse_trigger(text), tasks):
             raise InputError(f"--start: {task}: {message.partition('; ')[0]}", "give it a time")

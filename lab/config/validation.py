@@ -1,7 +1,6 @@
-"""What the types cannot say: names that clash, GPUs that overlap, numbers that do not fit.
+"""The rules that types cannot express: unique names, no GPU twice, numbers that fit.
 
-Every rule looks only at parts that could be read, so that one mistake does not cause a second
-message.
+The rules check only valid parts, so that one mistake causes one message.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from lab.task.protocol.trigger import parse_trigger
 from lab.task.text import short
 
 RUN_SERVICE: Final = "run"
-"""The compose service that starts the description's run."""
+"""The compose service that starts the run of the config."""
 
 _RESERVED: Final = frozenset({"localhost"})
 
 
 def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
-    """Every rule that a description breaks."""
+    """Yield a problem for every rule that a config breaks."""
     jobs = {name: job for name, job in parts.jobs.items() if job is not None}
     nodes = {name: node for name, node in parts.nodes.items() if node is not None}
     yield from _names(parts, jobs)
@@ -40,7 +39,7 @@ def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
         yield from _box(parts, nodes)
     tasks = sum(len(job.on) for job in jobs.values())
     if tasks > MAX_TASKS:
-        yield Problem(("jobs",), f"{tasks} tasks; no more than {MAX_TASKS} are possible")
+        yield Problem(("jobs",), f"{tasks} tasks; the limit is {MAX_TASKS}")
     elif len(jobs) == len(parts.jobs):
         places = {
             f"{name}-{index}": node
@@ -50,9 +49,9 @@ def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
         yield from _run(parts, jobs)
         yield from _start(parts, places)
         yield from _faults(parts, places)
-        seats = tasks_by_node(jobs)
-        yield from _ports(parts, seats)
-        yield from _allocations(nodes, jobs, seats)
+        slots = tasks_by_node(jobs)
+        yield from _ports(parts, slots)
+        yield from _allocations(nodes, jobs, slots)
 
 
 def _names(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
@@ -60,16 +59,16 @@ def _names(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator
         job, _, index = name.rpartition("-")
         number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
         if job in jobs and str(number) == index and number < len(jobs[job].on):
-            message = f"a node cannot be named like the task {name}; both become services"
+            message = f"a node cannot have the name of the task {name}: both become services"
             yield Problem(("nodes", name), message, on_key=True)
         elif name in _RESERVED:
-            message = "a node cannot have this name: in every container it means that container"
+            message = "a node cannot have this name: in every container it is the container itself"
             yield Problem(("nodes", name), message, on_key=True)
 
 
 def _references(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     if not parts.nodes:
-        return  # said already: there must be nodes
+        return  # reported already: there must be nodes
     known = list(parts.nodes)
     for name, job in jobs.items():
         for index, node in enumerate(job.on):
@@ -85,16 +84,16 @@ def _references(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Ite
 def _job(name: str, job: Job) -> Iterator[Problem]:
     loc = ("jobs", name)
     if name == PS and job.gpus:
-        yield Problem((*loc, "gpus"), "a ps holds no GPU; write 0, or leave it out")
+        yield Problem((*loc, "gpus"), "a ps uses no GPU; write 0, or leave it out")
     if name == PS and job.share:
-        yield Problem((*loc, "share"), "a ps holds no GPU, so it has none to share; remove it")
+        yield Problem((*loc, "share"), "a ps uses no GPU to share; remove it")
     elif job.share and job.gpus == 0:
-        yield Problem((*loc, "share"), "tasks without GPUs have none to share; remove it")
+        yield Problem((*loc, "share"), "tasks without GPUs have no GPU to share; remove it")
     if job.gpu_memory_fraction is not None and (name == PS or job.gpus == 0):
-        message = "tasks without GPUs take no GPU memory; remove it"
+        message = "tasks without GPUs use no GPU memory; remove it"
         yield Problem((*loc, "gpu_memory_fraction"), message)
     if name == "chief" and len(job.on) > 1:
-        message = f"there is one chief, not {len(job.on)}; make the others workers"
+        message = f"must be one chief, not {len(job.on)}; make the others workers"
         yield Problem((*loc, "on"), message)
 
 
@@ -109,7 +108,7 @@ def _run(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[P
     if parts.run is None:
         return
     if RUN_SERVICE in parts.nodes:
-        message = "a node cannot have this name beside `run:`; both become services"
+        message = "a node cannot have this name if there is `run:`: both become services"
         yield Problem(("nodes", RUN_SERVICE), message, on_key=True)
     name, at = parts.run.experiment, ("run", "experiment")
     wanted = EXPERIMENTS.get(name)
@@ -160,10 +159,10 @@ def _pins(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterato
             loc = ("nodes", name, "gpus", index)
             if pin in holders:
                 where = "twice here" if holders[pin] == name else f"also given to {holders[pin]}"
-                yield Problem(loc, f"GPU {pin} is {where}; a GPU belongs to one node")
+                yield Problem(loc, f"GPU {pin} is {where}; give each GPU to one node")
             elif isinstance(pin, int) and most is not None and pin >= most:
                 have = f"GPUs 0 to {most - 1}" if most else "no GPUs"
-                yield Problem(loc, f"there is no GPU {pin}: the box has {have} (box.gpus)")
+                yield Problem(loc, f"there is no GPU {pin}: the host has {have} (box.gpus)")
             holders.setdefault(pin, name)
 
 
@@ -172,28 +171,28 @@ def _box(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterator
         return
     requested = sum(node.gpu_count for node in nodes.values())
     if parts.box.gpus is not None and requested > parts.box.gpus:
-        message = f"the nodes ask for {counted(requested, 'GPU')} and the box has {parts.box.gpus}"
+        message = f"the nodes need {counted(requested, 'GPU')} and the host has {parts.box.gpus}"
         yield Problem(("box", "gpus"), message)
     if parts.box.cpus is not None:
         cpus = sum(node.cpus or 0 for node in nodes.values())
         if cpus > parts.box.cpus:
-            message = f"the nodes ask for {cpus:g} CPUs and the box has {parts.box.cpus}"
+            message = f"the nodes need {cpus:g} CPUs and the host has {parts.box.cpus}"
             yield Problem(("box", "cpus"), message)
     if parts.box.memory is not None:
         for name, node in nodes.items():
             if (node.memory or 0) > parts.box.memory:
-                yield Problem(("nodes", name, "memory"), "more than the box has (box.memory)")
+                yield Problem(("nodes", name, "memory"), "more than the host has (box.memory)")
 
 
 def _ports(
-    parts: Cluster | PartialCluster, seats: Mapping[str, list[TaskSlot]]
+    parts: Cluster | PartialCluster, slots: Mapping[str, list[TaskSlot]]
 ) -> Iterator[Problem]:
-    for node, tasks in seats.items():
+    for node, tasks in slots.items():
         if parts.port is not None and node in parts.nodes:
             last = parts.port + len(tasks) - 1
             if last > MAX_PORT:
                 message = (
-                    f"the {len(tasks)} tasks on {node} would reach port {last}; ports end at "
+                    f"the {len(tasks)} tasks on {node} would reach port {last}; the last port is "
                     f"{MAX_PORT}, begin at {MAX_PORT - len(tasks) + 1} or below"
                 )
                 yield Problem(("port",), message)
@@ -201,13 +200,13 @@ def _ports(
 
 
 def _allocations(
-    nodes: Mapping[str, Node], jobs: Mapping[str, Job], seats: Mapping[str, list[TaskSlot]]
+    nodes: Mapping[str, Node], jobs: Mapping[str, Job], slots: Mapping[str, list[TaskSlot]]
 ) -> Iterator[Problem]:
     if jobs.get(PS) is not None and (jobs[PS].gpus or jobs[PS].share):
-        return  # said already; what it would take from the others means nothing
+        return  # reported already; a second message would not help
     for name, node in nodes.items():
-        if name in seats:
+        if name in slots:
             try:
-                allocate_gpus(name, node, seats[name])
+                allocate_gpus(name, node, slots[name])
             except AllocationError as error:
                 yield error.problem

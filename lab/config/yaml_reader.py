@@ -1,7 +1,7 @@
-"""Strict YAML with positions.
+"""A reader of strict YAML, with the position of each value.
 
-The parser's events become values one by one, without ruamel.yaml's constructors: what is nested
-too deeply, an alias that would explode or a tag that would run code is never built.
+It builds values from the parser's events, without ruamel.yaml's constructors. So it refuses deep
+nesting, aliases and tags before they take memory or run code.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...]] = (
         lambda text: float(text.replace(".", "")),
     ),
 )
-# Python refuses to convert thousands of digits; nothing here needs them.
+# Python refuses to convert a text of thousands of digits.
 _LONGEST_NUMBER: Final = 40
 
 # Tab indentation, apart from lines that are blank or a comment.
 _TAB = re.compile(r"^ *(\t)[ \t]*[^\s#]", re.MULTILINE)
-# All that YAML does not take for printable, and three breaks that only YAML 1.1 takes for line ends
-# (U+0085, U+2028, U+2029): a place behind them would be counted differently by an editor. Written
-# as what is allowed, it would take ten times as long to compile, at every start.
+# All characters that are not printable in YAML, and three that are line ends in YAML 1.1 only
+# (U+0085, U+2028, U+2029): behind them, an editor would count lines differently. A pattern of the
+# allowed characters would take ten times as long to compile.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
@@ -72,12 +72,12 @@ class ParsedFile:
     """A parsed file.
 
     Attributes:
-        value: Its content: dict, list, str, int, float, bool and None only.
-        values: Where each value stands.
-        keys: Where each key stands.
-        problems: What YAML allows and a description does not.
-        excused: Values that have been complained about already and stand here as None.
-        readable: Whether all of the file could be read.
+        value: The content: dict, list, str, int, float, bool and None only.
+        value_locations: The position of each value.
+        key_locations: The position of each key.
+        problems: YAML features that a config must not use, and empty values.
+        already_reported: Paths of values with a reported problem; these values are None.
+        readable: Whether the reader could read the whole file.
     """
 
     value: Any = None
@@ -104,10 +104,10 @@ def read_source(data: bytes) -> ParsedFile:
 
 
 def parse_scalar(text: str) -> Scalar:
-    """The value of a plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2).
+    """Return the value of a plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2).
 
-    ruamel.yaml also takes `1_000`, `0b11` and dates for more than texts; they are texts here.
-    A number of more than 40 characters stays a text: nothing in a description is that large.
+    `1_000`, `0b11` and dates are texts here; ruamel.yaml converts them.
+    A number of more than 40 characters is a text, too: no config needs it.
     """
     if text in _KEYWORDS:
         return _KEYWORDS[text]
@@ -131,13 +131,13 @@ def _refusal(message: str, place: SourceLocation | None = None) -> _UnreadableEr
 
 
 def _decode(data: bytes) -> str:
-    """Text that can be parsed.
+    """Return the text of a file.
 
     Raises:
-        _UnreadableError: The bytes are none.
+        _UnreadableError: It is too large, is not UTF-8, or has control characters or tabs.
     """
     if len(data) > MAX_BYTES:
-        raise _refusal("the file is larger than 1 MiB; is it a cluster description?")
+        raise _refusal("the file is larger than 1 MiB; is it a cluster config?")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -148,7 +148,7 @@ def _decode(data: bytes) -> str:
         message = f"a control character, U+{ord(control.group()):04X}; remove it"
         raise _refusal(message, _place_in(text, control.start()))
     if tabs := list(islice(_TAB.finditer(text), MAX_SHOWN)):
-        message = "a tab; YAML is indented with blanks"
+        message = "a tab; YAML needs spaces for indentation"
         places = [_place_in(text, tab.start(1)) for tab in tabs]
         raise _UnreadableError(*(Problem((), message, location=place) for place in places))
     return text
@@ -160,10 +160,10 @@ def _place_in(text: str, index: int) -> SourceLocation:
 
 
 class _Reader:
-    """Builds values from events, by recursion that `MAX_DEPTH` limits.
+    """Builds values from events, by recursion up to `MAX_DEPTH`.
 
-    A location of None belongs to a value whose key is refused: it is read, and nothing is
-    reported of it.
+    A location of None belongs to a value whose key is refused: the reader skips the value and
+    reports none of its problems.
     """
 
     def __init__(self, source: ParsedFile) -> None:
@@ -175,7 +175,7 @@ class _Reader:
         """Parse the text into the source.
 
         Raises:
-            _UnreadableError: It is not YAML, is empty, or is beyond the limits.
+            _UnreadableError: It is not YAML, is empty, or exceeds the limits.
         """
         self._events = YAML(typ="safe", pure=True).parse(text)
         documents = 0
@@ -183,7 +183,7 @@ class _Reader:
             for event in self._events:
                 documents += isinstance(event, DocumentStartEvent)
                 if documents > 1:
-                    message = "a second document; a file describes one cluster"
+                    message = "a second document; write one cluster per file"
                     self._problem((), event, message)
                     break
                 if isinstance(event, NodeEvent):
@@ -195,10 +195,10 @@ class _Reader:
         return self._source.problems
 
     def _value(self, event: Event, loc: Loc | None, depth: int) -> object:
-        """The value that begins with an event."""
+        """Return the value that begins with an event."""
         self._count += 1
         if self._count > MAX_VALUES:
-            message = f"more than {MAX_VALUES:,} values; no description needs that"
+            message = f"more than {MAX_VALUES:,} values; no config needs that"
             raise _refusal(message, _place(event))
         if loc is not None:
             self._source.value_locations[loc] = _place(event)
@@ -208,7 +208,7 @@ class _Reader:
             if not refused:
                 value = parse_scalar(event.value) if event.implicit[0] else event.value
                 if value is None and loc:
-                    # On the key: ruamel.yaml has an empty value where the next token stands.
+                    # On the key: ruamel.yaml puts an empty value at the next token.
                     self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
                     refused = True
         elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
@@ -219,7 +219,7 @@ class _Reader:
 
     def _collection(self, event: Event, loc: Loc | None, depth: int) -> object:
         if depth >= MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} deep; no description needs that"
+            message = f"nested more than {MAX_DEPTH} levels deep; no config needs that"
             raise _refusal(message, _place(event))
         items: list[object] = []
         entries: dict[str, object] = {}
@@ -240,9 +240,9 @@ class _Reader:
     def _key(
         self, event: Event, loc: Loc | None, depth: int, entries: dict[str, object]
     ) -> str | None:
-        """The key that an event is; None for one that is refused."""
+        """Return the key of an event; None if it is refused."""
         if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            self._problem(loc, event, "a list or mapping as a key; a key is a text")
+            self._problem(loc, event, "a list or mapping as a key; write a text")
             self._collection(event, None, depth + 1)
             return None
         if self._refuse(event, loc) or not isinstance(event, ScalarEvent):
@@ -250,7 +250,7 @@ class _Reader:
         key = parse_scalar(event.value) if event.implicit[0] else event.value
         if not isinstance(key, str):
             message = (
-                f"the key {unquoted_if_plain(event.value)} is no text; put it in quotation marks"
+                f"the key {unquoted_if_plain(event.value)} is not a text; put it in quotation marks"
             )
             self._problem(loc, event, message)
             return None
@@ -259,20 +259,20 @@ class _Reader:
         own = (*loc, key)
         if key in entries:
             line = self._source.key_locations[own].line
-            self._problem(own, event, f"the key stands here twice; the first is on line {line}")
+            self._problem(own, event, f"the key is here twice; the first is on line {line}")
             return None
         self._source.key_locations[own] = _place(event)
         return key
 
     def _refuse(self, event: Event, loc: Loc | None) -> bool:
-        """Report an alias, an anchor or a tag; whether the value itself is refused."""
+        """Report an alias, an anchor or a tag; return whether the value is refused."""
         is_alias = isinstance(event, AliasEvent)
         if anchor := getattr(event, "anchor", None):
             name = clipped(str(anchor), 40)
             if is_alias:
-                self._problem(loc, event, f"an alias, *{name}; write out what it stands for")
+                self._problem(loc, event, f"an alias, *{name}; write out its value")
             else:
-                self._problem(loc, event, f"an anchor, &{name}; write out what it stands for")
+                self._problem(loc, event, f"an anchor, &{name}; write out its value")
         tag = getattr(event, "tag", None)
         if tag is not None:
             self._problem(loc, event, f"a tag, {quoted(tag, 40)}; remove it")
@@ -296,7 +296,7 @@ def _not_yaml(error: YAMLError) -> _UnreadableError:
 
 
 def _empty(loc: Loc) -> str:
-    # A node that asks for nothing is useful; everything else that is empty was forgotten.
+    # An empty node is useful; every other empty value is a mistake.
     if loc[0] == "nodes" and len(loc) == 2:  # noqa: PLR2004
         return "is empty; write {} for a node without GPUs"
     return "is empty; give it a value, or remove it"

@@ -1,4 +1,4 @@
-"""Checks of this host: what `lab` can do on it, and how to fix what it cannot."""
+"""Check whether `lab` can work on this host, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Finding", "Report", "examine"]
 
 
 def examine(watch: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
-    """Make all checks, and yield each finding as soon as it is known.
+    """Run all checks, and yield each finding as soon as it is known.
 
     Args:
-        watch: Receives the name of each check before it is made: some take seconds.
+        watch: Receives the name of each check before it runs; some checks take seconds.
 
     Yields:
         The findings, area by area.

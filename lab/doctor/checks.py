@@ -1,10 +1,10 @@
 """The table of all checks, by area.
 
-To add a check, write the look-up of a fact and name it in `host.py`, write a judge whose parameters
-are facts, and add a row.
+To add a check, write a function that looks up a fact and add the fact to `host.py`. Then write a
+judge, a function whose parameters are facts, and add a row here.
 """
 
-# ruff: noqa: PLW0108  (the parameter of a lambda names the fact that a shared judge gets)
+# ruff: noqa: PLW0108  (the parameter of a lambda is the name of the fact for a shared judge)
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("TensorFlow", LOCAL, python.judge_tensorflow),
     ),
     "data": (
-        Check("description", ALL, data.judge_config),
+        Check("config", ALL, data.judge_config),
         Check("MNIST", ALL, data.judge_dataset),
         Check("runs directory", ALL, lambda runs: data.judge_writable(runs)),
         Check("state directory", ALL, lambda state: data.judge_writable(state)),
@@ -55,13 +55,11 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
             engine.judge_engine,
             ["command"],
             engine.judge_no_engine,
-            without="without an engine there is nothing to look at",
+            without="not checked without an engine",
         ),
         Check("storage driver", COMPOSE, engine.judge_storage, ENGINE),
         Check("limits", COMPOSE, engine.judge_limits, ENGINE),
-        Check(
-            "image", COMPOSE, engine.judge_image, ["engine", "description"], engine.judge_no_image
-        ),
+        Check("image", COMPOSE, engine.judge_image, ["engine", "config"], engine.judge_no_image),
         Check("disk", COMPOSE, engine.judge_disk, ENGINE),
         Check("address pools", COMPOSE, engine.judge_address_pools, ENGINE),
         Check("environments", COMPOSE, engine.judge_environments, ENGINE),
@@ -71,7 +69,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
             "driver",
             GPUS,
             gpus.judge_driver,
-            without="without a driver there is no GPU to look at",
+            without="not checked without a driver",
         ),
         Check("GPUs", GPUS, gpus.judge_gpus, ["driver"]),
         Check("MIG", GPUS, gpus.judge_mig, ["driver"]),

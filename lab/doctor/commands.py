@@ -1,4 +1,4 @@
-"""Run a command that may never end, such as one that asks an engine that hangs."""
+"""Run a command that may hang, such as a request to an engine that does not answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended.
+    """The result of a command.
 
     Attributes:
-        code: Its exit code; 127 where there is no such command, None where it took too long.
+        code: Its exit code; 127 if there is no such command, None if it exceeded its time limit.
         out: Its stdout.
         err: Its stderr.
     """
@@ -23,15 +23,15 @@ class CommandResult:
 
     @property
     def last_line(self) -> str:
-        """Its last line, where the reason of a failure is."""
+        """The last line of its output, which has the reason of a failure."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
-        return lines[-1].strip() if lines else "it gave no reason"
+        return lines[-1].strip() if lines else "no reason given"
 
 
 def run_command(
     command: Sequence[str], limit_s: float, environ: Mapping[str, str] | None = None
 ) -> CommandResult:
-    """Run a command that changes nothing, and kill it at its time limit."""
+    """Run a command that changes nothing, and kill it after its time limit."""
     try:
         done = subprocess.run(
             command,

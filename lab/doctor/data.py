@@ -1,4 +1,4 @@
-"""The data set, the config of this directory, and where runs and environments are kept."""
+"""Checks of the data set, the config of this directory, the run store and the state directory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.local import state
-from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
+from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import ConfigError, InputError, LabError
+from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.run.store import DEFAULT_RUNS_DIR
 from lab.task.text import short
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 MNIST: Final = Path(__file__).parents[1] / "datasets" / "mnist"
 CHECKSUMS: Final = "SHA256SUMS"
 READ_S: Final = 30.0
-"""Time limit for reading 11 MB: a file server may hang."""
+"""Time limit for reading 11 MB, because a file server may hang."""
 
 RUNS_BYTES: Final = 10**9
-FEWEST_BYTES: Final = 50 * 10**6
-"""Less than this is not enough for a single short run."""
+MIN_BYTES: Final = 50 * 10**6
+"""The free bytes that a single short run needs."""
 
 CONFIG: Final = Path("cluster.yaml")
 
@@ -39,9 +40,9 @@ class ConfigFile:
 
     Attributes:
         path: Its file.
-        cluster: The config; None where there is none, or it is not valid.
-        plan: The config placed on this host, on CPUs where the host has too few GPUs; or None.
-        error: Why it is not valid, or cannot be placed as it is; None where it can.
+        cluster: The config; None if there is no file, or it is not valid.
+        plan: The plan for this host, without GPUs if the host has too few; or None.
+        error: Why the config is not valid, or cannot be placed as it is; None without an error.
     """
 
     path: Path
@@ -51,13 +52,13 @@ class ConfigFile:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that it asks for."""
+        """The number of GPUs that the config asks for."""
         return 0 if self.cluster is None else self.cluster.gpus_needed
 
 
 def read_config(inventory: Inventory, path: Path = CONFIG) -> ConfigFile:
-    """Read the config of this directory and place it on this host."""
-    # Imported here: pydantic and ruamel.yaml are among the packages that may be missing.
+    """Read the config of this directory, and place it on this host."""
+    # Imported here: the packages pydantic and ruamel.yaml may be missing.
     from lab.config import load_cluster  # noqa: PLC0415
     from lab.gpu import take_inventory  # noqa: PLC0415
     from lab.placement.place import place  # noqa: PLC0415
@@ -79,33 +80,35 @@ def read_config(inventory: Inventory, path: Path = CONFIG) -> ConfigFile:
 
 
 def judge_config(config: ConfigFile, inventory: Inventory) -> Outcome:
-    """Whether there is a valid config, and the host can run it."""
+    """Check that the config is valid, and that the host can run it."""
     path, cluster, plan, error = config.path, config.cluster, config.plan, config.error
     if cluster is None:
         if error is None:
-            what = f"no {path} in this directory, so that nothing is compared with it"
-            return skipped(what, stops=True)
-        what, fix = error.what, error.mend
+            return skipped(f"no {path} in this directory", stops=True)
+        what, fix = error.what, error.fix
         if isinstance(error, ConfigError):
-            faults = len(error.problems)
-            what = f"{path} has {'a fault' if faults == 1 else f'{faults} faults'}"
-            fix = "`lab validate` names them"
+            what = f"{path} has {counted(len(error.problems), 'error')}"
+            fix = "`lab validate` lists them"
         return warning(what, fix, stops=True)
     tasks = sum(len(job.on) for job in cluster.jobs.values())
     what = (
-        f"{path}: {cluster.name}, {count(len(cluster.nodes), 'node')}, {count(tasks, 'task')}, "
-        f"{count(config.gpus, 'GPU')}"
+        f"{path}: {cluster.name}, {counted(len(cluster.nodes), 'node')}, {counted(tasks, 'task')}, "
+        f"{counted(config.gpus, 'GPU')}"
     )
     if error is not None:
-        return warning(f"{what}: {error.what}", error.mend, stops=plan is None)
+        return warning(f"{what}: {error.what}", error.fix, stops=plan is None)
     notices = list(plan.shortfalls) if plan is not None else []
     if config.gpus and not inventory.gpus:
-        notices.insert(0, "without GPUs here, so on CPUs")
+        notices.insert(0, "this host has no GPU: tasks train on CPUs")
     return ok(f"{what}; {short('; '.join(notices))}" if notices else what)
 
 
 def verify_dataset(directory: Path = MNIST) -> tuple[int, int, str]:
-    """The files of MNIST: their number, all their bytes, and what is wrong with one of them."""
+    """Verify the checksums of MNIST's files.
+
+    Returns:
+        The number of files, their bytes, and the first error, or "".
+    """
     try:
         lines = (directory / CHECKSUMS).read_text("ascii").splitlines()
     except (OSError, ValueError) as error:
@@ -118,18 +121,18 @@ def verify_dataset(directory: Path = MNIST) -> tuple[int, int, str]:
         except OSError as error:
             return files, size, f"{short(name)} cannot be read ({_reason(error)})"
         if hashlib.sha256(content).hexdigest() != digest:
-            return files, size, f"{short(name)} is damaged: its SHA-256 is another one"
+            return files, size, f"{short(name)} is damaged: its SHA-256 is wrong"
         files, size = files + 1, size + len(content)
     return files, size, ""
 
 
 def judge_dataset(dataset: tuple[int, int, str]) -> Outcome:
-    """Whether the files of MNIST are as they were shipped."""
+    """Check that the files of MNIST are complete and undamaged."""
     files, size, fault = dataset
     if fault:
-        fix = "`git checkout -- lab/datasets/mnist`, or install lab anew"
+        fix = "restore it with `git checkout -- lab/datasets/mnist`, or install lab again"
         return failed(fault, fix, "the data set")
-    return ok(f"{files} files, {size / 10**6:.0f} MB, checksums right")
+    return ok(f"{files} files, {size / 10**6:.0f} MB, checksums correct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +140,12 @@ class Directory:
     """A directory that `lab` writes to.
 
     Attributes:
-        path: Its path; it need not exist yet.
-        existing: The closest of its parents that exists, or itself.
-        fault: Why it can be neither written nor made; empty where it can.
-        free: Bytes that an ordinary user can write to its disk.
-        name: What is kept there.
-        variable: The environment variable that names another directory.
+        path: Its path. It may not exist yet.
+        existing: The directory itself, or its nearest parent that exists.
+        fault: Why it cannot be written or created; "" if it can.
+        free: The free bytes on its disk, for an ordinary user.
+        name: What lab stores there.
+        variable: The environment variable that sets another directory.
     """
 
     path: Path
@@ -154,31 +157,31 @@ class Directory:
 
 
 def runs_directory() -> Directory:
-    """Where runs are kept."""
+    """Return the directory of the run store."""
     path = Path(os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
-    return look_at(path, "runs", "LAB_RUNS_DIR")
+    return inspect_directory(path, "runs", "LAB_RUNS_DIR")
 
 
 def state_directory() -> Directory:
-    """Where environments are kept."""
-    return look_at(state.base().parent, "state", "LAB_STATE")
+    """Return the directory with the state of environments."""
+    return inspect_directory(state.base().parent, "state", "LAB_STATE")
 
 
-def look_at(path: Path, name: str, variable: str) -> Directory:
-    """Find out whether a directory can be written, and the room on its disk."""
+def inspect_directory(path: Path, name: str, variable: str) -> Directory:
+    """Find out whether a directory can be written, and the free space on its disk."""
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     fault = ""
     if not existing.is_dir():
-        fault = f"{existing} is no directory"
+        fault = f"{existing} is not a directory"
     elif not os.access(existing, os.W_OK | os.X_OK):
         fault = f"{existing} cannot be written"
     return Directory(path, existing, fault, shutil.disk_usage(existing).free, name, variable)
 
 
 def judge_writable(directory: Directory) -> Outcome:
-    """Whether `lab` can write to a directory."""
+    """Check that `lab` can write to a directory."""
     if not directory.fault:
         return ok(str(directory.path.absolute()))
     return failed(
@@ -190,30 +193,30 @@ def judge_writable(directory: Directory) -> Outcome:
 
 
 def judge_room(directory: Directory) -> Outcome:
-    """Whether there is room for what runs and environments write."""
+    """Check that there is enough free space for runs and environments."""
     what = f"{directory.free / 10**9:.1f} GB free in {directory.existing}"
-    fix = f"free some: `du -xh {directory.existing} | sort -h | tail`"
-    if directory.free < FEWEST_BYTES:
+    fix = f"delete large files: `du -xh {directory.existing} | sort -h | tail` lists them"
+    if directory.free < MIN_BYTES:
         return failed(what, fix, "the disk is full")
     return warning(what, fix) if directory.free < RUNS_BYTES else ok(what)
 
 
 def local_environments() -> list[tuple[str, bool]]:
-    """Every local environment on record, and whether its supervisor is alive."""
+    """Return every recorded local environment, and whether its supervisor is alive."""
     records = [place.read() for place in state.state_dirs()]
     return [(each.project, each.process.alive()) for each in records if each is not None]
 
 
 def judge_environments(local_environments: Sequence[tuple[str, bool]]) -> Outcome:
-    """Whether the supervisor of a local environment has died."""
+    """Check that the supervisor of every local environment runs."""
     dead = [name for name, alive in local_environments if not alive]
     if dead:
         return warning(
-            f"died, and its runs are not collected yet: {short(', '.join(dead))}",
-            f"`lab down {short(dead[0])}`",
+            f"stopped, but not removed: {short(', '.join(dead))}",
+            f"collect its runs and remove it: `lab down {short(dead[0])}`",
         )
     return ok(f"{len(local_environments)} up, see `lab ls`" if local_environments else "none")
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or "no text"
+    return (error.strerror if isinstance(error, OSError) else None) or "not a text file"

@@ -1,4 +1,4 @@
-"""The Docker engine, its compose plugin, the tasks' image, and what the engine needs for tasks."""
+"""Checks of the Docker engine, its compose plugin, its resources, and the tasks' image."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lab.doctor.data import look_at
-from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
+from lab.doctor.data import inspect_directory
+from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.task.text import short
 
 OLDEST: Final = (20, 10)
-"""The first engine that `docker compose` 2 can use."""
+"""The oldest engine version that `docker compose` 2 supports."""
 
 REGISTRY_S: Final = 20.0
 ROOM_BYTES: Final = 10**9
-"""What must be left beside the image: containers' logs, models, the build's own files."""
+"""Free bytes needed in addition to the image: for logs, models and build files."""
 
 ASK_S: Final = 10
-"""Time limit of each call of the engine."""
+"""Time limit of each request to the engine, in seconds."""
 
 PROJECT_LABEL: Final = "lab.project"
 
-# The address ranges of new networks where the engine's configuration has no
+# The engine takes addresses of new networks from these ranges if its configuration has no
 # `default-address-pools`.
 _POOLS: Final = (
     *((f"172.{second}.0.0/16", 16) for second in range(17, 32)),
     ("192.168.0.0/16", 20),
 )
 _FEW_NETWORKS: Final = 2
-_RESTART: Final = "see its log, `journalctl -u docker`, and `sudo systemctl restart docker`"
+_RESTART: Final = "see `journalctl -u docker`, then restart it: `sudo systemctl restart docker`"
 _DRIVERS: Final = frozenset({"overlay2", "overlayfs", "fuse-overlayfs", "btrfs", "zfs", "stargz"})
 _LIMITS: Final = {
     "MemoryLimit": "memory",
@@ -55,8 +56,8 @@ class EngineInfo:
 
     Attributes:
         info: As `docker info --format '{{json .}}'` prints it.
-        networks: Address ranges of its networks.
-        projects: Environments with containers: their states, by project.
+        networks: The address ranges of its networks.
+        projects: Project of an environment to the states of its containers.
     """
 
     info: Mapping[str, Any]
@@ -65,7 +66,7 @@ class EngineInfo:
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, so that its directories are on this machine too."""
+        """Whether it runs on this host, so that its directories are on this host, too."""
         return self.info.get("Name") == platform.node()
 
     @property
@@ -88,11 +89,11 @@ class TaskImage:
 
     Attributes:
         name: `lab:cpu`.
-        base: What it is built on.
-        size_bytes: About how large it becomes, or None where nobody has measured it.
+        base: Its base image.
+        size_bytes: Its approximate size, or None if it is not known.
         is_here: Whether the engine has it.
-        is_old: Whether it is here with another version of lab's own code than the host's.
-        base_state: `is here`, `can be fetched` from a registry, or "".
+        is_old: Whether the engine has it, but with another version of lab's code than the host.
+        base_state: `exists`, `can be downloaded` from a registry, or "".
     """
 
     name: str
@@ -104,12 +105,12 @@ class TaskImage:
 
 
 def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
-    """Ask the engine.
+    """Read the facts about the engine.
 
     Raises:
         LabError: No engine answers, or access is denied.
     """
-    # Imported here: docker-py is one of the packages that may be missing.
+    # Imported here: the package docker-py may be missing.
     import docker  # noqa: PLC0415
 
     from lab.backends.compose.client import engine_errors  # noqa: PLC0415
@@ -130,10 +131,10 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
 
 
 def compose_version() -> str:
-    """The version of the compose plugin.
+    """Return the version of the compose plugin.
 
     Raises:
-        LabError: There is no plugin, or one that is too old.
+        LabError: There is no plugin, or it is too old.
     """
     from lab.backends.compose import cli  # noqa: PLC0415
 
@@ -141,18 +142,18 @@ def compose_version() -> str:
 
 
 def disk(engine_info: EngineInfo) -> tuple[Path, int] | None:
-    """The directory of its images, and the free bytes there; None on another machine."""
+    """Return the directory of the engine's images, and its free bytes; None on another host."""
     if not engine_info.is_local:
         return None
-    there = look_at(engine_info.images_directory, "images", "")
-    return there.existing, there.free
+    directory = inspect_directory(engine_info.images_directory, "images", "")
+    return directory.existing, directory.free
 
 
 def judge_command(docker: str | None) -> Outcome:
-    """Whether the `docker` command is installed.
+    """Check that the `docker` command is installed.
 
     Args:
-        docker: Its file, or None.
+        docker: Its path, or None.
     """
     if docker is None:
         return warning(
@@ -166,7 +167,7 @@ def judge_command(docker: str | None) -> Outcome:
 
 
 def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome:
-    """Whether the engine is recent enough."""
+    """Check that the engine is recent enough."""
     version = str(engine_info.info.get("ServerVersion", ""))
     what = f"{short(version)}{_at(environ)}{', rootless' if engine_info.is_rootless else ''}"
     if _numbers(version) < OLDEST:
@@ -175,12 +176,12 @@ def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome
 
 
 def judge_no_engine(error: LabError | OSError, environ: Mapping[str, str]) -> Outcome:
-    """Why the engine did not answer."""
+    """Report why the engine did not answer."""
     if isinstance(error, LabError):
         what = f"{error.what.removeprefix('reaching the engine: ')}{_at(environ)}"
         if "does not answer" not in what:
             reason = "no permission" if "permission" in what else "no engine answers"
-            return failed(what, error.mend, reason)
+            return failed(what, error.fix, reason)
     else:
         what = f"the engine{_at(environ)} does not answer within {ASK_S} s"
     return failed(what, _RESTART, "the engine hangs")
@@ -192,32 +193,32 @@ def judge_compose(compose_version: str) -> Outcome:
 
 
 def judge_no_compose(error: LabError | OSError) -> Outcome:
-    """Why the compose plugin cannot be used."""
-    what, fix = "`docker compose version` does not end", "see whether `docker version` does"
+    """Report why the compose plugin cannot be used."""
+    what, fix = "`docker compose version` does not end", "check whether `docker version` ends"
     if isinstance(error, LabError):
-        what, fix = error.what, error.mend
+        what, fix = error.what, error.fix
     return failed(what, fix, "no compose plugin")
 
 
 def judge_storage(engine_info: EngineInfo) -> Outcome:
-    """Whether containers share their image's files."""
+    """Check that containers share the files of their image."""
     driver = str(engine_info.info.get("Driver", ""))
     if driver in _DRIVERS:
         return ok(driver)
     costs = (
-        "each container takes a whole copy of the image"
+        "each container needs a full copy of the image"
         if driver == "vfs"
-        else "it is no longer maintained, or unknown"
+        else "this driver is no longer maintained, or unknown"
     )
     return warning(
         f"{short(driver)}: {costs}",
         'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json, then '
-        "`sudo systemctl restart docker` (images have to be built anew)",
+        "`sudo systemctl restart docker`, and build images again",
     )
 
 
 def judge_limits(engine_info: EngineInfo) -> Outcome:
-    """Whether the engine can enforce the limits of the config."""
+    """Check that the engine can enforce the limits of the config."""
     version = str(engine_info.info.get("CgroupVersion", "1"))
     driver = str(engine_info.info.get("CgroupDriver", ""))
     what = f"cgroups {short(version)}, by {short(driver)}"
@@ -228,7 +229,7 @@ def judge_limits(engine_info: EngineInfo) -> Outcome:
         "delegate the controllers to users: `sudo systemctl edit user@.service` with "
         "`[Service] Delegate=cpu cpuset io memory pids`, then log in again"
         if engine_info.is_rootless
-        else "enable the missing cgroup controllers, such as by `cgroup_enable=memory` on the "
+        else "enable the missing cgroup controllers, such as with `cgroup_enable=memory` on the "
         "kernel's command line"
     )
     return warning(f"{what}: the engine cannot limit {', '.join(lacking)}", fix)
@@ -238,8 +239,8 @@ def find_image(plan: Plan) -> TaskImage:
     """Find the plan's image, and whether it exists or can be built.
 
     Raises:
-        LabError: The engine does not answer, compose does not understand the file, or the image is
-            one that the user has named and does not fit this lab.
+        LabError: The engine does not answer, compose rejects the file, or the image that the user
+            has set does not fit this version of lab.
     """
     from lab.backends.compose.cli import Compose  # noqa: PLC0415
     from lab.backends.compose.client import Engine  # noqa: PLC0415
@@ -263,70 +264,68 @@ def find_image(plan: Plan) -> TaskImage:
     found, base_state = image_status(engine, image, plan), ""
     if found is not ImageStatus.FITS:
         if image_exists(engine, image.base):
-            base_state = "is here"
+            base_state = "exists"
         elif can_pull(engine, image.base):
-            base_state = "can be fetched"
+            base_state = "can be downloaded"
     exists, is_old = found is not ImageStatus.MISSING, found is ImageStatus.OLD
     return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
 
 
 def judge_image(image: TaskImage) -> Outcome:
-    """Whether the tasks' image exists, or can be built."""
+    """Check that the tasks' image exists, or can be built."""
     name, base = short(image.name), short(image.base)
     if image.is_here and not image.is_old:
-        return ok(f"{name} is here")
-    state, lacks, builds = f"{name} is not built yet", f"there is no image {name}", "builds it"
+        return ok(f"{name} exists")
+    state, builds = f"{name} is not built yet", "builds it"
     if image.is_old:
-        state = lacks = f"{name} holds another version of lab/task than this lab"
-        builds = "builds it again"
+        state, builds = f"{name} has another version of lab/task", "builds it again"
     if image.base_state:
         return ok(f"{state}; its base {base} {image.base_state}, and the first run {builds}")
     return failed(
-        f"{lacks}, and its base {base} cannot be fetched",
-        "`tools/base-image.sh` makes a base without a registry; then "
-        "`export LAB_BASE_IMAGE=lab-base:bookworm`",
+        f"{state}, and its base {base} cannot be downloaded",
+        "build a base with `tools/base-image.sh`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
         "no image",
     )
 
 
 def judge_no_image(error: LabError | OSError) -> Outcome:
-    """Why the tasks' image is not known."""
+    """Report why the tasks' image is not known."""
     if isinstance(error, LabError):
-        return failed(error.what, error.mend, "no image")
+        return failed(error.what, error.fix, "no image")
     return warning(
-        "the registry does not answer, and the image is not built",
-        "build the base with `tools/base-image.sh`, then set LAB_BASE_IMAGE=lab-base:bookworm",
+        "the image is not built, and the registry does not answer",
+        "build a base with `tools/base-image.sh`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
     )
 
 
 def judge_disk(engine_disk: tuple[Path, int] | None, known_image: TaskImage | None) -> Outcome:
-    """Whether the image fits on the engine's disk.
+    """Check that the image fits on the engine's disk.
 
     Args:
-        engine_disk: The directory of the engine's images, and its free bytes; None where the
-            engine runs on another machine.
-        known_image: The image that is needed, where it is known.
+        engine_disk: The directory of the engine's images, and its free bytes; None if the engine
+            runs on another host.
+        known_image: The image of the tasks, if it is known.
     """
     if engine_disk is None:
-        return skipped("the engine runs on another machine")
+        return skipped("the engine runs on another host")
     where, free = engine_disk
     what = f"{_gb(free)} free in {where}"
-    fix = "see `docker system df`; free some with `docker image prune` and `docker builder prune`"
+    fix = "free some space with `docker image prune` and `docker builder prune`"
     missing = known_image is not None and not known_image.is_here
     size = (known_image.size_bytes or 0) if known_image is not None and missing else 0
     if free >= size + ROOM_BYTES:
-        return ok(f"{what}; the image takes {_gb(size)}" if size else what)
+        return ok(f"{what}; the image needs {_gb(size)}" if size else what)
     if missing:
-        what = f"{what}, and the image takes {_gb(size)} and {_gb(ROOM_BYTES)} beside it"
-        return failed(what, fix, "no room for the image")
+        what = f"{what}, but the image and its containers need {_gb(size + ROOM_BYTES)}"
+        return failed(what, fix, "no space for the image")
     return warning(what, fix)
 
 
 def judge_address_pools(engine_info: EngineInfo, routes: Sequence[tuple[Network, str]]) -> Outcome:
-    """Whether the engine has an address range left for another network.
+    """Check that the engine has a free address range for another network.
 
-    The engine takes the first range of its pools that overlaps neither with a network of its own
-    nor, where it runs on this machine, with a route of this machine.
+    The engine takes the first range of its pools that does not overlap with one of its networks.
+    An engine on this host also skips ranges that overlap with a route of this host.
     """
     pools = [
         (str(each["Base"]), int(each["Size"]))
@@ -344,23 +343,23 @@ def judge_address_pools(engine_info: EngineInfo, routes: Sequence[tuple[Network,
         if net not in engine_info.networks and sum(each.overlaps(net) for each in ranges) > 1
     ]
     if by_route:
-        what = f"this machine's routes take up {short(', '.join(by_route))}"
+        what = f"routes of this host use {short(', '.join(by_route))}"
         fix = (
-            'name other ranges under "default-address-pools" in /etc/docker/daemon.json, then '
+            'set other ranges in "default-address-pools" in /etc/docker/daemon.json, then '
             "`sudo systemctl restart docker`"
         )
     else:
-        what = f"{len(engine_info.networks)} networks are there"
+        what = f"{len(engine_info.networks)} networks exist"
         fix = "remove unused networks with `docker network prune`"
     if left == 0:
-        what = f"no address range is left for another network: {what}"
+        what = f"no address range is free for another network: {what}"
         return failed(what, fix, "no address range")
-    shown = f"room for {count(left, 'more network')}"
+    shown = f"address ranges for {counted(left, 'more network')}"
     return warning(f"{shown}: {what}", fix) if left <= _FEW_NETWORKS else ok(shown)
 
 
 def judge_environments(engine_info: EngineInfo) -> Outcome:
-    """Whether there are environments whose containers have stopped."""
+    """Check that no environment has only stopped containers."""
     stopped = sorted(
         name for name, states in engine_info.projects.items() if "running" not in states
     )
@@ -388,5 +387,5 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _ranges(base: str, size: int) -> Iterator[Network]:
     network = ipaddress.IPv4Network(base, strict=False)
-    # A pool may hold millions; the first 256 are enough to count.
+    # A pool may have millions of ranges; the first 256 are enough.
     return islice(network.subnets(new_prefix=max(size, network.prefixlen)), 256)

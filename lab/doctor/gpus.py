@@ -1,4 +1,4 @@
-"""The NVIDIA driver, its GPUs, and what a container needs to get one."""
+"""Checks of the NVIDIA driver, its GPUs, and the container toolkit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import Final
 
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.engine import EngineInfo, TaskImage
-from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
+from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.doctor.python import installed
 from lab.doctor.resources import text_of
+from lab.formatting import counted
 from lab.gpu import Condition, Fault, Inventory, NvmlError, read_host
 from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
 from lab.task.text import short
 from lab.units import memory_for_people
 
 NVML_S: Final = 30.0
-"""Time limit of the driver; NVML calls have their own of 20 s."""
+"""Time limit of the driver in seconds; NVML calls have their own limit of 20 s."""
 
 TRIAL_S: Final = 60.0
 REMOVE_S: Final = 20.0
@@ -32,15 +33,15 @@ CDI_DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 CDI_KIND: Final = "nvidia.com/gpu"
 _CDI_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
-# From this version on the engine itself puts the devices of a `driver: nvidia` request into a
-# container by their CDI description, where there is one, and the toolkit's hook comes second:
+# From this version on, the engine itself adds the devices of a `driver: nvidia` request to a
+# container, if there is a CDI description of them. Otherwise it uses the toolkit's hook:
 # https://github.com/moby/moby/pull/50228
 _ENGINE_WITH_CDI: Final = 29
 _UVM: Final = Path("/dev/nvidia-uvm")
-"""The device node without which CUDA does not start."""
+"""The device node that CUDA needs to start."""
 
 _CONTROL: Final = "nvidiactl"
-"""A node that is there wherever the driver has nodes; on WSL it has none."""
+"""A node that exists if the driver has nodes; on WSL it has none."""
 
 _CUDNN_WHEELS: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 _CUDNN_LIBRARIES: Final = ("libcudnn.so.9", "libcudnn.so.8")
@@ -52,19 +53,19 @@ _INSTALL: Final = (
 )
 _FIXES: Final = {
     Condition.MISMATCH: "`sudo reboot`: the driver was updated while its old module is loaded",
-    Condition.NO_PERMISSION: "`ls -l /dev/nvidia*` shows who may; "
+    Condition.NO_PERMISSION: "join the group that `ls -l /dev/nvidia*` shows: "
     "`sudo usermod -aG video,render $USER`, then log in again",
-    Condition.GPU_LOST: "`sudo dmesg | grep Xid` says why; then `sudo reboot`",
+    Condition.GPU_LOST: "see `sudo dmesg | grep Xid`, then `sudo reboot`",
 }
-"""Commands in place of the inventory's hints."""
+"""Hints of the doctor that replace those of the inventory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """The parts of NVIDIA's container toolkit on this machine.
+    """The parts of NVIDIA's container toolkit on this host.
 
     Attributes:
-        hook: The path of its hook on this machine's PATH, or "".
+        hook: The path of its hook on this host's PATH, or "".
         has_ctk: Whether `nvidia-ctk` is installed.
         cdi_files: CDI descriptions of NVIDIA GPUs.
     """
@@ -75,7 +76,7 @@ class Toolkit:
 
 
 def read_nvml() -> Inventory | Fault:
-    """This host, or why its driver does not answer."""
+    """Return the inventory of this host, or why its driver does not answer."""
     try:
         return read_host()
     except NvmlError as error:
@@ -83,12 +84,12 @@ def read_nvml() -> Inventory | Fault:
 
 
 def inventory(nvml: Inventory | Fault, cpus: int, memory: tuple[int, int]) -> Inventory:
-    """This host; without GPUs where the driver does not answer."""
+    """Return the inventory of this host, without GPUs if the driver does not answer."""
     return nvml if isinstance(nvml, Inventory) else Inventory("none", (), cpus, memory[0])
 
 
 def pci_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
-    """The number of NVIDIA GPUs on the PCI bus, with or without a driver."""
+    """Return the number of NVIDIA GPUs on the PCI bus, with or without a driver."""
     return sum(
         text_of(device / "vendor") == _PCI_VENDOR
         and text_of(device / "class").startswith(_PCI_DISPLAY)
@@ -97,10 +98,10 @@ def pci_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
 
 
 def judge_driver(nvml: Inventory | Fault, pci_gpus: int, requested_gpus: int) -> Outcome:
-    """Whether the driver answers.
+    """Check that the driver answers.
 
     Args:
-        nvml: This host, or why its driver does not answer.
+        nvml: The inventory of this host, or why its driver does not answer.
         pci_gpus: The number of NVIDIA GPUs on the PCI bus.
         requested_gpus: The number of GPUs that the config asks for.
     """
@@ -111,22 +112,25 @@ def judge_driver(nvml: Inventory | Fault, pci_gpus: int, requested_gpus: int) ->
         fault = next((each for each in nvml.faults if each.where == DRIVER), None)
         if fault is None and (nvml.driver or nvml.gpus):
             cuda = f", CUDA up to {nvml.cuda}" if nvml.cuda else ""
-            return ok(short(f"{nvml.driver or 'it answers'}{cuda}"))
+            return ok(short(f"{nvml.driver or 'version unknown'}{cuda}"))
     if fault is None or fault.condition is Condition.NO_DRIVER:
         if not pci_gpus:
             what = "none, and no NVIDIA GPU on the PCI bus: tasks train on CPUs"
             return warning(what, blocks="no GPU", stops=True)
-        what = f"none for the host's {count(pci_gpus, 'NVIDIA GPU')}"
+        what = f"none for the host's {counted(pci_gpus, 'NVIDIA GPU')}"
         what += f" ({short(fault.detail)})" if fault is not None else ""
-        fix = "`sudo apt-get install nvidia-driver` (Ubuntu: `sudo ubuntu-drivers install`), reboot"
+        fix = (
+            "install it with `sudo apt-get install nvidia-driver` "
+            "(Ubuntu: `sudo ubuntu-drivers install`), then reboot"
+        )
         return warning(what, fix, "no driver", stops=True)
-    judged = failed if requested_gpus else warning
+    severity = failed if requested_gpus else warning
     what = f"{fault.condition}: {short(fault.detail)}"
-    return judged(what, _fix(fault), str(fault.condition), stops=True)
+    return severity(what, _fix(fault), str(fault.condition), stops=True)
 
 
 def judge_gpus(inventory: Inventory, requested_gpus: int) -> Outcome:
-    """Which GPUs answer.
+    """List the GPUs that answer.
 
     The check of the config reports whether they are enough.
 
@@ -148,56 +152,54 @@ def judge_gpus(inventory: Inventory, requested_gpus: int) -> Outcome:
     none = not inventory.gpus
     if lost:
         faults = "; ".join(f"{each.where}: {each.condition} ({each.detail})" for each in lost)
-        # A lost GPU matters where the config asks for GPUs, and where there is no other.
+        # A lost GPU matters if the config asks for GPUs, or if the host has no other GPU.
         blocks = str(lost[0].condition) if requested_gpus or none else ""
-        judged = failed if requested_gpus else warning
-        return judged(short(f"{shown or 'none'}; {faults}"), _fix(lost[0]), blocks, stops=none)
+        severity = failed if requested_gpus else warning
+        return severity(short(f"{shown or 'none'}; {faults}"), _fix(lost[0]), blocks, stops=none)
     if none:
-        return warning("the driver knows no GPU", "see `nvidia-smi -L`", "no GPU", stops=True)
+        return warning("the driver finds no GPU", "see `nvidia-smi -L`", "no GPU", stops=True)
     return ok(shown)
 
 
 def judge_mig(inventory: Inventory) -> Outcome:
-    """Whether GPUs are cut into slices that a config can use."""
+    """Check that every GPU in MIG mode has slices that a config can use."""
     bare = [fault.where for fault in inventory.faults if fault.condition is Condition.NO_SLICES]
     if bare:
         index = "".join(filter(str.isdecimal, bare[0])) or "0"
         return warning(
-            f"in MIG mode without slices, so that nothing can use it: {short(', '.join(bare))}",
-            f"cut it: `sudo nvidia-smi mig -i {index} -lgip`, then `-cgi PROFILE -C`; "
-            f"or make it whole: `sudo nvidia-smi -i {index} -mig 0`",
+            f"in MIG mode without slices, and therefore unusable: {short(', '.join(bare))}",
+            f"create slices: `sudo nvidia-smi mig -i {index} -lgip`, then `-cgi PROFILE -C`; "
+            f"or disable MIG: `sudo nvidia-smi -i {index} -mig 0`",
         )
     slices = sum(gpu.is_slice for gpu in inventory.gpus)
     if not slices:
-        return ok("no GPU is cut")
+        return ok("no GPU has slices")
     whole = len(inventory.gpus) - slices
-    shown = f"{count(slices, 'slice')}, by UUID"
-    return ok(
-        f"{shown}, beside {count(whole, 'whole GPU')}" if whole else f"all GPUs are cut: {shown}"
-    )
+    shown = f"{counted(slices, 'slice')}, by UUID"
+    return ok(f"{shown}, and {counted(whole, 'whole GPU')}" if whole else f"{shown}, on all GPUs")
 
 
 def has_uvm(nodes: Path = _UVM.parent) -> bool:
-    """Whether CUDA has the device node that it needs, or the driver has no nodes at all."""
+    """Whether the device node that CUDA needs exists, or the driver uses no nodes."""
     return (nodes / _UVM.name).exists() or not (nodes / _CONTROL).exists()
 
 
 def judge_cuda(inventory: Inventory, has_uvm: bool) -> Outcome:
-    """Whether CUDA, by which TensorFlow uses GPUs, can start."""
+    """Check that CUDA can start, which TensorFlow needs to use GPUs."""
     fault = next((each for each in inventory.faults if each.where == CUDA_VERSION), None)
     if fault is not None and fault.condition is Condition.OTHER:
         return warning(short(fault.detail), _fix(fault), "no CUDA")
     if has_uvm:
-        return ok("it can start")
-    what = f"{_UVM} is not there, and CUDA may not be allowed to make it"
-    return warning(what, "`sudo nvidia-modprobe -u -c=0`")
+        return ok("can start")
+    what = f"{_UVM} is missing, and CUDA may not be allowed to create it"
+    return warning(what, "create it with `sudo nvidia-modprobe -u -c=0`")
 
 
 def find_cudnn(
     version_of: Callable[[str], str | None] = installed,
     libraries: Sequence[str] = _CUDNN_LIBRARIES,
 ) -> bool:
-    """Whether this Python, or the system, has cuDNN."""
+    """Whether this Python or the system has cuDNN."""
     if any(version_of(wheel) is not None for wheel in _CUDNN_WHEELS):
         return True
     for library in libraries:
@@ -210,12 +212,12 @@ def find_cudnn(
 
 
 def judge_local_backend(cuda: str, has_cudnn: bool, has_engine: bool) -> Outcome:
-    """Whether the local backend can use GPUs.
+    """Check that the local backend can use GPUs.
 
     Args:
-        cuda: The CUDA version of its TensorFlow; "" for one that was built for CPUs.
-        has_cudnn: Whether it has cuDNN.
-        has_engine: Whether there are containers.
+        cuda: The CUDA version of its TensorFlow; "" if that was built for CPUs.
+        has_cudnn: Whether cuDNN is installed.
+        has_engine: Whether the compose backend can run containers.
     """
     if cuda and has_cudnn:
         return ok("its TensorFlow was built for CUDA")
@@ -226,16 +228,16 @@ def judge_local_backend(cuda: str, has_cudnn: bool, has_engine: bool) -> Outcome
             "" if has_engine else "no cuDNN",
         )
     if has_engine:
-        return ok("its TensorFlow was built for CPUs; containers have one for CUDA")
+        return ok("its TensorFlow was built for CPUs; in containers it is built for CUDA")
     return warning(
         "its TensorFlow was built for CPUs, and there is no engine for containers",
-        "install Docker Engine, or here `pip install 'tensorflow[and-cuda]==2.21.*'`",
+        "install Docker Engine, or `pip install 'tensorflow[and-cuda]==2.21.*'` into this Python",
         "no CUDA",
     )
 
 
 def find_toolkit(directories: Sequence[Path] = CDI_DIRECTORIES) -> Toolkit:
-    """The parts of the toolkit on this machine."""
+    """Find the parts of the toolkit on this host."""
     files = tuple(
         file
         for directory in directories
@@ -247,7 +249,7 @@ def find_toolkit(directories: Sequence[Path] = CDI_DIRECTORIES) -> Toolkit:
 
 
 def uses_cdi(engine_info: EngineInfo, toolkit: Toolkit) -> bool:
-    """Whether the engine itself puts GPUs into containers, by their CDI descriptions."""
+    """Whether the engine itself adds GPUs to containers, by their CDI descriptions."""
     info = engine_info.info
     version = str(info.get("ServerVersion", "")).partition(".")[0]
     known = [str(each.get("ID", "")) for each in info.get("DiscoveredDevices") or ()]
@@ -259,68 +261,68 @@ def uses_cdi(engine_info: EngineInfo, toolkit: Toolkit) -> bool:
 def judge_toolkit(
     engine_info: EngineInfo, toolkit: Toolkit, requested_gpus: int, has_cudnn: bool, trial: Trial
 ) -> Outcome:
-    """Whether the engine can give GPUs to containers.
+    """Check that the engine can give GPUs to containers.
 
     Args:
         engine_info: What the engine reports.
-        toolkit: The parts of the toolkit on this machine.
+        toolkit: The parts of the toolkit on this host.
         requested_gpus: The number of GPUs that the config asks for.
         has_cudnn: Whether GPUs can be used without containers.
-        trial: Whether a container got a GPU. The engine may have another PATH, so that this counts
-            more than what is found on this machine.
+        trial: The trial of a container with a GPU. If it passed, the toolkit works, even if it is
+            not found on this host: the engine may have another PATH.
     """
     if uses_cdi(engine_info, toolkit):
-        return ok("by CDI")
+        return ok("the engine uses CDI")
     if "nvidia" in (engine_info.info.get("Runtimes") or {}):
-        return ok("the runtime `nvidia`")
+        return ok("the engine has the runtime `nvidia`")
     if toolkit.hook:
-        return ok(f"the hook {toolkit.hook}")
+        return ok(f"the hook {toolkit.hook} is installed")
     if trial.passed:
-        return ok("only the engine sees it, but it works")
+        return ok("not found on this host, but a container gets GPUs")
     fix = "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`"
-    what = "installed, but the engine does not know it"
+    what = "installed, but not configured in the engine"
     if not toolkit.has_ctk:
         what, fix = (
-            "not installed: the engine cannot hand out GPUs",
-            f"install it, {_INSTALL}, then {fix}",
+            "not installed: the engine cannot give GPUs to containers",
+            f"install it ({_INSTALL}), then {fix}",
         )
     if has_cudnn:
         return warning(what, fix, stops=True)
-    judged = failed if requested_gpus else warning
-    return judged(what, fix, "no container toolkit", stops=True)
+    severity = failed if requested_gpus else warning
+    return severity(what, fix, "no container toolkit", stops=True)
 
 
 def judge_daemon_reload(engine_info: EngineInfo, toolkit: Toolkit) -> Outcome:
-    """Whether `systemctl daemon-reload` takes GPUs from running containers.
+    """Check that `systemctl daemon-reload` does not remove GPUs from running containers.
 
-    With the cgroup driver systemd, systemd keeps a container's list of devices. It does not know
-    what the toolkit's hook adds to the list. A daemon-reload, which an update of a package may
-    cause, writes the list anew, without these devices. NVML in the container then reports
-    `Unknown Error`. https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
+    With the cgroup driver systemd, systemd keeps the list of a container's devices. It does not
+    know the devices that the toolkit's hook adds. A daemon-reload, for example by a package update,
+    writes the list again without these devices. NVML in the container then reports `Unknown Error`:
+    https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
     """
     driver = engine_info.info.get("CgroupDriver")
     if driver != "systemd":
-        return ok(f"harmless: devices are kept by {short(str(driver))}")
+        return ok(f"harmless: the engine's cgroup driver is {short(str(driver))}")
     if uses_cdi(engine_info, toolkit):
-        return ok("harmless: systemd knows the devices, by CDI")
+        return ok("harmless: with CDI, systemd knows the devices")
     return warning(
-        "`systemctl daemon-reload`, also by a package's update, takes the GPUs from running "
-        "containers: the engine's cgroup driver is systemd, and the toolkit adds devices that "
-        "systemd does not know",
+        "`systemctl daemon-reload`, also by a package update, removes the GPUs from running "
+        "containers: the engine's cgroup driver is systemd, which does not know the devices that "
+        "the toolkit adds",
         'set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json, then '
-        "`sudo systemctl restart docker`; or use CDI, which Engine 29 does by itself after "
+        "`sudo systemctl restart docker`; or use Engine 29 with CDI: "
         "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A container that got one GPU.
+    """The trial of a container with one GPU.
 
     Attributes:
         uuid: The GPU.
-        image: An image that the engine has; None where there is none, and so no trial.
-        result: How `nvidia-smi -L` ended in the container.
+        image: An image that the engine has; None if there is no image, and so no trial.
+        result: The result of `nvidia-smi -L` in the container.
     """
 
     uuid: str
@@ -329,14 +331,14 @@ class Trial:
 
     @property
     def passed(self) -> bool:
-        """Whether the container saw this GPU, and no other."""
+        """Whether the container saw this GPU and no other."""
         lines = [each for each in self.result.out.splitlines() if "UUID: " in each]
         whole = [line for line in lines if not line.startswith(" ")]
         return self.result.code == 0 and len(whole) == 1 and self.uuid in self.result.out
 
 
 def try_gpu(uuid: str, image: TaskImage | None) -> Trial:
-    """Start a container that gets one GPU, and list the GPUs that it sees.
+    """Start a container with one GPU, and list the GPUs that it sees.
 
     The container has no network and is always removed.
     """
@@ -353,30 +355,31 @@ def try_gpu(uuid: str, image: TaskImage | None) -> Trial:
         TRIAL_S,
     )
     if result.code is None:
-        # The container may outlive the command.
+        # The container may still run after the command has ended.
         run_command(["docker", "rm", "--force", "--volumes", name], REMOVE_S)
     return Trial(uuid, image.name, result)
 
 
 def judge_trial(trial: Trial) -> Outcome:
-    """Whether a container that gets one GPU sees it, and no other."""
+    """Check that a container with one GPU sees this GPU and no other."""
     uuid, image, result = trial.uuid, trial.image, trial.result
     if image is None:
-        return skipped("no image to try a GPU in; build one with `lab build`, then ask again")
+        return skipped("no image for a trial; build one with `lab build`")
     if trial.passed:
-        return ok(f"{image} sees {uuid}, and no other GPU")
+        return ok(f"{image} sees {uuid} and no other GPU")
     if result.code is None:
-        what, fix = f"it did not end within {TRIAL_S:.0f} s", "see the engine's log"
+        what = f"the container did not end within {TRIAL_S:.0f} s"
+        fix = "see the engine's log, `journalctl -u docker`"
     elif result.code == 0:
-        what = f"{image} was given {uuid} and sees {result.out.count('UUID: ') or 'no'} GPUs"
-        fix = "see `sudo nvidia-container-cli --debug=/dev/stderr info`; reinstall the toolkit"
+        what = f"{image} got {uuid}, but sees {result.out.count('UUID: ') or 'no'} GPUs"
+        fix = "see `sudo nvidia-container-cli --debug=/dev/stderr info`, and reinstall the toolkit"
     else:
-        # Imported here: it belongs to a backend, whose packages may be missing.
+        # Imported here: packages of this backend may be missing.
         from lab.backends.compose.error_hints import explain  # noqa: PLC0415
 
         error = explain("trying a GPU", result.err.splitlines() or result.out.splitlines())
         what = error.what.removeprefix("trying a GPU: ")
-        fix = error.mend or "see the engine's log, `journalctl -u docker`"
+        fix = error.fix or "see the engine's log, `journalctl -u docker`"
     return failed(what, fix, "no GPU in a container")
 
 

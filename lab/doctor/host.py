@@ -1,4 +1,4 @@
-"""The facts on this machine that checks judge."""
+"""The facts of this host that the checks judge."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lab.placement.plan import Plan
 from lab.threads import in_background
 
 LIMIT_S: Final = 10.0
-"""Time limit of a look-up that usually takes no time: a file server may hang."""
+"""Time limit of a look-up in seconds. Most are fast, but a file server may hang."""
 
 T = TypeVar("T")
 
 
 class Fact(Generic[T]):
-    """A fact; it is looked up once, when a check first needs it.
+    """A fact that is looked up once, when a check first needs it.
 
     Args:
-        look_up: Finds it on this machine. It may use other facts of the host.
-        limit_s: Time limit of the look-up.
+        look_up: Returns the fact of a host. It may use other facts of the host.
+        limit_s: Time limit of the look-up in seconds.
     """
 
     def __init__(self, look_up: Callable[[Host], T], limit_s: float = LIMIT_S) -> None:
@@ -34,7 +34,7 @@ class Fact(Generic[T]):
         self.limit_s = limit_s
 
     def __get__(self, host: Host | None, owner: type[Host]) -> T:
-        """The fact, or the error of its look-up."""
+        """Return the fact, or raise the error of its look-up."""
         if host is None:
             return self  # type: ignore[return-value]  # `Host.cpus`, as with other descriptors
         if self not in host.found:
@@ -46,10 +46,10 @@ class Fact(Generic[T]):
 
 
 class Host:
-    """All facts.
+    """All facts of this host.
 
     Attributes:
-        found: The look-ups that were begun.
+        found: The started look-ups.
         passed: Names of the checks that have passed.
     """
 

@@ -1,4 +1,4 @@
-"""The parts of a check, and what all of them add up to."""
+"""The outcome of a check, and the report of all checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """How a check ended."""
+    """The status of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Status(StrEnum):
 
 
 class Need(StrEnum):
-    """What a checked thing is needed for."""
+    """The purpose that needs a check to pass."""
 
     EVERYTHING = "everything"
     LOCAL = "local"
@@ -28,14 +28,14 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check has found.
+    """The outcome of a check.
 
     Attributes:
-        status: How it ended.
-        what: What was found, one line.
-        fix: How to fix it, with the command where there is one; empty where nothing is wrong.
-        blocks: Why what needs it cannot be used, in a few words; empty where it can.
-        stops: Whether the checks that need this one cannot be made.
+        status: The status.
+        what: What the check found, in one line.
+        fix: How to fix it, with a command if possible; "" if there is nothing to fix.
+        blocks: A short reason why the purpose that needs the check is not possible; "" if it is.
+        stops: Whether to skip the checks that need this one.
     """
 
     status: Status
@@ -46,34 +46,34 @@ class Outcome:
 
 
 def ok(what: str) -> Outcome:
-    """All is as it should be."""
+    """Return the outcome of a check that passed."""
     return Outcome(Status.OK, what)
 
 
 def warning(what: str, fix: str = "", blocks: str = "", *, stops: bool = False) -> Outcome:
-    """Something optional is missing, or may cause trouble later."""
+    """Return a warning: something optional is missing, or may cause an error later."""
     return Outcome(Status.WARNING, what, fix, blocks, stops)
 
 
 def failed(what: str, fix: str, blocks: str, *, stops: bool = False) -> Outcome:
-    """Something is broken, or nothing that needs it works without it."""
+    """Return a failure: something is broken, or a required thing is missing."""
     return Outcome(Status.FAILED, what, fix, blocks, stops)
 
 
 def skipped(what: str, *, stops: bool = False) -> Outcome:
-    """There is nothing to check."""
+    """Return the outcome of a check that does not apply."""
     return Outcome(Status.SKIPPED, what, stops=stops)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An outcome, with the check that it belongs to.
+    """An outcome and its check.
 
     Attributes:
-        area: The heading under which it is shown.
-        name: What was checked.
-        needed_for: What cannot do without it.
-        outcome: What was found.
+        area: The heading of the check in the report.
+        name: The name of the check.
+        needed_for: The purpose that needs the check to pass.
+        outcome: The outcome.
     """
 
     area: str
@@ -82,7 +82,7 @@ class Finding:
     outcome: Outcome
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints of it."""
+        """Return the object of `--json`."""
         return {
             "area": self.area,
             "name": self.name,
@@ -96,12 +96,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings together."""
+    """The findings of all checks."""
 
     findings: Sequence[Finding]
 
     def obstacle(self, need: Need) -> str | None:
-        """Why something cannot be used here, in a few words; None where it can."""
+        """Return a short reason why a purpose is not possible on this host; None if it is."""
         for finding in self.findings:
             if finding.outcome.blocks and finding.needed_for in {need, Need.EVERYTHING}:
                 return finding.outcome.blocks
@@ -110,21 +110,20 @@ class Report:
         return None
 
     def usable(self, need: Need) -> bool:
-        """Whether nothing prevents its use."""
+        """Whether a purpose is possible on this host."""
         return self.obstacle(need) is None
 
     @property
     def ok(self) -> bool:
-        """Whether training is possible here, and nothing is broken that the config asks for.
+        """Whether this host can train, and nothing that the config needs is broken.
 
-        A backend that cannot be used does no harm while the other one can. What is needed for
-        everything must work. GPUs fail only where the config asks for them and the host has some
-        that do not answer.
+        One usable backend is enough. Checks that everything needs must pass. GPUs fail only if the
+        config asks for GPUs, and GPUs of the host do not answer.
         """
         return not self.broken() and (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE))
 
     def broken(self) -> list[Finding]:
-        """What fails and must not, whichever backend is used."""
+        """Return the failures that matter for every backend."""
         needed = {Need.EVERYTHING, Need.GPUS}
         return [
             each
@@ -133,7 +132,7 @@ class Report:
         ]
 
     def sentence(self) -> str:
-        """`local: yes; compose: yes; GPUs: no (no driver)`."""
+        """Return the summary: `local: yes; compose: yes; GPUs: no (no driver)`."""
         parts = []
         for need, shown in ((Need.LOCAL, "local"), (Need.COMPOSE, "compose"), (Need.GPUS, "GPUs")):
             obstacle = self.obstacle(need)
@@ -141,7 +140,7 @@ class Report:
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Return the object of `--json`."""
         return {
             "findings": [finding.as_json() for finding in self.findings],
             "usable": {
@@ -149,8 +148,3 @@ class Report:
             },
             "ok": self.ok,
         }
-
-
-def count(number: int, thing: str) -> str:
-    """`1 task`, `3 tasks`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,4 +1,4 @@
-"""Addresses and ports of pseudo-nodes without containers, and proxies that would intercept them."""
+"""Checks of the network of pseudo-nodes on the local backend, and of proxies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lab.task.text import short
 from lab.threads import with_timeout
 
 PROBE_S: Final = 40.0
-"""Time limit for building a pseudo-node; the probe has its own of 30 s."""
+"""Time limit for creating a pseudo-node, in seconds; the probe has its own limit of 30 s."""
 
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 _UPPER: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
-# The kernel's switches, the value that forbids, and the value that allows again.
+# The kernel's switches for namespaces, the value that forbids them, and one that allows them.
 _SWITCHES: Final = (
     ("kernel/apparmor_restrict_unprivileged_userns", 1, 0),
     ("kernel/unprivileged_userns_clone", 0, 1),
@@ -36,23 +36,23 @@ Route = tuple[ipaddress.IPv4Network, str]
 
 
 def why_no_namespaces() -> str | None:
-    """Why a pseudo-node cannot have a network of its own here; None where one was built."""
+    """Return why a pseudo-node cannot have its own network; None if a trial succeeded."""
     try:
         return with_timeout(PROBE_S, isolation.unavailable_reason)
     except TimeoutError:
-        return f"building one took more than {PROBE_S:.0f} s"
+        return f"creating one took more than {PROBE_S:.0f} s"
 
 
 def kernel_switches(proc: Path = Path("/proc/sys")) -> dict[str, int]:
-    """The switches for namespaces that this kernel has, by their path below /proc/sys."""
+    """Return the values of this kernel's switches for namespaces, by path below /proc/sys."""
     values = {path: number_in(proc / path) for path, _, _ in _SWITCHES}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def judge_namespaces(why_no_namespaces: str | None, switches: Mapping[str, int]) -> Outcome:
-    """Whether a pseudo-node of the local backend can have a network of its own."""
+    """Check that a pseudo-node of the local backend can have its own network."""
     if why_no_namespaces is None:
-        return ok("every pseudo-node gets a hostname and a network of its own")
+        return ok("every pseudo-node gets its own hostname and network")
     closed = [
         f"{path.replace('/', '.')}={allows}"
         for path, forbids, allows in _SWITCHES
@@ -65,20 +65,20 @@ def judge_namespaces(why_no_namespaces: str | None, switches: Mapping[str, int])
     elif closed:
         fix = f"`sudo sysctl -w {' '.join(closed)}`"
     else:
-        fix = "inside a container, allow user namespaces to it; elsewhere, use containers"
+        fix = "if this is a container, allow user namespaces in it; otherwise use containers"
     return warning(
-        f"none ({short(why_no_namespaces, 120)}): all local tasks share the loopback, links are "
-        "not applied, and TensorFlow's servers listen on every interface of this machine",
+        f"none ({short(why_no_namespaces, 120)}): all local tasks share the loopback, links have "
+        "no effect, and TensorFlow's servers listen on every interface of this host",
         fix,
     )
 
 
 Ports = tuple[Sequence[int] | None, LabError | None]
-"""Ports that tasks need, None without a plan; and why one of them cannot be used."""
+"""The ports that tasks need, or None without a plan; and why a port cannot be used, or None."""
 
 
 def check_ports(plan: Plan | None, why_no_namespaces: str | None) -> Ports:
-    """The ports that local tasks need on the loopback. With namespaces they need none."""
+    """Find the ports that local tasks need on the loopback. With namespaces they need none."""
     if plan is None:
         return None, None
     if why_no_namespaces is None:
@@ -92,20 +92,20 @@ def check_ports(plan: Plan | None, why_no_namespaces: str | None) -> Ports:
 
 
 def judge_ports(ports: Ports) -> Outcome:
-    """Whether local tasks that share the loopback can have their ports."""
+    """Check that the ports of local tasks on the loopback are free."""
     wanted, error = ports
     if wanted is None:
-        return skipped("without a description none are known")
+        return skipped("unknown without a config")
     if not wanted:
-        return ok("each pseudo-node has all of its own")
+        return ok("each pseudo-node has its own")
     if error is not None:
-        return failed(error.what, error.mend, "a port is in use")
+        return failed(error.what, error.fix, "a port is in use")
     shown = str(wanted[0]) if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]}"
     return ok(f"{shown} are free")
 
 
 def routes(table: Path = Path("/proc/net/route")) -> list[Route]:
-    """This machine's IPv4 routes, without the default one, each with its device."""
+    """Return this host's IPv4 routes and their devices, without the default route."""
     found = []
     for line in text_of(table).splitlines()[1:]:
         fields = line.split()
@@ -119,29 +119,29 @@ def routes(table: Path = Path("/proc/net/route")) -> list[Route]:
 
 
 def judge_addresses(routes: Sequence[Route]) -> Outcome:
-    """Whether this machine uses the addresses of pseudo-nodes."""
+    """Report whether this host uses the addresses of pseudo-nodes."""
     same = [f"{net} by {device}" for net, device in routes if net.overlaps(NETWORK)]
     if not same:
         return ok(f"{NETWORK} is not in use")
     return ok(
-        f"{NETWORK} is also {short(', '.join(same))}: harmless, because pseudo-nodes have no "
-        "way out"
+        f"{NETWORK} is also {short(', '.join(same))}: harmless, because pseudo-nodes cannot reach "
+        "other networks"
     )
 
 
 def judge_proxies(environ: Mapping[str, str], plan: Plan | None) -> Outcome:
-    """Whether a proxy would intercept what TensorFlow's servers send each other.
+    """Check that no proxy intercepts the traffic between TensorFlow's servers.
 
     gRPC uses the proxies of curl's lower-case variables, also inside a cluster.
 
     Args:
-        environ: This process's environment.
-        plan: The plan: its nodes should be exempt.
+        environ: The environment variables of this process.
+        plan: The plan, whose nodes the proxy should exempt; or None.
     """
     given = next((each for each in _PROXIES if environ.get(each)), None)
     if given is None:
         upper = next((each for each in _UPPER if environ.get(each)), None)
-        return ok("none" if upper is None else f"{upper} alone, which gRPC does not read")
+        return ok("none" if upper is None else f"only {upper}, which gRPC does not read")
     exempt = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
     nodes = [node.name for node in plan.nodes] if plan else []
     hosts = {each.strip() for each in exempt.split(",")}
@@ -150,9 +150,9 @@ def judge_proxies(environ: Mapping[str, str], plan: Plan | None) -> Outcome:
     if not missing or "*" in hosts:
         return ok(f"{shown}, and no_proxy exempts every node")
     return warning(
-        f"{shown}: lab's own tasks do not use it, but gRPC in a program that you start by hand "
-        "asks it for the other tasks",
-        f"`export no_grpc_proxy={','.join(missing)}` before you start one by hand",
+        f"{shown}: lab's tasks do not use it, but gRPC in a program that you start yourself does, "
+        "to reach other tasks",
+        f"`export no_grpc_proxy={','.join(missing)}` before you start a program yourself",
     )
 
 

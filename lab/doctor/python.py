@@ -1,4 +1,4 @@
-"""Python, the packages of `lab`, and TensorFlow."""
+"""Checks of Python, the packages of `lab`, and TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lab.task.text import short
 from lab.tf_versions import CURRENT
 
 OLDEST: Final = (3, 11)
-UNTRIED: Final = (3, 14)
-"""The first version that `lab` was not tried with."""
+UNTESTED: Final = (3, 14)
+"""The first version that `lab` is not tested with."""
 
 IMPORT_S: Final = 60.0
-"""Time limit for importing TensorFlow: 3 s on an idle machine, 10 s on a busy one."""
+"""Time limit for importing TensorFlow, which takes 3 s on an idle host and 10 s on a busy one."""
 
 _INSTALL: Final = f"{sys.executable} -m pip install --require-hashes -r requirements/"
 _SCRIPT: Final = """\
@@ -36,20 +36,20 @@ print(json.dumps([tensorflow.__version__, cuda]))
 
 
 def judge_version(python_version: tuple[int, ...], pointer_bits: int) -> Outcome:
-    """Whether this Python can run `lab` and TensorFlow."""
+    """Check that this Python can run `lab` and TensorFlow."""
     what = f"{'.'.join(map(str, python_version))}, {pointer_bits} bit, {short(sys.executable)}"
     fix = "install Python 3.11, 3.12 or 3.13, then `make install PYTHON=python3.11`"
     if python_version < OLDEST:
         return failed(what, fix, "Python is too old")
     if pointer_bits != 64:  # noqa: PLR2004
         return failed(what, fix, "Python has 32 bits")
-    if python_version >= UNTRIED:
-        return warning(f"{what}: lab was not tried with it", fix)
+    if python_version >= UNTESTED:
+        return warning(f"{what}: lab is not tested with this version", fix)
     return ok(what)
 
 
 def requirements(project: Path | None = None) -> list[str]:
-    """What `lab` requires: the list of `pyproject.toml`, or its own installed metadata.
+    """Return the requirements of `lab`, from `pyproject.toml` or its installed metadata.
 
     Args:
         project: The directory of `pyproject.toml`; by default the one that contains `lab`.
@@ -63,7 +63,7 @@ def requirements(project: Path | None = None) -> list[str]:
 
 
 def installed(package: str) -> str | None:
-    """The installed version of a package; None where it is not installed."""
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -73,14 +73,14 @@ def installed(package: str) -> str | None:
 def package_faults(
     required: Sequence[str], version_of: Callable[[str], str | None] = installed
 ) -> tuple[int, list[str]]:
-    """The number of packages that this machine needs, and what is wrong with them.
+    """Return the number of packages that this host needs, and their errors.
 
     Args:
         required: Requirements, as `pyproject.toml` lists them.
-        version_of: The installed version of a package.
+        version_of: Returns the installed version of a package.
     """
     try:
-        # Imported here: it may itself be missing.
+        # Imported here: the package may be missing.
         from packaging.requirements import Requirement  # noqa: PLC0415
     except ModuleNotFoundError:
         return 1, ["packaging is missing"]
@@ -100,16 +100,16 @@ def package_faults(
 
 
 def judge_packages(packages: tuple[int, Sequence[str]]) -> Outcome:
-    """Whether the packages of `lab` are installed, at the versions that it was tried with."""
+    """Check that the packages of `lab` are installed at the required versions."""
     needed, faults = packages
     if faults:
         fix = f"`{_INSTALL}host.txt`, or `make install`"
         return failed(short("; ".join(faults)), fix, "packages", stops=True)
-    return ok(f"all {needed}, at the versions that lab asks for")
+    return ok(f"all {needed}, at the required versions")
 
 
 def import_tensorflow() -> CommandResult | None:
-    """Import it in another process, without GPUs; None where it is not installed."""
+    """Import TensorFlow in another process, without GPUs; return None if it is not installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return None
     variables = {**base_environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -117,7 +117,7 @@ def import_tensorflow() -> CommandResult | None:
 
 
 def tensorflow_build(imported: CommandResult | None) -> tuple[str, str]:
-    """The version of an imported TensorFlow and of its CUDA; empty where it has none."""
+    """Return the version of TensorFlow and of its CUDA; "" for what is missing."""
     if imported is None or imported.code != 0:
         return "", ""
     version, cuda = json.loads(imported.out.splitlines()[-1])
@@ -125,22 +125,22 @@ def tensorflow_build(imported: CommandResult | None) -> tuple[str, str]:
 
 
 def judge_tensorflow(tensorflow: CommandResult | None) -> Outcome:
-    """Whether programs can import TensorFlow here, as the local backend runs them.
+    """Check that programs of the local backend can import TensorFlow.
 
     Args:
-        tensorflow: How its import ended; None where it is not installed.
+        tensorflow: The result of its import; None if it is not installed.
     """
-    fix = f"`{_INSTALL}tensorflow.txt`; containers have their own"
+    fix = f"`{_INSTALL}tensorflow.txt`; containers have their own TensorFlow"
     if tensorflow is None:
         return warning("not installed", fix, "no TensorFlow")
     if tensorflow.code is None:
-        what = f"importing it takes more than {IMPORT_S:.0f} s"
-        return failed(what, "end what keeps this machine busy", "TensorFlow")
+        what = f"the import takes more than {IMPORT_S:.0f} s"
+        return failed(what, "stop other programs that use the CPUs", "TensorFlow")
     if tensorflow.code != 0:
-        what = f"it cannot be imported: {short(tensorflow.last_line, 200)}"
+        what = f"the import fails: {short(tensorflow.last_line, 200)}"
         return failed(what, fix, "TensorFlow")
     version, cuda = tensorflow_build(tensorflow)
     what = f"{short(version)}, built for {f'CUDA {short(cuda)}' if cuda else 'CPUs'}"
     if not version.startswith(CURRENT.pin.removesuffix("*")):
-        return warning(f"{what}: lab was tried with {CURRENT.pin}", fix)
+        return warning(f"{what}: lab is tested with {CURRENT.pin}", fix)
     return ok(what)

@@ -1,4 +1,4 @@
-"""What a check is, and the runner that goes through a table of checks."""
+"""A check, and the function that runs a table of checks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Check:
     """One row of the table.
 
     Attributes:
-        name: What is checked; the names of all checks differ.
-        needed_for: What cannot do without it.
-        judge: Makes an outcome of facts, and has no effect. Its parameters are facts of the host.
-        needs: Checks above it. It is made only if all of them have passed.
-        on_error: The judge of a failed look-up, whose parameter `error` is the error. Without it
-            the outcome is a warning.
-        without: A line in place of the checks that need this one, where it has not passed.
-        vital: Whether no other check is made where this one has not passed.
+        name: Its unique name.
+        needed_for: The purpose that needs the check to pass.
+        judge: Returns the outcome, and changes nothing. Its parameters are facts of the host.
+        needs: Earlier checks in the table. The check runs only if all of them have passed.
+        on_error: Replaces the judge if a look-up fails; its parameter `error` is the error. Without
+            it the outcome is a warning.
+        without: A line that replaces the checks that need this one, if this one does not pass.
+        vital: Whether to stop all checks if this one does not pass.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Check:
 def run_checks(
     table: Mapping[str, Sequence[Check]], watch: Callable[[str], None]
 ) -> Iterator[Finding]:
-    """Make all checks of a table, and yield each finding as soon as it is known.
+    """Run all checks of a table, and yield each finding as soon as it is known.
 
     Args:
         table: Checks, by area.
-        watch: Receives the name of each check before it is made: some take seconds.
+        watch: Receives the name of each check before it runs; some checks take seconds.
 
     Yields:
         The findings, in the order of the table.
@@ -75,15 +75,15 @@ def run_checks(
 
 
 def judge_error(error: LabError | OSError) -> Outcome:
-    """What is reported of a failed look-up, unless its check has a judge for it."""
+    """Return the outcome of a failed look-up, if its check has no `on_error`."""
     if isinstance(error, LabError):
-        return warning(error.what, error.mend)
+        return warning(error.what, error.fix)
     if isinstance(error, TimeoutError):
         return warning(str(error), "see `dmesg | tail` and `mount`")
     return warning(f"{short(str(error.filename))}: {error.strerror}", "fix its permissions")
 
 
 def _facts(judge: Callable[..., Outcome], host: Host, **given: object) -> dict[str, Any]:
-    """The facts that a judge names as its parameters."""
+    """Look up the facts that are the parameters of a judge."""
     names = inspect.signature(judge).parameters
     return {name: given[name] if name in given else getattr(host, name) for name in names}

@@ -1,4 +1,4 @@
-"""Findings on a terminal: each is printed as soon as it is known, grouped by area."""
+"""Print findings to stdout, grouped by area, each as soon as it is known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NARROWEST: Final = 20
 
 
 class View:
-    """Prints to stdout; on a terminal, a last line names the check that is being made."""
+    """Prints to stdout. On a terminal, a last line shows the running check."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -34,15 +34,15 @@ class View:
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[str], None]]:
-        """A function that shows the name of a check below the findings, for a while."""
+        """Yield a function that shows the name of the running check below the findings."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield lambda _: None
             return
-        with self._console.status("looking") as status:
-            yield lambda what: status.update(Text(f"looking at {what}"))
+        with self._console.status("checking") as status:
+            yield lambda what: status.update(Text(f"checking {what}"))
 
     def show(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Print findings as they come, and return them all."""
+        """Print each finding when it arrives, and return them all."""
         shown = []
         for finding in findings:
             if finding.area != self._area:
@@ -63,11 +63,11 @@ class View:
 
 
 def lines(finding: Finding, width: int | None) -> Iterator[Text]:
-    """The lines of a finding: what was found, and below it the fix.
+    """Yield the lines of a finding: what was found, and below it the fix.
 
     Args:
         finding: What to show.
-        width: Columns of the terminal; None for lines that are not wrapped.
+        width: The columns of the terminal; None to leave lines unwrapped.
     """
     indent = " " * (2 + _STATUS + 1 + _NAME + 1)
     outcome = finding.outcome
@@ -85,7 +85,7 @@ def lines(finding: Finding, width: int | None) -> Iterator[Text]:
 
 
 def _wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Wrap at blanks only, so that a path or an argument of a command can be copied."""
+    """Wrap at spaces only, so that a path or an argument of a command can be copied."""
     if width is None:
         return [text]
     room = max(_NARROWEST, width - indent)

@@ -1,4 +1,4 @@
-"""What the box has: its GPUs, CPUs and memory."""
+"""The inventory of a host: its GPUs, CPUs and memory."""
 
 from lab.gpu.inventory import read_host, take_inventory
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process

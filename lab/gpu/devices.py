@@ -1,4 +1,4 @@
-"""The cards that the driver knows, each whole or as its MIG slices."""
+"""Reads the GPUs that the driver lists, each whole or as its MIG slices."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MIG_ON = 1
 
 @dataclass(slots=True)
 class FoundGpus:
-    """What was found.
+    """The GPUs that were read.
 
     Attributes:
-        gpus: Whole cards and slices, in order of the cards' indices.
-        whole: The handles of those that are whole, by their indices.
-        faults: What did not answer.
-        notices: One line for each card that is left out.
+        gpus: Whole GPUs and slices, in order of the index.
+        whole: The handles of the whole GPUs, by index.
+        faults: The GPUs that did not answer, and why.
+        notices: One line for each GPU that is left out.
     """
 
     gpus: list[Gpu] = field(default_factory=list)
@@ -32,10 +32,10 @@ class FoundGpus:
 
 
 def read_gpus(library: Library) -> FoundGpus:
-    """Every card; one that does not answer is named and left out.
+    """Read all GPUs; a GPU that does not answer is left out, with a notice.
 
     Raises:
-        NVMLError: The driver does not even tell how many there are.
+        NVMLError: The driver does not report the number of GPUs.
     """
     gpus = FoundGpus()
     for index in range(library.nvmlDeviceGetCount()):
@@ -59,7 +59,7 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
         if not slices:
             raise refusal
         gpus.notices.append(
-            f"GPU {index}: this user may not use all of its MIG slices; the others are left out"
+            f"GPU {index}: some MIG slices are left out: this user may not use them"
         )
     whole = nvml.text(library.nvmlDeviceGetUUID(gpu))
     gpus.gpus += [_read(library, index, gpu, part, slice_of=whole) for part in slices]
@@ -68,9 +68,9 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
             Fault(
                 Condition.NO_SLICES,
                 f"GPU {index}",
-                "MIG mode is on and there is no MIG device",
-                f"cut it with `nvidia-smi mig -i {index} -cgi PROFILE -C`, or make it whole with "
-                f"`nvidia-smi -i {index} -mig 0`",
+                "MIG mode is on, but there is no MIG device",
+                f"create slices with `nvidia-smi mig -i {index} -cgi PROFILE -C`, or turn MIG off "
+                f"with `nvidia-smi -i {index} -mig 0`",
             )
         )
         gpus.notices.append(f"GPU {index} is in MIG mode without slices and is left out")
@@ -79,10 +79,10 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
 def _read(
     library: Library, index: int, gpu: Handle, part: Handle = None, slice_of: str = ""
 ) -> Gpu:
-    """A card, or a part of it; its place in the box is the card's in either case.
+    """Read a GPU, or a slice of it; a slice has the PCI address of its GPU.
 
     Raises:
-        NVMLError: It has no UUID, without which nothing can be pinned to it; or it is lost.
+        NVMLError: It has no UUID, so that no task can be pinned to it; or it is lost.
     """
     handle = gpu if part is None else part
     questions = DeviceQueries(library)
@@ -111,10 +111,10 @@ def _read(
 
 
 def _name(library: Library, gpu: Handle, part: Handle) -> str:
-    """The product's name, and that of the profile that a slice was cut by.
+    """Return the product name, with the profile of a slice.
 
-    Newer drivers name a slice `NVIDIA A100-SXM4-40GB MIG 1g.5gb`, older ones as its card; then the
-    seventh parts of the card that it has stand for the profile.
+    Newer drivers name a slice `NVIDIA A100-SXM4-40GB MIG 1g.5gb`. Older ones give the name of its
+    GPU; then the number of sevenths of the GPU replaces the profile.
     """
     name = nvml.text(library.nvmlDeviceGetName(gpu if part is None else part))
     if part is None or " MIG " in name:
@@ -129,14 +129,14 @@ def _name(library: Library, gpu: Handle, part: Handle) -> str:
 
 
 def _is_cut(library: Library, gpu: Handle) -> bool:
-    """Whether a card is in MIG mode, in which only its slices can be used."""
-    # Without an answer the card, or the driver, is older than MIG.
+    """Return whether a GPU is in MIG mode, in which only its slices can be used."""
+    # Without an answer, the GPU or the driver is older than MIG.
     current, _ = nvml.answer_or(library, lambda: library.nvmlDeviceGetMigMode(gpu), (None, None))
     return bool(current == _MIG_ON)
 
 
 def _slices(library: Library, gpu: Handle) -> tuple[list[Handle], Exception | None]:
-    """A card's slices, and why others are left out: this user may not use them."""
+    """Return a GPU's slices, and the error if this user may not use some of them."""
     slices: list[Handle] = []
     refusal = None
     for position in range(library.nvmlDeviceGetMaxMigDeviceCount(gpu)):

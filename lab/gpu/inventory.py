@@ -1,4 +1,4 @@
-"""Which box a plan is made for: this one as the driver describes it, or one that is described."""
+"""Takes the inventory: of this host from the driver, or of another host from the config."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
     from lab.config import Cluster
 
 TIMEOUT_S: Final = 20.0
-"""Seconds in which the driver must answer; a cold one that keeps no state takes several."""
+"""Time limit for the driver, in seconds; without persistence mode it needs several."""
 
 
 _NOTHING: Final = Inventory("none", (), None, None)
 
 
 def take_inventory(mode: str, cluster: Cluster) -> Inventory:
-    """Find out what a plan can be made with.
+    """Return the inventory that a plan is made for.
 
     Args:
-        mode: `auto` (UUIDs where the driver answers, else CPUs only, with a notice), `uuid`,
-            `index` (a box that is not this one: as the description says it is) or `none`.
-        cluster: The description: it says what a box that is not this one has.
+        mode: `auto` (UUIDs if the driver answers, else CPUs only, with a notice), `uuid`,
+            `index` (another host, as the config describes it) or `none`.
+        cluster: The config, which describes another host.
 
     Raises:
-        NvmlError: The driver does not answer, and `uuid` asks for it.
+        NvmlError: The driver does not answer, and the mode is `uuid`.
         InputError: There is no such mode.
     """
     if mode not in MODES:
-        raise InputError(f"no way to pin GPUs: {mode!r}", f"choose one of {', '.join(MODES)}")
+        raise InputError(f"unknown GPU mode {mode!r}", f"use one of {', '.join(MODES)}")
     if mode == "index":
         gpus = tuple(Gpu(index, str(index)) for index in range(cluster.gpus_needed))
         return Inventory("index", gpus, cluster.box.cpus, cluster.box.memory)
     if mode == "none" or (mode == "auto" and cluster.gpus_needed == 0):
-        return _this_box("none")
+        return _this_host("none")
     try:
         seen = _read_in_time()
     except nvml.NvmlError as error:
         if mode == "uuid":
             raise
         notice = f"{error.what}: CPUs only"
-        return _this_box("none", notices=(notice,), faults=(error.fault,))
+        return _this_host("none", notices=(notice,), faults=(error.fault,))
     if not seen.gpus and mode == "auto":
-        return _this_box("none", seen, ("this box has no usable GPU: CPUs only",))
-    return _this_box("uuid", seen)
+        return _this_host("none", seen, ("this host has no usable GPU: CPUs only",))
+    return _this_host("uuid", seen)
 
 
 def read_host() -> Inventory:
-    """This box as it is, whatever a description may ask for.
+    """Return the inventory of this host, independent of a config.
 
-    Where no driver answers, it has no GPU, and a notice says so.
+    Without a driver it has no GPU, and a notice says so.
 
     Raises:
         NvmlError: The driver answers at first and then fails, or does not answer in time.
@@ -76,19 +76,19 @@ def read_host() -> Inventory:
     try:
         seen = _read_in_time()
     except nvml.NoDriverError as error:
-        return _this_box("none", notices=(error.what,), faults=(error.fault,))
-    return _this_box("uuid" if seen.gpus else "none", seen)
+        return _this_host("none", notices=(error.what,), faults=(error.fault,))
+    return _this_host("uuid" if seen.gpus else "none", seen)
 
 
 def _read_in_time() -> Inventory:
-    """Ask the driver for everything, where Ctrl-C is heard also while it hangs.
+    """Query the driver in another thread, so that Ctrl-C works even if the driver hangs.
 
-    Python takes a signal only between its own instructions, so that the main thread, inside a
-    call that hangs in the kernel, would never take one.
+    Python handles signals only between its own instructions: in the main thread, a call that
+    hangs in the kernel would block them.
 
     Raises:
         NoDriverError: No driver can be opened.
-        NvmlError: It fails, or does not answer in time; the thread is left to itself then.
+        NvmlError: It fails, or does not answer in time; then the thread continues.
     """
     with signals_blocked():
         requested = in_background(_ask_driver)
@@ -96,14 +96,14 @@ def _read_in_time() -> Inventory:
         return requested.result(TIMEOUT_S)
     except TimeoutError:
         late = f"answer within {TIMEOUT_S:.0f} s"
-        fix = "see `dmesg | grep -i nvrm`, then reboot"
+        fix = "check `dmesg | grep -i nvrm`, then reboot"
         fault = Fault(Condition.OTHER, DRIVER, f"no {late}", fix)
         raise nvml.NvmlError(
             f"the NVIDIA driver does not {late}", f"{fix}, {nvml.HINT}", fault
         ) from None
 
 
-def _this_box(
+def _this_host(
     mode: str,
     seen: Inventory = _NOTHING,
     notices: tuple[str, ...] = (),
@@ -124,18 +124,18 @@ def _this_box(
 
 
 def _cpu_ids() -> tuple[int, ...]:
-    """The CPUs that this process may run on; none on a system that does not tell."""
+    """Return the CPUs that this process may run on; () if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _ask_driver() -> Inventory:
-    """Ask the driver for everything that it knows of this host.
+    """Query the driver for the inventory of this host.
 
     Raises:
         NoDriverError: No driver can be opened.
-        NvmlError: The driver does not even tell how many cards there are.
+        NvmlError: The driver does not report the number of GPUs.
     """
     with nvml.session() as library:
         faults: list[Fault] = []
@@ -161,12 +161,12 @@ def _ask_driver() -> Inventory:
 
 
 def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
-    """A version; "" and a fault where it is not told."""
+    """Return a version; "" and a fault if the driver does not report it."""
     try:
         return question()
     except library.NVMLError as error:
         if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
-            # NVML looks for it; its own library and the driver are there, or it could not say so.
+            # NVML itself works here: the missing library is libcuda.
             what, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
             faults.append(Fault(Condition.OTHER, where, what, fix))
         else:
@@ -179,7 +179,7 @@ def _driver(library: Library) -> str:
 
 
 def _cuda(library: Library) -> str:
-    """The newest CUDA version that the driver supports, `12.4`; NVML writes 12040."""
+    """Return the newest CUDA version that the driver supports: `12.4` for NVML's 12040."""
     version = nvml.answer_or(
         library, library.nvmlSystemGetCudaDriverVersion_v2, None, {Condition.OLD_DRIVER}
     )

@@ -1,4 +1,4 @@
-"""What a box has, as plain values: nothing here asks a driver."""
+"""The inventory of a host as plain values; this module calls no driver."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from enum import StrEnum
 from typing import Final
 
 MODES: Final = ("auto", "uuid", "index", "none")
-"""What `--gpus` takes: how GPUs are found and pinned."""
+"""The values of `--gpus`: how GPUs are found and pinned."""
 
 SLICE: Final = "MIG-"
-"""What the UUID of a MIG slice begins with."""
+"""The prefix of the UUID of a MIG slice."""
 
 
 class Condition(StrEnum):
-    """Why the driver, a card or one of its fields does not answer."""
+    """Why the driver, a GPU or one of its fields does not answer."""
 
     NO_DRIVER = "no driver"
     MISMATCH = "driver and library do not match"
     NO_PERMISSION = "no permission"
-    GPU_LOST = "card lost"
+    GPU_LOST = "GPU lost"
     NO_SLICES = "MIG mode without slices"
-    NOT_SUPPORTED = "not supported by this card"
+    NOT_SUPPORTED = "not supported by this GPU"
     OLD_DRIVER = "not known to this driver"
     OTHER = "other"
 
 
 DRIVER: Final = "driver"
-"""Where a fault is that keeps the whole driver from answering."""
+"""`where` of a fault of the whole driver."""
 
 DRIVER_VERSION: Final = "driver version"
 CUDA_VERSION: Final = "CUDA version"
-"""Where a fault is that costs no more than these words."""
+"""`where` of a fault that hides only this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that NVML did not answer.
+    """A question that NVML did not answer.
 
     Attributes:
-        condition: Its name.
+        condition: The kind of the fault.
         where: `driver`, `driver version`, `CUDA version`, or `GPU 3`.
-        detail: NVML's own words, or what they mean.
-        mend: How to fix it, as an imperative phrase.
+        detail: NVML's message, or what it means.
+        mend: The hint, as an imperative phrase.
     """
 
     condition: Condition
@@ -56,13 +56,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that has a context on a card now.
+    """A process that has a context on a GPU now.
 
     Attributes:
         pid: Its process id on the host.
-        name: Its program, or "" where it cannot be known.
-        memory_bytes: Memory of the card that it takes, or None where the driver does not tell.
-        computes: Whether it has a context for computing; otherwise it only draws.
+        name: Its program, or "" if unknown.
+        memory_bytes: GPU memory that it uses, or None if the driver does not report it.
+        computes: Whether it has a compute context; otherwise it has only a graphics context.
     """
 
     pid: int
@@ -73,24 +73,24 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card, or one MIG slice of a card: what a task can be pinned to.
+    """One GPU, or one MIG slice of a GPU: a task can be pinned to it.
 
-    What is None, empty or 0 is not known.
+    A value of None, "", () or 0 means unknown.
 
     Attributes:
-        index: NVML's index, in PCI bus order; it may change when the box is started anew. A slice
-            has its card's.
-        device_id: What pins it: its UUID, or its index as text where no UUID is known.
-        name: The card's product name; a slice's with its profile.
+        index: NVML's index, in PCI bus order; it may change after a reboot. A slice has the index
+            of its GPU.
+        device_id: The id that pins it: its UUID, or its index as text if no UUID is known.
+        name: The product name; with the profile for a slice.
         memory_bytes: Its memory.
-        slice_of: The UUID of the card that a slice is cut from; "" for a whole card.
+        slice_of: The UUID of the GPU of a slice; "" for a whole GPU.
         pci_bus_id: `00000000:1B:00.0`.
-        minor: The N of its device node `/dev/nvidiaN`; a slice has its card's.
-        memory_free_bytes: Memory that nobody takes now.
+        minor: The N of its device node `/dev/nvidiaN`; a slice has the node of its GPU.
+        memory_free_bytes: Memory that is free now.
         utilisation: Share of the last sample period in which a kernel ran, 0 to 1.
-        numa_node: The NUMA node that it hangs on.
+        numa_node: Its NUMA node.
         cpus: The CPUs that are close to it, ascending.
-        processes: Those that use it now.
+        processes: The processes that use it now.
         unknown: Fields that could not be read, and why.
     """
 
@@ -110,21 +110,21 @@ class Gpu:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a MIG slice; the card that it is cut from cannot be used as a whole."""
+        """Whether it is a MIG slice; its GPU cannot be used as a whole."""
         return self.device_id.startswith(SLICE)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """How two whole cards are connected.
+    """How two whole GPUs are connected.
 
     Attributes:
-        first: Index of one card.
-        second: Index of the other, which is the higher one.
+        first: Index of one GPU.
+        second: Index of the other GPU, the higher one.
         nvlinks: Active NVLink connections between them, also through a switch.
-        path: The way between them over PCIe, in the words of `nvidia-smi topo`, the closest first:
-            `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; "" where it is not known.
-        p2p: Whether one can read the other's memory; None where it is not known.
+        path: Their PCIe connection, in the terms of `nvidia-smi topo`, the closest first:
+            `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; "" if unknown.
+        p2p: Whether one can read the other's memory; None if unknown.
     """
 
     first: int
@@ -136,19 +136,19 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The box that a plan is made for.
+    """The host that a plan is made for.
 
     Attributes:
-        mode: How cards are pinned: `uuid`, `index` or `none`.
-        gpus: The cards, in order of their index; a card that is cut stands as its slices.
-        cpus: Number of CPUs, or None for a box that is not this one.
-        memory_bytes: Main memory, or None for a box that is not this one.
+        mode: How GPUs are pinned: `uuid`, `index` or `none`.
+        gpus: The GPUs, in order of their index; a GPU in MIG mode is listed as its slices.
+        cpus: Number of CPUs, or None for another host.
+        memory_bytes: Main memory, or None for another host.
         notices: One line each, for the user.
-        cpu_ids: The CPUs that may be used, ascending; empty: 0 to `cpus` - 1.
-        pairs: How whole cards are connected; empty where it is not known.
+        cpu_ids: The usable CPUs, ascending; empty: 0 to `cpus` - 1.
+        pairs: How whole GPUs are connected; empty if unknown.
         driver: The driver's version, or "".
         cuda: The newest CUDA version that the driver supports, or "".
-        faults: What NVML did not answer.
+        faults: The questions that NVML did not answer.
     """
 
     mode: str

@@ -1,4 +1,4 @@
-"""The NVIDIA driver's management library: its session, its questions and its errors."""
+"""NVML, the NVIDIA driver's management library: its session, queries and errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Library: TypeAlias = Any
 """The module `pynvml`, which has no types."""
 
 Handle: TypeAlias = Any
-"""What the library knows a card, or a slice, by."""
+"""The library's handle of a GPU or a slice."""
 
-HINT: Final = "or choose `--gpus none` (CPUs) or `--gpus index` (another box)"
+HINT: Final = "or use `--gpus none` (CPUs) or `--gpus index` (another host)"
 
 NOT_FOUND: Final = 6
-"""NVML_ERROR_NOT_FOUND: there is no such thing."""
+"""NVML_ERROR_NOT_FOUND: there is no such object."""
 
 INVALID_ARGUMENT: Final = 2
-"""NVML_ERROR_INVALID_ARGUMENT: among others, a link that the card does not have."""
+"""NVML_ERROR_INVALID_ARGUMENT: for example, a link that the GPU does not have."""
 
 LIBRARY_NOT_FOUND: Final = 12
-"""NVML_ERROR_LIBRARY_NOT_FOUND: NVML's own, or libcuda where NVML is asked for CUDA's version."""
+"""NVML_ERROR_LIBRARY_NOT_FOUND: NVML itself, or libcuda for a query of the CUDA version."""
 
 _CONDITIONS: Final[Mapping[int, Condition]] = {
     3: Condition.NOT_SUPPORTED,  # NVML_ERROR_NOT_SUPPORTED
@@ -36,21 +36,21 @@ _CONDITIONS: Final[Mapping[int, Condition]] = {
     17: Condition.NO_PERMISSION,  # NVML_ERROR_OPERATING_SYSTEM: blocked, for example by a cgroup
     18: Condition.MISMATCH,  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 }
-"""By the code of `nvmlReturn_t` in nvml.h; every other code is `other`."""
+"""Code of `nvmlReturn_t` in nvml.h to condition; every other code is `OTHER`."""
 
 _HINTS: Final[Mapping[Condition, str]] = {
     Condition.NO_DRIVER: "check `nvidia-smi`",
     Condition.MISMATCH: "reboot, or reload the driver's kernel module",
     Condition.NO_PERMISSION: "let this user open /dev/nvidia*",
     Condition.GPU_LOST: "check `nvidia-smi` and `dmesg | grep Xid`, then reboot",
-    Condition.NO_SLICES: "cut the card with `nvidia-smi mig -cgi PROFILE -C`",
-    Condition.NOT_SUPPORTED: "do without: this card cannot tell",
+    Condition.NO_SLICES: "create slices with `nvidia-smi mig -cgi PROFILE -C`",
+    Condition.NOT_SUPPORTED: "ignore it: this GPU does not report it",
     Condition.OLD_DRIVER: "update the NVIDIA driver",
     Condition.OTHER: "check `nvidia-smi` and `dmesg`",
 }
 
 UNSUPPORTED: Final = frozenset({Condition.NOT_SUPPORTED, Condition.OLD_DRIVER})
-"""The conditions of a card, or of a driver, that lacks a function for good."""
+"""The conditions of a GPU or a driver that lacks a function."""
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -60,7 +60,7 @@ class NvmlError(LabError):
     """The NVIDIA driver does not answer.
 
     Attributes:
-        fault: What is wrong with it, by name.
+        fault: What is wrong.
     """
 
     def __init__(self, what: str, fix: str, fault: Fault) -> None:
@@ -69,15 +69,15 @@ class NvmlError(LabError):
 
 
 class NoDriverError(NvmlError):
-    """No driver can be opened: there is none, or it is not loaded, or this user may not."""
+    """The driver cannot be opened: it is missing, not loaded, or not allowed for this user."""
 
 
 @contextmanager
 def session() -> Iterator[Library]:
-    """The library, open for as long as the block lasts, and closed however the block ends.
+    """Open the library for a `with` block.
 
     Raises:
-        NoDriverError: It cannot be opened.
+        NoDriverError: The library cannot be opened.
         NvmlError: It failed in the block.
     """
     import pynvml  # noqa: PLC0415  (only commands that look for GPUs need it)
@@ -97,16 +97,16 @@ def session() -> Iterator[Library]:
             f"the NVIDIA driver failed ({fault.detail})", f"{fault.mend}, {HINT}", fault
         ) from None
     finally:
-        # A library that cannot be closed leaves nothing to be done, and must not hide an error.
+        # A failure to close the library must not hide another error.
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
 class DeviceQueries:
-    """Questions to one card; what it does not answer is noted, and does not lose the rest.
+    """Queries of one GPU; a failed query gives a default, and the others continue.
 
     Attributes:
-        unknown: The fields that were not answered, and why.
+        unknown: The fields without an answer, and why.
     """
 
     def __init__(self, library: Library) -> None:
@@ -116,16 +116,16 @@ class DeviceQueries:
     def ask(
         self, fields: str, question: Callable[[], T], default: D, *, of_pair: bool = False
     ) -> T | D:
-        """The answer, or a default where there is none.
+        """Return the answer, or a default if there is none.
 
         Args:
-            fields: Names of the fields that it fills, with spaces between.
-            question: Asks the library.
-            default: What stands for an answer that was not given.
-            of_pair: Whether it asks about another card, too: that one may be lost.
+            fields: Names of the fields that the answer fills, with spaces between.
+            question: Calls the library.
+            default: The value without an answer.
+            of_pair: Whether the query also needs another GPU: that one may be lost.
 
         Raises:
-            NVMLError: The card is lost: nothing else of it will be answered either.
+            NVMLError: The GPU is lost: all other questions to it would fail, too.
         """
         try:
             return question()
@@ -138,17 +138,17 @@ class DeviceQueries:
 
 
 def code_of(error: Exception) -> int:
-    """The code of `nvmlReturn_t` that an NVML error carries."""
+    """Return the code of `nvmlReturn_t` of an NVML error."""
     return int(error.value)  # type: ignore[attr-defined]  # a class without types
 
 
 def condition_of(error: Exception) -> Condition:
-    """What an NVML error is called here."""
+    """Return the condition of an NVML error."""
     return _CONDITIONS.get(code_of(error), Condition.OTHER)
 
 
 def fault_of(error: Exception, where: str) -> Fault:
-    """An NVML error as a plain value.
+    """Return an NVML error as a plain value.
 
     Args:
         error: The library's exception.
@@ -164,10 +164,10 @@ def answer_or(
     default: D,
     conditions: Collection[Condition] = UNSUPPORTED,
 ) -> T | D:
-    """The answer, or a default where one of these conditions is the reason for none.
+    """Return the answer, or a default if it fails with one of these conditions.
 
     Raises:
-        NVMLError: There is no answer, for another reason.
+        NVMLError: It fails with another condition.
     """
     try:
         return question()
@@ -178,5 +178,5 @@ def answer_or(
 
 
 def text(value: str | bytes) -> str:
-    """A string of the library, which may be bytes."""
+    """Return a string of the library, which may be bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

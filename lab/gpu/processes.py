@@ -1,4 +1,4 @@
-"""Who uses a card now."""
+"""Reads the processes that use a GPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lab.gpu.nvml import DeviceQueries, Handle, Library
 
 PROC: Final = Path("/proc")
 
-# The newest function, which gives as many bytes for each process as the structure that pynvml
-# makes; and the one that drivers before 510 have.
+# The newest function, which fits the size of pynvml's structure; and the function of drivers
+# before 510.
 _COMPUTE: Final = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetComputeRunningProcesses_v2",
@@ -24,11 +24,11 @@ _GRAPHICS: Final = (
 
 
 def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tuple[Process, ...]:
-    """The processes that have a context on a card or a slice, each once, by their ids."""
+    """Return the processes that have a context on a GPU or a slice, in order of their ids."""
     computing = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
     drawing: list[Any] = questions.ask(
         "processes",
-        # A card that cannot draw has no such processes.
+        # A GPU without graphics has no such processes.
         lambda: nvml.answer_or(
             library, lambda: _running(library, handle, _GRAPHICS), [], {Condition.NOT_SUPPORTED}
         ),
@@ -37,7 +37,7 @@ def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tup
     compute = {each.pid for each in computing}
     memory: dict[int, int | None] = {}
     for each in computing + drawing:
-        # One that computes and draws is listed twice, with the same memory.
+        # A process with both contexts is listed twice, with the same memory.
         known = memory.get(each.pid)
         taken = each.usedGpuMemory
         memory[each.pid] = taken if known is None else max(known, taken or 0)
@@ -53,10 +53,10 @@ def _running(library: Library, handle: Handle, functions: tuple[str, str]) -> li
 
 
 def _name(library: Library, pid: int) -> str:
-    """A process's program; "" where it has ended, or is hidden from this user."""
+    """Return a process's program; "" if it has ended or is hidden from this user."""
     try:
         return nvml.text(library.nvmlSystemGetProcessName(pid))
-    except (library.NVMLError, UnicodeDecodeError):  # pynvml decodes, and takes only UTF-8
+    except (library.NVMLError, UnicodeDecodeError):  # pynvml decodes it as UTF-8
         pass
     try:
         return (PROC / str(pid) / "comm").read_text(errors="replace").removesuffix("\n")

@@ -1,4 +1,4 @@
-"""How busy cards are from moment to moment: asked often, so it asks little."""
+"""Samples the use of GPUs; it queries few values, because it runs often."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lab.gpu.nvml import Handle, Library
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One card or slice at one moment; what is None is not known.
+    """One GPU or slice at one moment; None means unknown.
 
     Attributes:
-        device_id: The UUID, or index as text, that was asked for.
+        device_id: The UUID, or index as text, as requested.
         utilisation: Share of the driver's last sample period in which a kernel ran, 0 to 1; None
-            for a MIG slice, of which no driver tells it.
-        memory_used_bytes: Memory that is taken.
-        power_w: Power drawn by the whole card, in watts; None for a MIG slice.
+            for a MIG slice: no driver reports it.
+        memory_used_bytes: Memory in use.
+        power_w: Power of the whole GPU, in watts; None for a MIG slice.
     """
 
     device_id: str
@@ -32,7 +32,7 @@ class Sample:
 
 
 class Sampler:
-    """Samples cards for as long as its block lasts; the driver is opened once."""
+    """Samples GPUs inside a `with` block; the driver is opened once."""
 
     def __init__(self, device_ids: Collection[str]) -> None:
         self._device_ids = tuple(device_ids)
@@ -40,7 +40,7 @@ class Sampler:
         self._handles: dict[str, Handle] = {}
 
     def __enter__(self) -> Self:
-        """Open the driver and find the cards; one that it does not know is left out.
+        """Open the driver and find the GPUs; an unknown one is left out.
 
         Raises:
             NoDriverError: No driver answers.
@@ -48,7 +48,7 @@ class Sampler:
         with ExitStack() as stack:
             self._library: Library = stack.enter_context(nvml.session())
             for device_id in self._device_ids:
-                # One that is lost, or of another box, cannot be sampled.
+                # A GPU that is lost, or of another host, cannot be sampled.
                 with suppress(self._library.NVMLError):
                     self._handles[device_id] = self._handle(device_id)
             self._stack = stack.pop_all()
@@ -64,7 +64,7 @@ class Sampler:
         self._stack.close()
 
     def sample(self) -> list[Sample]:
-        """The cards as they are now, without those that do not answer; raises nothing."""
+        """Sample the GPUs, without those that do not answer; raises nothing."""
         taken = (self._sample(device_id, handle) for device_id, handle in self._handles.items())
         return [sample for sample in taken if sample is not None]
 
@@ -78,7 +78,7 @@ class Sampler:
         utilisation = power = None
         try:
             memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-            if not device_id.startswith(SLICE):  # for which some drivers tell the whole card's
+            if not device_id.startswith(SLICE):  # some drivers report the whole GPU for it
                 utilisation = self._ask(
                     lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
                 )
@@ -90,9 +90,9 @@ class Sampler:
         return Sample(device_id, utilisation, None if memory is None else int(memory), power)
 
     def _ask(self, question: Callable[[], float]) -> float | None:
-        """An answer; None where there is none now, be it for good or for a moment.
+        """Return an answer, or None if the driver gives none.
 
         Raises:
-            NVMLError: The card is lost: nothing else of it will be answered either.
+            NVMLError: The GPU is lost: all other questions to it would fail, too.
         """
         return nvml.answer_or(self._library, question, None, set(Condition) - {Condition.GPU_LOST})

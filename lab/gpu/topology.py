@@ -1,4 +1,4 @@
-"""Where cards are in the host: NUMA nodes, close CPUs, and NVLink and PCIe between cards."""
+"""Reads the topology: NUMA nodes, close CPUs, and NVLink and PCIe between GPUs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lab.gpu.nvml import DeviceQueries, Handle, Library
 DEVICES: Final = Path("/sys/bus/pci/devices")
 
 _CPU_MASKS: Final = 64
-"""Room for 4,096 CPUs, 64 in a word."""
+"""Room for 4,096 CPUs, 64 in each integer."""
 
 _NODE_MASKS: Final = 16
-"""Room for 1,024 NUMA nodes, as many as Linux knows."""
+"""Room for 1,024 NUMA nodes, the maximum of Linux."""
 
 _THIS_NODE: Final = 0
-"""NVML_AFFINITY_SCOPE_NODE: the nearest node, not all of its socket."""
+"""NVML_AFFINITY_SCOPE_NODE: the nearest node, not the whole socket."""
 
 _BUS_ID: Final = re.compile(r"([0-9a-f]{8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 MAX_LINKS: Final = 36
-"""NVML_NVLINK_MAX_LINKS of the newest nvml.h; a card has 18 at most today."""
+"""NVML_NVLINK_MAX_LINKS of the newest nvml.h; a GPU has at most 18 today."""
 
 PATHS: Final[Mapping[int, str]] = {
     0: "PIX",  # on one board
@@ -39,9 +39,9 @@ PATHS: Final[Mapping[int, str]] = {
     40: "NODE",  # between the host bridges of a NUMA node
     50: "SYS",  # between NUMA nodes
 }
-"""The words of `nvidia-smi topo` for `nvmlGpuTopologyLevel_t`."""
+"""`nvmlGpuTopologyLevel_t` to the term of `nvidia-smi topo`."""
 
-# nvmlGpuP2PCapsIndex_t; pynvml has a tuple for the first one, by mistake.
+# nvmlGpuP2PCapsIndex_t; pynvml has a tuple for the first one by mistake.
 _READ: Final = 0
 _NVLINK: Final = 2
 _OK: Final = 0
@@ -59,28 +59,28 @@ D = TypeVar("D")
 
 @dataclass(slots=True)
 class _Links:
-    """The active links of a card: to others by their bus ids, and into a switch."""
+    """The active links of a GPU: to other GPUs by bus id, and to a switch."""
 
     direct: Counter[str] = field(default_factory=Counter)
     switched: int = 0
 
 
 def numa_node(library: Library, gpu: Handle, bus_id: str) -> int | None:
-    """The NUMA node that a card hangs on.
+    """Return the NUMA node of a GPU.
 
-    Not `nvmlDeviceGetNumaNodeId`: that is the node which the card's own memory makes up on Grace
-    Hopper, where no CPU is; elsewhere it is not supported.
+    Not by `nvmlDeviceGetNumaNodeId`: on Grace Hopper, that is the node of the GPU's own memory,
+    without CPUs; elsewhere it is not supported.
 
     Args:
         library: The open library.
-        gpu: The card.
+        gpu: The GPU.
         bus_id: Its PCI bus id, as NVML writes it.
 
     Returns:
-        The node, or None where the box has none or does not tell.
+        The node, or None if the host has none or does not report it.
 
     Raises:
-        NVMLError: The driver does not know, and the system does not either.
+        NVMLError: Neither the driver nor the system reports the node.
     """
     try:
         nodes = tuple(bits_set(library.nvmlDeviceGetMemoryAffinity(gpu, _NODE_MASKS, _THIS_NODE)))
@@ -95,30 +95,30 @@ def numa_node(library: Library, gpu: Handle, bus_id: str) -> int | None:
 
 
 def close_cpus(library: Library, gpu: Handle) -> tuple[int, ...]:
-    """The CPUs that are close to a card, ascending."""
+    """Return the CPUs that are close to a GPU, ascending."""
     return tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS)))
 
 
-def bits_set(arguments: Iterable[int]) -> Iterator[int]:
-    """What is in a set that NVML writes as bits: 64 in each word, the lowest first."""
-    for place, argument in enumerate(arguments):
-        for bit in range(int(argument).bit_length()):
-            if argument >> bit & 1:
-                yield 64 * place + bit
+def bits_set(masks: Iterable[int]) -> Iterator[int]:
+    """Yield the numbers of the bits that are set: 64 bits in each mask, the lowest first."""
+    for index, mask in enumerate(masks):
+        for bit in range(int(mask).bit_length()):
+            if mask >> bit & 1:
+                yield 64 * index + bit
 
 
 def read_pairs(
     library: Library, gpus: Mapping[int, Handle]
 ) -> tuple[tuple[Pair, ...], dict[int, list[Unknown]]]:
-    """Every pair of cards.
+    """Read every pair of GPUs.
 
     Args:
         library: The open library.
-        gpus: Whole cards by their indices.
+        gpus: Whole GPUs by index.
 
     Returns:
-        The pairs in order of their indices; and for each card that had no answer, the fields of
-        its pairs that are unknown, and why.
+        The pairs in order of their indices; and for each GPU with a failed query, the unknown
+        fields of its pairs, and why.
     """
     if len(gpus) < 2:  # noqa: PLR2004  (a pair)
         return (), {}
@@ -155,9 +155,9 @@ def read_pairs(
 
 
 def _node_by_system(bus_id: str) -> tuple[bool, int | None]:
-    """Whether the system knows the device, and its node; None where the box has no nodes."""
-    # NVML writes a domain of eight digits in capitals; the system writes small letters, and zeros
-    # before the number only up to four digits.
+    """Return whether the system knows the device, and its node; None on a host without nodes."""
+    # NVML writes a domain of eight digits in capitals; the system writes small letters and at
+    # least four digits.
     found = _BUS_ID.fullmatch(bus_id.lower())
     if found is None:
         return False, None
@@ -174,7 +174,7 @@ def _path(library: Library, both: tuple[Handle, Handle]) -> str:
 
 
 def _can(library: Library, both: tuple[Handle, Handle], what: int) -> bool | None:
-    """Whether two cards reach each other in a way; None where the driver does not know."""
+    """Return whether two GPUs have this P2P capability; None if the driver does not know."""
     status = library.nvmlDeviceGetP2PStatus(*both, what)
     return None if status == _UNKNOWN else bool(status == _OK)
 
@@ -191,10 +191,10 @@ def _links(library: Library, gpu: Handle, known: set[str]) -> _Links:
         kind = nvml.answer_or(
             library, partial(library.nvmlDeviceGetNvLinkRemoteDeviceType, gpu, link), _TO_UNKNOWN
         )
-        # Where a switch is, not every driver reports; and nothing needs it.
+        # Not every driver reports the address of a switch, and it is not needed.
         remote = "" if kind == _TO_SWITCH else _remote(library, gpu, link)
-        # An older driver does not tell the kind. What is no card of this box is a switch then;
-        # whether two cards do reach each other through it, P2P says.
+        # An older driver does not report the kind. Then an unknown device counts as a switch; the
+        # P2P status shows whether two GPUs reach each other through it.
         if kind == _TO_SWITCH or (kind == _TO_UNKNOWN and remote not in known):
             links.switched += 1
         else:
@@ -203,7 +203,7 @@ def _links(library: Library, gpu: Handle, known: set[str]) -> _Links:
 
 
 def _is_active(library: Library, gpu: Handle, link: int) -> bool:
-    """Whether a link works; one that the card does not have does not."""
+    """Return whether a link is active; False for a link that the GPU does not have."""
     try:
         return bool(library.nvmlDeviceGetNvLinkState(gpu, link))
     except library.NVMLError as error:
@@ -216,7 +216,7 @@ def _is_active(library: Library, gpu: Handle, link: int) -> bool:
 
 
 def _remote(library: Library, gpu: Handle, link: int) -> str:
-    # In a virtual machine that was given one card, the other end is hidden.
+    # In a virtual machine with one GPU, the other end is hidden.
     info = nvml.answer_or(
         library, partial(library.nvmlDeviceGetNvLinkRemotePciInfo, gpu, link), None
     )

@@ -1,1 +1,1 @@
-"""From a config and a host to the placement of every task; pure."""
+"""Places the tasks of a config on a host; pure."""

@@ -1,8 +1,8 @@
-"""A description for a box: from what the box has to the text of a file; pure.
+"""Generates a config for a host: from its inventory to the text of a file; pure.
 
-Each worker gets as many GPUs as the next one, the parameter servers get none, and where there are
-more workers than GPUs the workers share them. MIG slices are given out one by one, because a
-process can use no more than one of them.
+All workers get the same number of GPUs, and the parameter servers get none. With more workers than
+GPUs, the workers share them. Each worker gets at most one MIG slice, because a process can use only
+one.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from lab.units import memory_for_people
 _FALLBACK_NAME: Final = "lab"
 _LONGEST_NAME: Final = 31
 _RESERVED: Final = frozenset({"null", "true", "false"})
-_SHARED_WORKERS: Final = 3  # as many as share the book's one GPU
-_USUAL_WORKERS: Final = 4  # as many as a person can follow on a screen
+_SHARED_WORKERS: Final = 3  # as in the book, on one GPU
+_USUAL_WORKERS: Final = 4  # more are hard to follow on a screen
 _SEVERAL_WORKERS: Final = 8
-_FOR_WORKERS: Final = 80  # hundredths of a shared GPU's memory; the CUDA contexts need the rest
+_FOR_WORKERS: Final = 80  # percent of a shared GPU's memory; the CUDA contexts need the rest
 _WIDTH: Final = 96
-_LONGEST_GPU: Final = 36  # characters of its name
+_LONGEST_GPU: Final = 36  # maximum length of its name
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asks for; None leaves it to the box.
+    """The options of the user; None: chosen by the host's size.
 
     Attributes:
-        workers: How many workers.
-        ps: How many parameter servers.
-        nodes: How many pseudo-nodes.
+        workers: Number of workers.
+        ps: Number of parameter servers.
+        nodes: Number of pseudo-nodes.
     """
 
     workers: int | None = None
@@ -56,48 +56,48 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Who is where.
+    """The nodes and tasks of the config.
 
     Attributes:
         nodes: The pseudo-nodes, in order.
         ps: The node of each parameter server.
         workers: The node of each worker.
-        gpus_each: GPUs of each worker; 0 where they share, or where there are none.
-        hundredths: Part of a shared GPU's memory that a worker takes, in hundredths, or 0.
-        idle: GPUs that nobody gets.
+        gpus_each: GPUs of each worker; 0 if they share GPUs, or without GPUs.
+        percent: Part of a shared GPU's memory for each worker, in percent, or 0.
+        idle: Number of GPUs without a worker.
     """
 
     nodes: tuple[_Node, ...]
     ps: tuple[str, ...]
     workers: tuple[str, ...]
     gpus_each: int
-    hundredths: int
+    percent: int
     idle: int
 
 
 def name_from(text: str) -> str:
-    """A project's name from any text, such as a directory's: `My Würfel 2` gives `my-wurfel-2`."""
+    """Return a project name for a text, such as a directory's: `My Würfel 2` → `my-wurfel-2`."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:_LONGEST_NAME].strip("-")
     return name or _FALLBACK_NAME
 
 
 def check_name(name: str) -> str:
-    """The name itself.
+    """Return the name if it is valid.
 
     Raises:
-        InputError: A description could not have it.
+        InputError: It is not a valid project name.
     """
     if re.fullmatch(PROJECT.removeprefix("^").removesuffix("$"), name) is None:
         raise InputError(
-            f"{short(name)!r} cannot be a name: up to 31 of a-z, 0-9 and -, and no - in front",
-            f"try --name {name_from(name)}",
+            f"{short(name)!r} is not a name of up to 31 of a-z, 0-9 and -, no - in front",
+            f"use --name {name_from(name)}",
         )
     return name
 
 
 def describe_host(inventory: Inventory) -> str:
-    """What the box has, in words: `2 GPUs (2 x Card, 80 GiB), 16 CPUs and 64 GiB of memory`."""
+    """Return the inventory as text: `2 GPUs (2 x NVIDIA A100, 80 GiB) and 16 CPUs`."""
     parts = [_gpus(inventory.gpus)]
     if inventory.cpus is not None:
         parts.append(counted(inventory.cpus, "CPU"))
@@ -109,45 +109,45 @@ def describe_host(inventory: Inventory) -> str:
 def generate(
     inventory: Inventory, name: str, options: Options, *, schema: str | None = None
 ) -> str:
-    """Write a description that fits a box.
+    """Return a config that fits a host.
 
     Args:
-        inventory: The box.
+        inventory: The host.
         name: The project's name.
-        options: What the user asks for.
-        schema: Where an editor finds the JSON Schema, seen from the file; None for nowhere.
+        options: The options of the user.
+        schema: Path of the JSON Schema relative to the file, for editors; None: no such line.
 
     Returns:
         The text of the file, with comments.
 
     Raises:
-        InputError: The wishes contradict each other, or the box.
+        InputError: The options do not fit each other, or the host.
     """
     layout = _lay_out(inventory, options)
     used = sum(len(node.gpus) for node in layout.nodes)
     by_id = any(gpu.is_slice for node in layout.nodes for gpu in node.gpus)
     lines = [f"# yaml-language-server: $schema={schema}", "#"] if schema else []
-    lines += _wrapped(f"Made by `lab init` for a box with {describe_host(inventory)}.", "# ")
+    lines += _wrapped(f"Made by `lab init` for a host with {describe_host(inventory)}.", "# ")
     lines += _wrapped(_explained(layout), "# ")
     if by_id:
-        lines += _wrapped("MIG slices have no number of their own: the GPUs stand by UUID.", "# ")
+        lines += _wrapped("MIG slices have no index, so the GPUs are pinned by UUID.", "# ")
     quoted = name if name[0].isalpha() and name not in _RESERVED else f'"{name}"'
     lines += ["", "version: 1", f"name: {quoted}"]
     if used:
         lines += ["", f"box: {{gpus: {used}}}"]
-    lines += ["", "# A node is a slice of the box that looks like a machine of its own.", "nodes:"]
+    lines += ["", "# A node is a part of the host that looks like a separate machine.", "nodes:"]
     for node in layout.nodes:
         lines += _node(node, by_id=by_id)
     lines += ["", "# One task per entry: the node that it runs on.", "jobs:"]
     lines += _job("ps", layout.ps, "")
     lines += _job("worker", layout.workers, _worker_keys(layout))
-    lines += ["", "# `docker compose up` trains this by itself; then it waits for more runs."]
+    lines += ["", "# `docker compose up` starts this run; then it waits for more runs."]
     lines += ["run: {experiment: async, flags: {epochs: 5}}"]
     return "\n".join(lines) + "\n"
 
 
 def summary(inventory: Inventory, options: Options) -> str:
-    """What `propose` makes of a box, in words: `1 ps and 3 workers on 4 nodes`."""
+    """Return the layout that `generate` chooses, as text: `1 ps and 3 workers on 4 nodes`."""
     layout = _lay_out(inventory, options)
     return f"{_tasks(layout)} on {counted(len(layout.nodes), 'node')}"
 
@@ -163,19 +163,19 @@ def _lay_out(inventory: Inventory, options: Options) -> _Layout:
     if node_count > workers + options.ps:
         tasks = f"{counted(workers, 'worker')} and {options.ps} ps"
         raise InputError(
-            f"{node_count} nodes are more than there are tasks ({tasks})", "ask for fewer --nodes"
+            f"{node_count} nodes are more than the tasks ({tasks})", "use fewer --nodes"
         )
     names = [f"tf{position + 1}" for position in range(node_count)]
     for_ps = max(0, node_count - workers)
-    # Nodes of their own for the parameter servers come first, as in the book's cluster.
+    # The nodes of the parameter servers come first, as in the book's cluster.
     ps_names = names[:for_ps] or names
     ps = tuple(ps_names[index % len(ps_names)] for index in range(options.ps))
     worker_names = names[for_ps:]
     if shares and len(worker_names) > len(gpus):
         raise InputError(
-            f"{workers} workers share {counted(len(gpus), 'GPU')},"
-            f" which {len(worker_names)} nodes cannot divide",
-            "workers on different nodes cannot share a GPU: ask for fewer --nodes or --workers",
+            f"{workers} workers share {counted(len(gpus), 'GPU')}, but"
+            f" {len(worker_names)} nodes need a GPU each",
+            "use fewer --nodes or --workers: workers on different nodes cannot share a GPU",
         )
     seats = zip(worker_names, _parts(workers, len(worker_names)), strict=True)
     placed = [name for name, amount in seats for _ in range(amount)]
@@ -193,17 +193,17 @@ def _lay_out(inventory: Inventory, options: Options) -> _Layout:
     for name, amount in zip(worker_names, taken, strict=True):
         nodes.append(_Node(name, tuple(gpus[first : first + amount])))
         first += amount
-    hundredths = _FOR_WORKERS // max(Counter(placed).values()) if shares else 0
-    if shares and hundredths == 0:
+    percent = _FOR_WORKERS // max(Counter(placed).values()) if shares else 0
+    if shares and percent == 0:
         raise InputError(
             f"{workers} workers are too many to share {counted(len(gpus), 'GPU')}",
-            f"ask for {_FOR_WORKERS} --workers for each GPU at most",
+            f"use at most {_FOR_WORKERS} --workers for each GPU",
         )
-    return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, hundredths, len(gpus) - first)
+    return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, percent, len(gpus) - first)
 
 
 def _worker_count(gpus: int, cpus: int | None, *, cut: bool) -> int:
-    """How many workers a box gets where nobody says."""
+    """Return the default number of workers."""
     if gpus == 0:
         return min(_USUAL_WORKERS, max(2, (cpus or 0) // 2))
     if gpus == 1:
@@ -212,35 +212,37 @@ def _worker_count(gpus: int, cpus: int | None, *, cut: bool) -> int:
         return gpus
     if cut:
         return min(gpus, _SEVERAL_WORKERS)
-    # Workers with as many GPUs each as the next one, and no GPU idle, if there is such a number.
+    # Prefer a number that divides the GPUs equally, so that no GPU is idle.
     fitting = [count for count in range(3, _SEVERAL_WORKERS + 1) if gpus % count == 0]
     return min(fitting, key=lambda count: abs(count - _USUAL_WORKERS), default=_USUAL_WORKERS)
 
 
 def _node_count(gpus: int, workers: int, ps: int) -> int:
-    """How many nodes there are where nobody says: one for each task, unless workers share."""
+    """Return the default number of nodes: one for each task, unless workers share GPUs."""
     return min(gpus, workers) if 0 < gpus < workers else workers + ps
 
 
 def _parts(amount: int, count: int) -> list[int]:
-    """An amount in nearly equal whole parts, the larger ones first."""
+    """Divide an amount into nearly equal whole parts, the larger ones first."""
     part, rest = divmod(amount, count)
     return [part + (position < rest) for position in range(count)]
 
 
 def _explained(layout: _Layout) -> str:
     text = f"It gives {_tasks(layout)} on {counted(len(layout.nodes), 'node')}."
-    if layout.hundredths:
+    if layout.percent:
         text += (
-            f" The workers of a node share its GPUs; each takes {layout.hundredths} % of the"
-            " memory, and what is left is for the CUDA contexts."
+            f" The workers of a node share its GPUs; each uses {layout.percent} % of the"
+            " memory, and the CUDA contexts need the rest."
         )
     elif layout.gpus_each:
         text += f" A worker has {counted(layout.gpus_each, 'GPU')}, a ps needs none."
     else:
-        text += " All of them compute on CPUs."
+        text += " All tasks use CPUs only."
     if layout.idle:
-        text += f" {counted(layout.idle, 'GPU')} stay idle, so that all workers have the same."
+        text += (
+            f" {counted(layout.idle, 'GPU')} stay idle, so that all workers have the same number."
+        )
     return text
 
 
@@ -263,8 +265,8 @@ def _comment(gpu: Gpu) -> str:
 
 
 def _worker_keys(layout: _Layout) -> str:
-    if layout.hundredths:
-        return f", share: true, gpu_memory_fraction: {layout.hundredths / 100:g}"
+    if layout.percent:
+        return f", share: true, gpu_memory_fraction: {layout.percent / 100:g}"
     return f", gpus: {layout.gpus_each}" if layout.gpus_each else ""
 
 
@@ -294,7 +296,7 @@ def _gpus(gpus: Sequence[Gpu]) -> str:
 
 
 def _kind(gpu: Gpu) -> str:
-    """A card's name and memory; the name comes from the driver and may hold anything."""
+    """Return a GPU's name and memory; the driver's name may have any characters."""
     name = clipped(gpu.name.encode("ascii", "replace"), _LONGEST_GPU)
     amount = memory_for_people(gpu.memory_bytes) if gpu.memory_bytes else ""
     return ", ".join(part for part in (name, amount) if part)

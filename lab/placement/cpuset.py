@@ -1,4 +1,4 @@
-"""CPU sets and limits: a node's CPUs and memory divided among its tasks, within the box."""
+"""Allocates CPU sets, CPU limits and memory limits: a node's, divided among its tasks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lab.formatting import counted
 from lab.units import memory_for_people
 
 CloseCpus = tuple[tuple[int, ...], ...]
-"""For each card of a task the CPUs that are close to it; () for one of which it is not known."""
+"""For each GPU of a task, the CPUs that are close to it; () if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuAllocation:
-    """What one task may use.
+    """The limits of one task.
 
     Attributes:
         cpus: CPUs at once, or None for no limit beside its set.
-        cpuset: The CPUs that are its own (`4-7,12`), or None for no pinning.
+        cpuset: Its own CPUs (`4-7,12`), or None for no pinning.
         memory_bytes: Memory, or None for no limit.
-        why: Why these CPUs, for a person.
+        why: Why these CPUs, for the user.
     """
 
     cpus: float | None
@@ -39,22 +39,21 @@ def allocate_cpus(
     memory_bytes: int | None,
     near: Sequence[CloseCpus],
 ) -> tuple[list[CpuAllocation], list[str]]:
-    """Divide CPUs and memory.
+    """Allocate CPUs and memory to tasks.
 
-    Where the box has a CPU for every task, each task gets a set of its own: as many as its node's
-    `cpus` allow it, and where the node states none, an equal part of what is left. A task with
-    cards gets those that are close to them, as long as there are any. Elsewhere there are no sets,
-    and limits that are larger than the box are clamped to it.
+    If the host has a CPU for every task, each task gets its own CPU set. Its size follows the
+    node's `cpus`, or is an equal part of the CPUs left. A task with GPUs gets close CPUs first.
+    Otherwise there are no sets. Limits larger than the host are clamped.
 
     Args:
         task_nodes: The node of each task, in the plan's order.
         nodes: The nodes by name.
-        cpu_ids: The CPUs of the box, ascending, or None where they are not known.
-        memory_bytes: Memory of the box, or None where it is not known.
-        near: For each task what is close to its cards.
+        cpu_ids: The CPUs of the host, ascending, or None if unknown.
+        memory_bytes: Memory of the host, or None if unknown.
+        near: For each task, the CPUs that are close to its GPUs.
 
     Returns:
-        A share per task, and a notice per limit that could not be kept.
+        An allocation per task, and a notice per limit that cannot be kept.
     """
     tasks_on = Counter(task_nodes)
     wanted = [_part(nodes[node].cpus, tasks_on[node]) for node in task_nodes]
@@ -70,10 +69,10 @@ def allocate_cpus(
         limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
     if limits != wanted:
         has = counted(len(cpu_ids or ()), "CPU")
-        notices.append(f"the nodes' CPU limits are clamped to the {has} of this box")
+        notices.append(f"the nodes' CPU limits are clamped to the {has} of this host")
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
     notices += memory_notices
-    shares = [
+    allocations = [
         CpuAllocation(
             cpus=limit,
             cpuset=ranges(own) if own else None,
@@ -82,15 +81,15 @@ def allocate_cpus(
         )
         for node, limit, own, close in zip(task_nodes, limits, sets, near, strict=True)
     ]
-    return shares, notices
+    return allocations, notices
 
 
 def ranges(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel writes them: `4-7,12`."""
+    """Return CPUs in the kernel's form: `4-7,12`."""
     parts = []
-    # In a run of neighbours a CPU's number grows as its position does.
-    for _, run in groupby(enumerate(sorted(cpus)), key=lambda each: each[1] - each[0]):
-        members = [cpu for _, cpu in run]
+    # Within a range, the number of a CPU minus its position is constant.
+    for _, group in groupby(enumerate(sorted(cpus)), key=lambda each: each[1] - each[0]):
+        members = [cpu for _, cpu in group]
         first, last = members[0], members[-1]
         parts.append(str(first) if first == last else f"{first}-{last}")
     return ",".join(parts)
@@ -99,43 +98,43 @@ def ranges(cpus: Iterable[int]) -> str:
 def _memory(
     nodes: Mapping[str, Node], tasks_on: Mapping[str, int], memory_bytes: int | None
 ) -> tuple[dict[str, int | None], list[str]]:
-    """The nodes' memory within the box, and what has to be said of it."""
+    """Return the nodes' memory, clamped to the host's, and notices."""
     memory = {name: node.memory for name, node in nodes.items()}
     if memory_bytes is None:
         return memory, []
     notices = []
-    box = memory_for_people(memory_bytes)
+    host = memory_for_people(memory_bytes)
     if any((size or 0) > memory_bytes for size in memory.values()):
         memory = {name: size and min(size, memory_bytes) for name, size in memory.items()}
-        notices.append(f"the nodes' memory limits are clamped to the {box} of this box")
+        notices.append(f"the nodes' memory limits are clamped to the {host} of this host")
     together = sum(memory[name] or 0 for name in tasks_on)
     if together > memory_bytes:
         total = memory_for_people(together)
         notices.append(
-            f"the nodes' memory limits are {total} together, and this box has {box}: not all of"
-            " them can take what they are allowed"
+            f"the nodes' memory limits are {total} together, but this host has {host}: the tasks"
+            " may run out of memory"
         )
     return memory, notices
 
 
 def _part(amount: float | None, tasks: int) -> float | None:
-    # The engine counts in hundredths; less than one of them it refuses.
+    # The engine counts CPUs in hundredths, and refuses less than 0.01.
     return None if amount is None else max(0.01, int(amount * 100 / tasks + 1e-6) / 100)
 
 
 def _sizes(wanted: Sequence[float | None], cpus: int) -> list[int]:
-    """The size of each task's set: at least one CPU each, `cpus` together at most."""
+    """Return the size of each task's set: at least one CPU each, at most `cpus` together."""
     stated = [max(1, int(want)) for want in wanted if want is not None]
     open_tasks = len(wanted) - len(stated)
     level = _level(stated, cpus - open_tasks)
     left = cpus - sum(min(size, level) for size in stated)
-    # Equal parts, so that no worker is faster than another; the box keeps what is left over.
+    # Equal parts, so that no worker is faster than another; the rest stays unused.
     part = left // open_tasks if open_tasks else 0
     return [part if want is None else min(max(1, int(want)), level) for want in wanted]
 
 
 def _level(sizes: Sequence[int], cpus: int) -> int:
-    """The largest size to which sets can be cut so that all of them fit."""
+    """Return the largest maximum size of a set with which all sets fit."""
     level = cpus
     left, open_sizes = cpus, sorted(sizes)
     for position, size in enumerate(open_sizes):
@@ -149,7 +148,7 @@ def _level(sizes: Sequence[int], cpus: int) -> int:
 def _sets(
     sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[CloseCpus]
 ) -> list[list[int]]:
-    """The CPUs of each task; no CPU stands twice."""
+    """Return the CPUs of each task; no CPU is in two sets."""
     free = set(cpu_ids)
     sets: list[list[int]] = [[] for _ in sizes]
     alike: dict[CloseCpus, list[int]] = {}
@@ -157,10 +156,10 @@ def _sets(
         known = tuple(dict.fromkeys(cpus for cpus in close if cpus))
         if known:
             alike.setdefault(known, []).append(task)
-    # Those with the least choice come first, so that others do not take the little they have.
+    # Tasks with the fewest close CPUs come first, before other tasks take these CPUs.
     for places in sorted(alike, key=lambda places: len(set[int]().union(*places))):
         tasks = alike[places]
-        # Where the close ones do not suffice, each of these tasks gets as many as the next one.
+        # If there are too few close CPUs, each of these tasks gets the same number.
         there = len(free & set[int]().union(*places))
         level = _level([sizes[task] for task in tasks], there)
         odd = there - sum(min(sizes[task], level) for task in tasks)
@@ -176,14 +175,14 @@ def _sets(
 
 
 def _take(free: set[int], place: Iterable[int], count: int) -> list[int]:
-    """Take up to so many CPUs of a place, the lowest first."""
+    """Take up to `count` free CPUs of a place, the lowest first."""
     taken = list(islice((cpu for cpu in place if cpu in free), count))
     free.difference_update(taken)
     return taken
 
 
 def _take_evenly(free: set[int], places: CloseCpus, count: int) -> list[int]:
-    """Take so many of several places, of each as many as of the next, as long as they last."""
+    """Take up to `count` free CPUs of several places, from each place the same number."""
     taken: list[int] = []
     for position, place in enumerate(places):
         taken += _take(free, place, -(-(count - len(taken)) // (len(places) - position)))
@@ -195,15 +194,15 @@ def _take_evenly(free: set[int], places: CloseCpus, count: int) -> list[int]:
 def _why(own: Sequence[int], near: CloseCpus) -> str:
     if not own:
         return "no CPUs of its own"
-    arguments = f"{'CPU' if len(own) == 1 else 'CPUs'} {ranges(own)}"
+    text = f"{'CPU' if len(own) == 1 else 'CPUs'} {ranges(own)}"
     if not near:
-        return arguments
+        return text
     close = set[int]().union(*near)
     far = [cpu for cpu in own if cpu not in close]
     if not close:
-        return f"{arguments}; which ones are close to its cards is not known"
+        return f"{text}; which CPUs are close to its GPUs is unknown"
     if not far:
-        return f"{arguments}, close to its cards"
+        return f"{text}, close to its GPUs"
     if len(far) == len(own):
-        return f"{arguments}; none that is close to its cards was left"
-    return f"{arguments}; no more close to its cards were left, so {ranges(far)} are not"
+        return f"{text}; no CPU close to its GPUs is left"
+    return f"{text}; {ranges(far)} not close to its GPUs: no more are left"

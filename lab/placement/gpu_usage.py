@@ -1,4 +1,4 @@
-"""Planned GPUs on which another process computes already."""
+"""Finds planned GPUs that other processes already use."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lab.task.text import clipped, short
 from lab.units import memory_for_people
 
 _DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})
-"""Programs that draw what a screen shows, though some of them compute for that, too."""
+"""Display servers; they are ignored, though some of them have a compute context."""
 
-_NAMED: Final = 4  # so many tasks, or processes, are named in a line
+_NAMED: Final = 4  # maximum number of tasks or processes in a line
 _LONGEST_PROGRAM: Final = 60  # characters of its name
 
 
 def gpus_in_use(plan: Plan, inventory: Inventory) -> list[str]:
-    """On which cards of a plan's tasks a process computes, a line for each.
+    """Return a line for each planned GPU on which a process computes.
 
     Args:
         plan: The plan.
-        inventory: The box that it was made for, with the processes on its cards.
+        inventory: The host of the plan, with the processes on its GPUs.
 
     Returns:
         `GPU 2 (GPU-…, worker-0) is in use: python (pid 4711, 3.2 GiB)`.
@@ -45,9 +45,9 @@ def _computing(gpu: Gpu) -> list[Process]:
 
 
 def _line(gpu: Gpu, found: Sequence[Process], tasks: Sequence[str]) -> str:
-    who = _listed([short(gpu.device_id), *tasks])
+    id_and_tasks = _listed([short(gpu.device_id), *tasks])
     used_by = _listed([_process(process) for process in found])
-    return f"GPU {gpu.index} ({who}) is in use: {used_by}"
+    return f"GPU {gpu.index} ({id_and_tasks}) is in use: {used_by}"
 
 
 def _process(process: Process) -> str:
@@ -58,6 +58,6 @@ def _process(process: Process) -> str:
     return f"{name} ({', '.join(facts)})"
 
 
-def _listed(arguments: Sequence[str]) -> str:
-    more = len(arguments) - _NAMED
-    return ", ".join(arguments[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMED
+    return ", ".join(texts[:_NAMED]) + (f" and {more} more" if more > 0 else "")

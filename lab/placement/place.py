@@ -1,4 +1,4 @@
-"""The arithmetic of a plan: which GPU of the box becomes whose."""
+"""Makes a plan: allocates the GPUs and CPUs of a host to the tasks of a config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.text import short
 
 HINT = (
-    "choose a description of `clusters/` that fits, or `--gpus index` to render for another box, "
+    "choose a config of `clusters/` that fits, or use `--gpus index` to render for another host, "
     "or `--gpus none` for CPUs only"
 )
 _AS_PINNED = "as pinned"
@@ -25,11 +25,11 @@ _AS_PINNED = "as pinned"
 
 @dataclass(frozen=True, slots=True)
 class _NodeGpus:
-    """The cards of a node.
+    """The GPUs of a node.
 
     Attributes:
         ids: Their device ids, in the order in which the node's tasks take them.
-        why: Why it has these, for a person.
+        why: Why the node has these GPUs, for the user.
     """
 
     ids: tuple[str, ...] = ()
@@ -37,27 +37,28 @@ class _NodeGpus:
 
 
 def place(cluster: Cluster, inventory: Inventory) -> Plan:
-    """Place a description on a box. The same two always give the same plan.
+    """Place a config on a host. The same config and host always give the same plan.
 
     Args:
-        cluster: The description.
-        inventory: The box, and how its GPUs are pinned.
+        cluster: The config.
+        inventory: The host, and how its GPUs are pinned.
 
     Raises:
-        LabError: The box is too small, or has no such GPU.
-        InputError: Two names of one GPU are given to two nodes, a GPU that is cut into MIG slices
-            is pinned as a whole, or a task would get more than one slice.
+        LabError: The host has too few GPUs, or not a pinned one.
+        InputError: Two nodes pin the same GPU by different names, a node pins a GPU in MIG mode as
+            a whole, or a task would get more than one slice.
     """
-    held = _gpus_by_node(cluster, inventory)
+    gpus_by_node = _gpus_by_node(cluster, inventory)
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
     nodes = tuple(
-        PlannedNode(name, held[name].ids, _link(cluster.links.get(name))) for name in cluster.nodes
+        PlannedNode(name, gpus_by_node[name].ids, _link(cluster.links.get(name)))
+        for name in cluster.nodes
     )
-    tasks, shortfalls, reasons = _tasks(cluster, inventory, held, by_id)
+    tasks, shortfalls, reasons = _tasks(cluster, inventory, gpus_by_node, by_id)
     explained = [
-        f"{name}: {_named(holding.ids, by_id)}: {holding.why}"
-        for name, holding in held.items()
-        if holding.ids
+        f"{name}: {_named(node_gpus.ids, by_id)}: {node_gpus.why}"
+        for name, node_gpus in gpus_by_node.items()
+        if node_gpus.ids
     ]
     return Plan(
         name=cluster.name,
@@ -74,30 +75,30 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
 def _tasks(
     cluster: Cluster,
     inventory: Inventory,
-    held: Mapping[str, _NodeGpus],
+    gpus_by_node: Mapping[str, _NodeGpus],
     by_id: Mapping[str, Gpu],
 ) -> tuple[tuple[PlannedTask, ...], list[str], list[str]]:
-    """The tasks, what they do not get, and why they get these CPUs."""
+    """Return the tasks, the notices of shortfalls, and the reasons for the CPUs."""
     placed = {}
-    for node, seats in tasks_by_node(cluster.jobs).items():
-        gpus = allocate_gpus(node, cluster.nodes[node], seats)
-        ids = held[node].ids
-        for position, (seat, taken) in enumerate(zip(seats, gpus, strict=True)):
-            # Without GPUs (`--gpus none`) a node owns none, whatever it asks for.
+    for node, slots in tasks_by_node(cluster.jobs).items():
+        gpus = allocate_gpus(node, cluster.nodes[node], slots)
+        ids = gpus_by_node[node].ids
+        for position, (slot, taken) in enumerate(zip(slots, gpus, strict=True)):
+            # With `--gpus none` a node has no GPUs, whatever the config states.
             own = tuple(ids[gpu] for gpu in taken) if ids else ()
-            _check_slices(seat.job, seat.index, own)
-            placed[seat.job, seat.index] = PlannedTask(
-                seat.job,
-                seat.index,
+            _check_slices(slot.job, slot.index, own)
+            placed[slot.job, slot.index] = PlannedTask(
+                slot.job,
+                slot.index,
                 node,
                 cluster.port + position,
                 own,
-                shares_gpus=seat.share and bool(own),
-                gpu_memory_fraction=seat.gpu_memory_fraction if own else None,
+                shares_gpus=slot.share and bool(own),
+                gpu_memory_fraction=slot.gpu_memory_fraction if own else None,
             )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
     tasks = [placed[key] for key in order]
-    shares, shortfalls = allocate_cpus(
+    allocations, shortfalls = allocate_cpus(
         [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
@@ -105,10 +106,10 @@ def _tasks(
         [_near(task.gpus, by_id) for task in tasks],
     )
     limited = tuple(
-        replace(task, cpus=share.cpus, cpuset=share.cpuset, memory_bytes=share.memory_bytes)
-        for task, share in zip(tasks, shares, strict=True)
+        replace(task, cpus=each.cpus, cpuset=each.cpuset, memory_bytes=each.memory_bytes)
+        for task, each in zip(tasks, allocations, strict=True)
     )
-    reasons = [f"{task.name}: {share.why}" for task, share in zip(tasks, shares, strict=True)]
+    reasons = [f"{task.name}: {each.why}" for task, each in zip(tasks, allocations, strict=True)]
     return limited, shortfalls, reasons
 
 
@@ -123,9 +124,9 @@ def _near(ids: Iterable[str], by_id: Mapping[str, Gpu]) -> CloseCpus:
 
 
 def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
-    """See that CUDA will show a task all of its cards.
+    """Check that CUDA will show a task all its GPUs.
 
-    With one MIG slice among them it shows that one and nothing else (NVIDIA Multi-Instance GPU
+    A process with a MIG slice sees only one slice and no other GPU (NVIDIA Multi-Instance GPU
     User Guide, "CUDA Device Enumeration").
     """
     slices = sum(each.startswith(SLICE) for each in ids)
@@ -134,20 +135,20 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     whole = len(ids) - slices
     parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([counted(whole, "GPU")] if whole else [])]
     raise InputError(
-        f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, and CUDA shows a"
-        " process that has a MIG slice nothing beside that one",
+        f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, but with a MIG"
+        " slice, CUDA shows a process no other GPU",
         "give every task one slice (`gpus: 1` in its job, as many pins on the node as tasks), or"
-        " whole cards only",
+        " whole GPUs only",
     )
 
 
 def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus]:
-    """The cards of each node."""
+    """Return the GPUs of each node."""
     if inventory.mode == "none":
         return dict.fromkeys(cluster.nodes, _NodeGpus())
     if inventory.mode == "index" and any(_ids(node) for node in cluster.nodes.values()):
         return _pinned_elsewhere(cluster)
-    # A card that is cut cannot be used as a whole, even if it stands among the others.
+    # A GPU in MIG mode cannot be used as a whole, even if NVML lists it as one.
     cut = {gpu.slice_of for gpu in inventory.gpus if gpu.is_slice}
     whole = [gpu for gpu in inventory.gpus if not gpu.is_slice and gpu.device_id not in cut]
     _check_cut(cluster, inventory)
@@ -167,14 +168,16 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
         if node.gpu_count and not node.pins
     }
     chosen = select_gpus(counts, free, inventory.pairs)
-    held = {}
+    gpus_by_node = {}
     for name, node in cluster.nodes.items():
         if name in chosen:
             ids = tuple(gpu.device_id for gpu in chosen[name].gpus)
-            held[name] = _NodeGpus(ids, chosen[name].why)
+            gpus_by_node[name] = _NodeGpus(ids, chosen[name].why)
         else:
-            held[name] = _NodeGpus(tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED)
-    return held
+            gpus_by_node[name] = _NodeGpus(
+                tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED
+            )
+    return gpus_by_node
 
 
 def _ids(node: Node) -> list[str]:
@@ -182,18 +185,18 @@ def _ids(node: Node) -> list[str]:
 
 
 def _pinned_elsewhere(cluster: Cluster) -> dict[str, _NodeGpus]:
-    """UUIDs of a box that is not this one: as they stand, for which index they have is unknown."""
+    """Return the pinned UUIDs of another host as they are: their indices are unknown."""
     for name, node in cluster.nodes.items():
         if node.gpu_count and len(_ids(node)) < node.gpu_count:
             raise InputError(
-                f"nodes.{name}.gpus: other nodes pin UUIDs, whose index on another box is unknown",
-                "pin UUIDs everywhere, or nowhere, to use `--gpus index`",
+                f"nodes.{name}.gpus: other nodes pin UUIDs, with unknown indices on another host",
+                "for `--gpus index`, pin UUIDs on all nodes or on none",
             )
     return {name: _NodeGpus(tuple(_ids(node)), _AS_PINNED) for name, node in cluster.nodes.items()}
 
 
 def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
-    """See that no card is pinned as a whole that is cut into MIG slices."""
+    """Check that no GPU in MIG mode is pinned as a whole."""
     slices: dict[int | str, list[str]] = {}
     for gpu in inventory.gpus:
         if gpu.is_slice:
@@ -204,10 +207,9 @@ def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
             if pin in slices:
                 named = short(", ".join(slices[pin]))
                 raise InputError(
-                    f"nodes.{name}.gpus: GPU {pin} is cut into MIG slices ({named}) and cannot be"
-                    " used as a whole",
-                    "pin slices by their UUIDs, or let an administrator switch MIG off"
-                    " (`nvidia-smi -mig 0`)",
+                    f"nodes.{name}.gpus: GPU {pin} is divided into MIG slices ({named}), so it"
+                    " cannot be used as a whole",
+                    "pin slices by their UUIDs, or turn MIG off as root (`nvidia-smi -mig 0`)",
                 )
 
 
@@ -216,12 +218,12 @@ def _pin(
 ) -> None:
     if pin not in by_pin:
         known = short(", ".join(gpu for gpu in by_pin if isinstance(gpu, str))) or "none"
-        raise LabError(f"nodes.{name}.gpus: this box has no GPU {pin} (it has {known})", HINT)
+        raise LabError(f"nodes.{name}.gpus: this host has no GPU {pin} (it has {known})", HINT)
     device = by_pin[pin].device_id
     if device in holders:
         raise InputError(
-            f"nodes.{name}.gpus: GPU {pin} is {device}, which {holders[device]} has already",
-            "give every GPU to one node only",
+            f"nodes.{name}.gpus: GPU {pin} is {device}, which {holders[device]} already has",
+            "give each GPU to one node",
         )
     holders[device] = name
 
@@ -231,15 +233,15 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     needed = cluster.gpus_needed - slices
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
-        also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
+        also = f" and {cut} MIG slices (to use them, pin their UUIDs)" if cut else ""
         has = counted(whole, "GPU") + also
         raise LabError(
-            f"{cluster.name!r} needs {counted(needed, 'GPU')}, and this box has {has}", HINT
+            f"{cluster.name!r} needs {counted(needed, 'GPU')}, but this host has {has}", HINT
         )
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
-    """`GPU-…, GPU-… (2, 3)`; `GPU 2, 3` where indices are all that is known."""
+    """Return `GPU-…, GPU-… (2, 3)`, or `GPU 2, 3` if only indices are known."""
     names = ", ".join(short(each) for each in ids)
     if all(each.isdecimal() for each in ids):
         return f"GPU {names}"

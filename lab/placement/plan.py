@@ -1,4 +1,4 @@
-"""The plan: which task runs where, with which GPUs, CPUs, memory and port."""
+"""The plan: the node, GPUs, CPUs, memory and port of each task."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """One TensorFlow task in its place.
+    """One TensorFlow task with its resources.
 
     Attributes:
         job: `worker`.
         index: The task's index in its job.
         node: The node that it runs on.
         port: The port of its TensorFlow server.
-        gpus: Device ids (UUIDs or indices) of its cards; empty: it must see none.
-        shares_gpus: Whether other tasks may hold the same cards.
-        gpu_memory_fraction: Share of each card's memory, or None for all of it.
+        gpus: Device ids (UUIDs or indices) of its GPUs; empty: it must see none.
+        shares_gpus: Whether other tasks may use the same GPUs.
+        gpu_memory_fraction: Part of each GPU's memory, or None for all of it.
         cpus: CPUs that it may use at once, or None for no limit.
-        cpuset: The CPUs that are its own (`4-7,12`), or None for no pinning.
+        cpuset: Its own CPUs (`4-7,12`), or None for no pinning.
         memory_bytes: Memory limit, or None for none.
     """
 
@@ -46,7 +46,7 @@ class PlannedTask:
 
     @property
     def name(self) -> str:
-        """The task as a service name: `worker-1` for `/job:worker/task:1`."""
+        """The name of the task and of its service: `worker-1` for `/job:worker/task:1`."""
         return f"{self.job}-{self.index}"
 
 
@@ -61,18 +61,18 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A description, placed on a box.
+    """A config, placed on a host.
 
     Attributes:
         name: The project's name.
         mode: How GPUs are pinned: `uuid`, `index` or `none`.
-        cluster_sha256: Digest of the description that it was made from.
-        nodes: In the description's order.
-        tasks: In the description's order, job by job.
+        cluster_sha256: Digest of the config.
+        nodes: The nodes, in the config's order.
+        tasks: The tasks, in the config's order, job by job.
         notices: One line each, for the user: what was clamped or left out.
-        shortfalls: Those of the notices by which tasks get less than the description says.
-        reasons: One line for each node with cards, why it got them, and one for each task's CPUs.
-        tensorflow: The version that its tasks have, a key of `lab.tf_versions.IMAGES`.
+        shortfalls: The notices of tasks that get less than the config states.
+        reasons: One line for each node with GPUs, why it got them, and one for each task's CPUs.
+        tensorflow: The TensorFlow version of its tasks, a key of `lab.tf_versions.IMAGES`.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Plan:
     tensorflow: str = CURRENT.tensorflow
 
     def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec: job to list of `node:port`."""
+        """Return TensorFlow's cluster spec: job to list of `node:port`."""
         spec: dict[str, list[str]] = {}
         for task in self.tasks:
             spec.setdefault(task.job, []).append(f"{task.node}:{task.port}")
@@ -95,12 +95,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """The run that `docker compose up` starts by itself.
+    """The run that `docker compose up` starts.
 
     Attributes:
         arguments: The experiment and its flags, as on a command line.
-        start: Task to the moment at which it starts, where that is not with the others.
-        faults: What is done to the run.
+        start: Task to the moment at which it starts, if later than the others.
+        faults: The faults that are injected into the run.
     """
 
     arguments: tuple[str, ...]

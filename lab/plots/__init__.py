@@ -1,7 +1,7 @@
-"""The figures of a run, and of several: each module draws one, from what `trace.py` describes.
+"""The figures of one run or of several runs. Each module draws one figure from `data.Trace`.
 
-A figure is a pure function from runs to matplotlib's `Figure`; beside it stand a sentence that says
-what is to be seen in these runs, and one that says how to read such a figure.
+`draw()` is a pure function from runs to matplotlib's `Figure`. `describe()` states what these runs
+show in it. `caption()` explains how to read it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 CREATOR: Final = "lab"
-"""Who drew a picture, as its metadata say."""
+"""The creator in the metadata of a picture."""
 
 
 def is_svg(begin: bytes) -> bool:
-    """Whether a file that begins so is an SVG that lab drew."""
+    """Whether a file with these first bytes is an SVG drawn by lab."""
     return begin.startswith(b"<?xml") and f"<dc:title>{CREATOR}</dc:title>".encode() in begin

@@ -15,8 +15,8 @@ from lab.formatting import counted
 from lab.plots import style
 from lab.plots.layout import (
     CHIP_GAP,
-    CHIP_HIGH,
-    CHIP_WIDE,
+    CHIP_HEIGHT,
+    CHIP_WIDTH,
     GAP,
     HEAD,
     LINE_SIZE,
@@ -24,14 +24,14 @@ from lab.plots.layout import (
     MOST_TASKS,
     NAME_SIZE,
     PAD,
-    TASK_HIGH,
+    TASK_HEIGHT,
     TASK_SIZE,
     Node,
     arrange,
-    chips_a_row,
-    chips_high,
+    chips_height,
+    chips_per_row,
     label,
-    text_wide,
+    text_width,
 )
 from lab.plots.shape import ClusterShape, Topology, of_run, topology_of
 
@@ -42,31 +42,31 @@ NAME: Final = "cluster"
 TITLE: Final = "The cluster"
 
 _READ: Final = (
-    "The outer frame is the one real machine. Each frame in it is a pseudo-node. In it are"
-    " TensorFlow's tasks (orange: they serve; blue: they train). Each task shows its name in the"
-    " lab, its name in TensorFlow and the address of its server. Below it are the devices that the"
-    " task itself sees: TensorFlow counts GPUs from 0 in every task. The number behind # is the"
-    " machine's GPU, counted node by node. Pale: a GPU that no task uses. Lines join the tasks"
-    " that talk to each other."
+    "The outer frame is the one real host. Each frame in it is a pseudo-node with its TensorFlow"
+    " tasks (orange: parameter servers and other services; blue: all others). Each task shows its"
+    " name in the lab, its name in TensorFlow and the address of its server. Below it are the"
+    " devices that the task sees. TensorFlow counts GPUs from 0 in every task. The number after #"
+    " is the host's GPU, counted node by node. Pale: a GPU that no task uses. Lines join the tasks"
+    " that communicate."
 )
 _NODE: Final = "#f6f6f6"
-_FEW: Final = 12  # links that can be told apart at full strength
+_FEW: Final = 12  # links that can be distinguished at full opacity
 
 _EDGE: Final[dict[str, Any]] = {"edgecolor": style.GREY, "linewidth": 1.5}
 
-_Chip = tuple[str, str]  # its two lines; the second may be empty
+_Chip = tuple[str, str]  # the two lines of a device's text; the second may be empty
 
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where a task is, in inches.
+    """The position of a task, in inches.
 
     Attributes:
-        left: Of its box.
-        right: Of its box.
-        top: Of its box.
-        bottom: The lower end of its devices.
-        floor: The lower end of its node.
+        left: The left edge of the task's rectangle.
+        right: Its right edge.
+        top: Its upper edge.
+        bottom: The lower edge of the task's devices.
+        floor: The lower edge of its node.
     """
 
     left: float
@@ -77,26 +77,26 @@ class _Spot:
 
     @property
     def middle(self) -> float:
-        """Inches."""
+        """The horizontal middle, in inches."""
         return (self.left + self.right) / 2
 
     @property
     def aside(self) -> float:
-        """Right of the middle, where a line does not meet one from above."""
+        """A position right of the middle, where a line does not meet one from above."""
         return self.middle + 0.4 * (self.right - self.left)
 
     def is_level(self, other: _Spot) -> bool:
-        """Whether both have the same height."""
-        return abs(self.top - other.top) < TASK_HIGH
+        """Whether both tasks are in the same row."""
+        return abs(self.top - other.top) < TASK_HEIGHT
 
     def is_far(self, other: _Spot) -> bool:
-        """Whether others lie between two tasks of the same height."""
+        """Whether both tasks are in the same row, with others between them."""
         apart = max(self.left, other.left) - min(self.right, other.right)
         return self.is_level(other) and apart > 2 * PAD + GAP + 0.01
 
 
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw the cluster of the first run; None where its tasks are not known."""
+    """Draw the cluster of the first run; None if its tasks are not known."""
     shape = of_run(runs[0].info)
     return draw_shape(shape) if shape.tasks else None
 
@@ -104,18 +104,18 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 @style.settings()
 def draw_shape(shape: ClusterShape) -> Figure:
     """Draw a cluster of at least one task."""
-    nodes, wide, high = arrange(shape)
+    nodes, width, height = arrange(shape)
     host = _host_label(shape)
-    more = max(0.0, text_wide(host, NAME_SIZE) - wide)
-    left, right = -0.35 - more / 2, wide + 0.35 + more / 2
-    figure = style.new_figure(high + 1.1, right - left)
+    more = max(0.0, text_width(host, NAME_SIZE) - width)
+    left, right = -0.35 - more / 2, width + 0.35 + more / 2
+    figure = style.new_figure(height + 1.1, right - left)
     figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_xlim(left, right)
-    ax.set_ylim(-0.45, high + 0.65)
+    ax.set_ylim(-0.45, height + 0.65)
     ax.axis("off")
-    _frame(ax, left + 0.15, -0.3, wide=right - left - 0.3, high=high + 0.8, face="white")
-    ax.text(left + 0.35, high + 0.3, host, fontsize=NAME_SIZE, color="#444444", va="center")
+    _frame(ax, left + 0.15, -0.3, width=right - left - 0.3, height=height + 0.8, face="white")
+    ax.text(left + 0.35, height + 0.3, host, fontsize=NAME_SIZE, color="#444444", va="center")
     numbers = shape.numbers
     spots: dict[str, _Spot] = {}
     for node in nodes:
@@ -130,20 +130,20 @@ def caption(_runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the cluster of these runs, a sentence each."""
     shape = of_run(runs[0].info)
     nodes = len({task.node for task in shape.tasks})
     tasks = counted(len(shape.tasks), "task")
-    size = f"{tasks} on {counted(nodes, 'pseudo-node')} of one machine."
+    size = f"{tasks} on {counted(nodes, 'pseudo-node')} of one host."
     same = {str(run.info.cluster) for run in runs}
-    found = [f"{size} {_topology(shape).arguments}"]
+    found = [f"{size} {_topology(shape).traffic}"]
     if len(same) > 1:
-        found.append("The other runs' clusters differ from this one, the first run's.")
+        found.append("This is the cluster of the first run. The other runs' clusters differ.")
     return found
 
 
 def _topology(shape: ClusterShape) -> Topology:
-    """Who talks to whom, of the tasks that are drawn: all pairs of 10,000 take minutes."""
+    """The links of the drawn tasks only: all pairs of 10,000 tasks take minutes."""
     return topology_of(replace(shape, tasks=shape.tasks[:MOST_TASKS]))
 
 
@@ -158,61 +158,61 @@ def _host_label(shape: ClusterShape) -> str:
     return name + ", ".join(parts)
 
 
-def _frame(ax: Axes, left: float, bottom: float, *, wide: float, high: float, face: str) -> None:
-    """A frame with round corners, its size in inches."""
+def _frame(ax: Axes, left: float, bottom: float, *, width: float, height: float, face: str) -> None:
+    """Draw a frame with round corners; its size is in inches."""
     form = "round,pad=0,rounding_size=0.1"
-    frame = FancyBboxPatch((left, bottom), wide, high, boxstyle=form, facecolor=face, **_EDGE)
+    frame = FancyBboxPatch((left, bottom), width, height, boxstyle=form, facecolor=face, **_EDGE)
     ax.add_patch(frame)
 
 
 def _node(ax: Axes, node: Node, numbers: Mapping[str, int], spots: dict[str, _Spot]) -> None:
-    _frame(ax, node.left, node.bottom, wide=node.wide, high=node.high, face=_NODE)
-    left, top = node.left + PAD, node.bottom + node.high
+    _frame(ax, node.left, node.bottom, width=node.width, height=node.height, face=_NODE)
+    left, top = node.left + PAD, node.bottom + node.height
     ax.text(
         left, top - 0.22, label(node.name), fontsize=NAME_SIZE, fontweight="bold", va="center",
         zorder=5, bbox={"facecolor": _NODE, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
     idle = [("unused", f"#{numbers[gpu]}") for gpu in node.idle]
-    _chips(ax, left, top - HEAD + CHIP_GAP, node.wide - 2 * PAD, idle, colour=style.PALE)
+    _chips(ax, left, top - HEAD + CHIP_GAP, node.width - 2 * PAD, idle, colour=style.PALE)
     for task, left, top in node.spots():
-        wide, face = node.task_wide, style.VERMILION if task.serves else style.BLUE
+        width, face = node.task_width, style.VERMILION if task.serves else style.BLUE
         lines = ((task.name, 0.17, TASK_SIZE), (task.device_name, 0.42, LINE_SIZE),
                  (task.address, 0.63, LINE_SIZE))  # fmt: skip
-        _box(ax, left, top, wide=wide, high=TASK_HIGH, face=face)
+        _box(ax, left, top, width=width, height=TASK_HEIGHT, face=face)
         for text, down, size in lines:
             weight = "bold" if text == task.name else "normal"
             _text(
-                ax, left + wide / 2, top - down, label(text), size=size, ink="white", weight=weight
+                ax, left + width / 2, top - down, label(text), size=size, ink="white", weight=weight
             )
         chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
-        bottom = _chips(ax, left, top - TASK_HIGH, wide, chips, colour=style.GREEN)
-        spots[task.name] = _Spot(left, left + wide, top, bottom, node.bottom)
+        bottom = _chips(ax, left, top - TASK_HEIGHT, width, chips, colour=style.GREEN)
+        spots[task.name] = _Spot(left, left + width, top, bottom, node.bottom)
 
 
 def _chips(
-    ax: Axes, left: float, top: float, wide: float, chips: Sequence[_Chip], *, colour: str
+    ax: Axes, left: float, top: float, width: float, chips: Sequence[_Chip], *, colour: str
 ) -> float:
-    """Draw devices below `top`, and return their lower end; those beyond the most are counted."""
+    """Draw up to MOST_CHIPS devices below `top`, with a count of the rest; return the lower end."""
     shown = list(chips)
     if len(shown) > MOST_CHIPS:
         shown[MOST_CHIPS - 1 :] = [(f"{len(shown) - MOST_CHIPS + 1:,}", "more")]
     for place, (first, second) in enumerate(shown):
-        row, column = divmod(place, chips_a_row(wide))
-        x = left + column * (CHIP_WIDE + CHIP_GAP)
-        y = top - row * (CHIP_HIGH + CHIP_GAP) - CHIP_GAP
+        row, column = divmod(place, chips_per_row(width))
+        x = left + column * (CHIP_WIDTH + CHIP_GAP)
+        y = top - row * (CHIP_HEIGHT + CHIP_GAP) - CHIP_GAP
         face = colour if second.startswith("#") else "white"
         ink = "white" if face == style.GREEN else style.BLACK
-        _box(ax, x, y, wide=CHIP_WIDE, high=CHIP_HIGH, face=face, edge=style.GREY)
+        _box(ax, x, y, width=CHIP_WIDTH, height=CHIP_HEIGHT, face=face, edge=style.GREY)
         text = f"{first}\n{second}".strip()
-        _text(ax, x + CHIP_WIDE / 2, y - CHIP_HIGH / 2, text, size=8.5, ink=ink)
-    return top - chips_high(len(shown), wide)
+        _text(ax, x + CHIP_WIDTH / 2, y - CHIP_HEIGHT / 2, text, size=8.5, ink=ink)
+    return top - chips_height(len(shown), width)
 
 
 def _box(
-    ax: Axes, left: float, top: float, *, wide: float, high: float, face: str, edge: str = "none"
+    ax: Axes, left: float, top: float, *, width: float, height: float, face: str, edge: str = "none"
 ) -> None:
-    at = (left, top - high)
-    ax.add_patch(Rectangle(at, wide, high, facecolor=face, edgecolor=edge, zorder=4))
+    at = (left, top - height)
+    ax.add_patch(Rectangle(at, width, height, facecolor=face, edgecolor=edge, zorder=4))
 
 
 def _text(
@@ -225,7 +225,7 @@ def _text(
 
 
 def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
-    """Draw who talks to whom."""
+    """Draw the links between tasks."""
     known = [(one, two) for one, two in topology.links if {one, two} <= spots.keys()]
     looks: dict[str, Any] = {
         "arrowstyle": "-|>" if topology.ring else "<|-|>",
@@ -243,16 +243,16 @@ def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
 
 
 def _way(start: _Spot, end: _Spot, *, ring: bool) -> dict[str, Any]:
-    """Where the line between two tasks runs, as an arrow's arguments."""
+    """The line between two tasks, as arguments of an arrow."""
     if not start.is_level(end):
         first, last = (start.bottom, end.top) if start.top > end.top else (start.top, end.bottom)
         return {"posA": (start.middle, first), "posB": (end.middle, last)}
     right = end.left > start.left
     if not start.is_far(end):  # side by side
-        y = start.top - TASK_HIGH / 2
+        y = start.top - TASK_HEIGHT / 2
         first, last = (start.right, end.left) if right else (start.left, end.right)
         return {"posA": (first, y), "posB": (last, y)}
-    # Below all that lie between.
+    # Below all tasks between them.
     ends = (start.aside, start.bottom), (end.aside, end.bottom)
     if ring:  # and below their nodes
         under = start.floor - 0.15

@@ -1,4 +1,4 @@
-"""What figures are drawn from: the steps of a run on one clock, its cards' samples, its marks."""
+"""The data of the figures: a run's steps on one clock, its GPU samples and its marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.run.run_info import RunInfo
 from lab.statistics import Floats
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
-_LONGEST_S: Final = 1e8  # three years: what claims to be further off is a broken clock
+_LONGEST_S: Final = 1e8  # three years; a larger distance means a broken clock
 _COLUMNS: Final = (
     "attempt", "local_step", "global_step", "loss", "staleness", "batch_size", "examples",
     "step_time_s", "wait_time_s", "time_unix",
@@ -25,15 +25,15 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened to a task while the run was under way.
+    """An event of a task during the run: a fault, a late start or a new start.
 
     Attributes:
         task: The task.
         what: `fault`, `late start` or `new start`.
-        text: In words.
-        begin: When, in seconds of the run.
-        end: When it was over, in seconds of the run; None for what was done once, or never ended.
-        stands_still: Whether the task made nothing meanwhile.
+        text: A description for users.
+        begin: When it began, in seconds of the run.
+        end: When it ended, in seconds of the run; None if it was momentary or never ended.
+        stands_still: Whether the task made no steps meanwhile.
     """
 
     task: str
@@ -49,16 +49,16 @@ class Trace:
     """One run, ready to be drawn.
 
     Attributes:
-        label: What it is called in a legend.
-        group: The group's name: runs of one group differ by their seeds alone.
+        label: The run's name in a legend.
+        group: The name of its group; runs of one group differ only by their seeds.
         info: Its `run.json`.
         steps: A row for each step record, in order of time: `task`, `seconds` of the run,
-            `local_step`, `global_step`, `loss`, `staleness`, `images` that all workers together
-            had seen, `step_time_s`, `wait_time_s`; NaN where a record does not tell.
-        samples: A row for each sample of a card: `task`, `gpu`, `seconds`, `utilisation` (0 to 1).
+            `local_step`, `global_step`, `loss`, `staleness`, `images` seen by all workers together,
+            `step_time_s`, `wait_time_s`; NaN if the record lacks the value.
+        samples: A row for each sample of a GPU: `task`, `gpu`, `seconds`, `utilisation` (0 to 1).
         marks: In order of time.
-        left_out: How many step records have no usable time.
-        clock: What an axis of its seconds is called.
+        left_out: The number of step records without a usable time.
+        clock: The label of an axis of `seconds`.
     """
 
     label: str
@@ -72,14 +72,14 @@ class Trace:
 
     @property
     def workers(self) -> list[str]:
-        """The tasks that have made a step, in the cluster's order."""
+        """The tasks with a step record, in the cluster's order."""
         there = set(self.steps["task"])
         known = [task for task in self.info.task_names() if task in there]
         return known + sorted(there.difference(known))
 
     @property
     def has_a_second_record(self) -> bool:
-        """Whether a worker has recorded two steps, so that something can be seen to change."""
+        """Whether a worker has recorded two different steps."""
         counts = self.steps.groupby("task")["local_step"].nunique()
         return bool((counts > 1).any())
 
@@ -92,20 +92,20 @@ class Trace:
         return np.asarray(self.steps[name], np.float64)
 
     def values(self, name: str, task: str | None = None) -> Floats:
-        """The numbers of a column that there are, of all tasks or of one."""
+        """The numbers of a column without NaN, of all tasks or of one."""
         steps = self.steps if task is None else self.of(task)
         return np.asarray(steps[name].dropna(), np.float64)
 
     @property
     def end(self) -> float:
-        """The last moment that anything tells of, in seconds of the run."""
+        """The time of the last step or mark, in seconds of the run."""
         ends = [float(self.steps["seconds"].max())] if len(self.steps) else []
         ends += [mark.end if mark.end is not None else mark.begin for mark in self.marks]
         return max([0.0, *ends])
 
 
 def zero_of(info: RunInfo) -> float:
-    """The moment from which seconds of a run count: when it was handed to its tasks."""
+    """The Unix time at which a run's seconds begin: its submission to the tasks."""
     return info.submitted_unix if info.submitted_unix is not None else info.started_unix
 
 
@@ -113,11 +113,11 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The step records on the run's clock.
 
     Args:
-        info: Whose records they are.
-        records: A row a record: `task`, `kind`, and the numbers of the record grammar.
+        info: The run.
+        records: A row for each record: `task`, `kind`, and the numbers of the record grammar.
 
     Returns:
-        The table that `Trace.steps` describes, and how many records have no usable time.
+        The table that `Trace.steps` describes, and the number of records without a usable time.
     """
     rows = records[records["kind"].isin(STEPS)]
     table = pd.DataFrame(
@@ -137,13 +137,13 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _numbers(column: pd.Series) -> Floats:
-    """As floats; what is missing, infinite or beyond all measure is NaN."""
+    """A column as floats; missing, infinite and huge values become NaN."""
     values = column.to_numpy(np.float64, na_value=np.nan)
     return np.where(np.abs(values) < _LARGEST, values, np.nan)
 
 
 def _batch_size(info: RunInfo, records: pd.DataFrame) -> float:
-    """How many images a step takes, as far as anything tells; NaN where nothing does."""
+    """The number of images of a step, from the records or `run.json`; NaN if it is not known."""
     printed = _numbers(records["batch_size"])
     printed = printed[~np.isnan(printed)]
     if len(printed):
@@ -153,15 +153,15 @@ def _batch_size(info: RunInfo, records: pd.DataFrame) -> float:
 
 
 def _images(steps: pd.DataFrame, batch_size: float, gpus: Mapping[str, int]) -> Floats:
-    """Images that all workers had seen at each step; between two records they grow evenly.
+    """Images that all workers had seen at each step, interpolated linearly between records.
 
-    A worker's `examples` are its own images, but where a step is made by all workers together (the
-    all-reduce programs): there each record counts everybody's, and these add up to no more.
+    A worker's `examples` count its own images. In the all-reduce programs, whose steps are made by
+    all workers together, each record counts the images of all workers. These are not added up.
 
     Args:
         steps: The step records, in order of time.
-        batch_size: Images in a batch; each of a worker's cards takes one a step.
-        gpus: Task to how many cards it has.
+        batch_size: Images in a batch; each of a worker's GPUs takes one batch a step.
+        gpus: Task to its number of GPUs.
     """
     seconds = np.asarray(steps["seconds"], np.float64)
     total, of_all = np.zeros(len(steps)), np.zeros(len(steps))
@@ -169,7 +169,7 @@ def _images(steps: pd.DataFrame, batch_size: float, gpus: Mapping[str, int]) -> 
         by_steps = rows["local_step"] * batch_size
         own = rows["examples"].fillna(by_steps)
         is_of_all = bool((own > by_steps * max(1, gpus.get(str(task), 0))).any())
-        # A program that was started again counts from 0.
+        # A restarted program counts from 0.
         peaks = own.groupby(rows["attempt"]).max().sort_index().cumsum()
         before = rows["attempt"].map(peaks.shift(fill_value=0.0)).fillna(0.0)
         counted = np.asarray(own + before, np.float64)
@@ -182,7 +182,7 @@ def _images(steps: pd.DataFrame, batch_size: float, gpus: Mapping[str, int]) -> 
 
 
 class _Sample(msgspec.Struct):
-    """A line of `gpu.jsonl`, as far as it is drawn."""
+    """The drawn values of a line of `gpu.jsonl`."""
 
     task: str
     gpu: str
@@ -191,7 +191,7 @@ class _Sample(msgspec.Struct):
 
 
 def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:
-    """The samples of `gpu.jsonl` on the run's clock; what is none is passed over."""
+    """The samples of `gpu.jsonl` on the run's clock; invalid lines are skipped."""
     rows = []
     for line in lines:
         with suppress(msgspec.ValidationError):
@@ -205,8 +205,8 @@ def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:
 def first_step(steps: pd.DataFrame) -> float:
     """When the first of these steps began, in seconds of the run.
 
-    The first record stands behind many steps, and tells how long each took; where it does not, its
-    own time is all that is known.
+    The first record may follow many steps. Its step time gives the time before it. Without a step
+    time the result is the time of the record.
 
     Args:
         steps: Rows of `Trace.steps`, in order of time; at least one.
@@ -217,7 +217,7 @@ def first_step(steps: pd.DataFrame) -> float:
 
 
 def from_first_step(run: Trace) -> Trace:
-    """The same run on a clock that begins with its first step, so that runs can be compared."""
+    """The same run on a clock that begins at its first step, to compare runs."""
     if not len(run.steps):
         return run
     zero = first_step(run.steps)
@@ -235,7 +235,7 @@ def from_first_step(run: Trace) -> Trace:
 
 
 def grouped(runs: Sequence[Trace]) -> dict[str, list[Trace]]:
-    """Group to its runs, in order of appearance."""
+    """The runs of each group, in order of appearance."""
     found: dict[str, list[Trace]] = {}
     for run in runs:
         found.setdefault(run.group, []).append(run)
@@ -243,5 +243,5 @@ def grouped(runs: Sequence[Trace]) -> dict[str, list[Trace]]:
 
 
 def has_repeats(runs: Sequence[Trace]) -> bool:
-    """Whether a group has several runs, so that there are means over runs, with their intervals."""
+    """Whether a group has several runs, and so a mean with an interval."""
     return len(grouped(runs)) < len(runs)

@@ -1,4 +1,4 @@
-"""Where the nodes, tasks and devices of a cluster are drawn."""
+"""The positions and sizes of the nodes, tasks and devices in the figure of a cluster."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from matplotlib.textpath import text_to_path
 from lab.plots.shape import ClusterShape, TaskShape
 from lab.plots.style import safe_label
 
-# Inches: what lies between tasks and around them; a node's name; the space for links; a device.
+# Inches: the gap between tasks, the padding, the height of a node's name, the space for links.
 GAP, PAD, HEAD, LANE = 0.22, 0.2, 0.42, 0.8
-TASK_HIGH, CHIP_WIDE, CHIP_HIGH, CHIP_GAP = 0.8, 0.56, 0.36, 0.06
+TASK_HEIGHT, CHIP_WIDTH, CHIP_HEIGHT, CHIP_GAP = 0.8, 0.56, 0.36, 0.06
 NAME_SIZE, TASK_SIZE, LINE_SIZE = 13, 12, 10  # points: a node's name, a task's, its other lines
 
 MOST_TASKS: Final = 60
-"""So many tasks are drawn, and so many nodes without one of them."""
+"""The most tasks that are drawn, and the most nodes without a drawn task."""
 
 MOST_CHIPS: Final = 18
-"""So many devices of a task, or unused ones of a node, are drawn."""
+"""The most devices of a task, or unused GPUs of a node, that are drawn."""
 
 _LETTERS: Final = 48  # the longest task name that TensorFlow and a config allow
-_NARROWEST: Final = 3 * CHIP_WIDE + 2 * CHIP_GAP
-_ACROSS: Final = 11.3  # for nodes side by side, unless a single one is wider
+_NARROWEST: Final = 3 * CHIP_WIDTH + 2 * CHIP_GAP
+_ACROSS: Final = 11.3  # inches for a row of nodes, unless a single node is wider
 
 
 @dataclass(slots=True)
 class Node:
-    """A node in its place.
+    """A node with its position.
 
     Attributes:
         name: Its name.
-        task_wide: Inches across each of its tasks.
-        services: Its tasks that serve.
+        task_width: The width of each task, in inches.
+        services: Its parameter servers and other services.
         others: Its other tasks.
         idle: Device ids of its GPUs that no task uses.
         left: Inches from the left end of the widest row.
@@ -43,7 +43,7 @@ class Node:
     """
 
     name: str
-    task_wide: float
+    task_width: float
     services: list[TaskShape] = field(default_factory=list)
     others: list[TaskShape] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
@@ -52,8 +52,8 @@ class Node:
 
     @property
     def rows(self) -> list[list[TaskShape]]:
-        """Its tasks as they lie below each other, the services above the others."""
-        most = max(1, int((_ACROSS - 2 * PAD + GAP) / (self.task_wide + GAP)))
+        """Its tasks row by row from above, the services first."""
+        most = max(1, int((_ACROSS - 2 * PAD + GAP) / (self.task_width + GAP)))
         return [
             tasks[first : first + most]
             for tasks in (self.services, self.others)
@@ -61,22 +61,22 @@ class Node:
         ]
 
     @property
-    def wide(self) -> float:
-        """Inches."""
+    def width(self) -> float:
+        """The width, in inches."""
         slots = max([1, *map(len, self.rows)])
-        tasks = slots * self.task_wide + (slots - 1) * GAP
-        return 2 * PAD + max(tasks, text_wide(label(self.name), NAME_SIZE, bold=True))
+        tasks = slots * self.task_width + (slots - 1) * GAP
+        return 2 * PAD + max(tasks, text_width(label(self.name), NAME_SIZE, bold=True))
 
     @property
-    def high(self) -> float:
-        """Inches."""
-        rows = sum(self._above(row) + self._row_high(row) for row in self.rows)
-        return HEAD + self._idle_high + rows + PAD
+    def height(self) -> float:
+        """The height, in inches."""
+        rows = sum(self._above(row) + self._row_height(row) for row in self.rows)
+        return HEAD + self._idle_height + rows + PAD
 
     @property
-    def _idle_high(self) -> float:
-        high = chips_high(len(self.idle), self.wide - 2 * PAD)
-        return high + GAP if high else 0.0
+    def _idle_height(self) -> float:
+        height = chips_height(len(self.idle), self.width - 2 * PAD)
+        return height + GAP if height else 0.0
 
     def _above(self, row: Sequence[TaskShape]) -> float:
         """Inches between a row and the one above it."""
@@ -84,82 +84,82 @@ class Node:
             return 0.0
         return LANE if row[0] == self.others[0] else GAP
 
-    def _row_high(self, row: Sequence[TaskShape]) -> float:
-        chips = max(chips_high(1 + len(task.gpus), self.task_wide) for task in row)
-        return TASK_HIGH + chips
+    def _row_height(self, row: Sequence[TaskShape]) -> float:
+        chips = max(chips_height(1 + len(task.gpus), self.task_width) for task in row)
+        return TASK_HEIGHT + chips
 
     def spots(self) -> Iterator[tuple[TaskShape, float, float]]:
-        """Each task with the left and upper end of its place, in inches."""
-        top = self.bottom + self.high - HEAD - self._idle_high
+        """Each task with its left and upper edge, in inches."""
+        top = self.bottom + self.height - HEAD - self._idle_height
         for row in self.rows:
             top -= self._above(row)
-            wide = len(row) * (self.task_wide + GAP) - GAP
-            left = self.left + (self.wide - wide) / 2
+            width = len(row) * (self.task_width + GAP) - GAP
+            left = self.left + (self.width - width) / 2
             for place, task in enumerate(row):
-                yield task, left + place * (self.task_wide + GAP), top
-            top -= self._row_high(row)
+                yield task, left + place * (self.task_width + GAP), top
+            top -= self._row_height(row)
 
 
 def label(text: str) -> str:
-    """A name as it is drawn."""
+    """The drawn form of a name."""
     return safe_label(text, _LETTERS)
 
 
-def text_wide(text: str, size: float, *, bold: bool = False) -> float:
-    """Inches across a text, without its being drawn."""
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """The width of a text in inches, computed without drawing it."""
     font = FontProperties(size=size, weight="bold" if bold else "normal")
     points, _, _ = text_to_path.get_text_width_height_descent(text, font, False)
     return 1.04 * float(points) / 72  # a PNG rounds each letter to whole pixels
 
 
-def chips_a_row(wide: float) -> int:
-    """How many devices stand side by side in so many inches."""
-    return max(1, int((wide + CHIP_GAP + 1e-9) / (CHIP_WIDE + CHIP_GAP)))
+def chips_per_row(width: float) -> int:
+    """The number of devices that fit side by side into `width` inches."""
+    return max(1, int((width + CHIP_GAP + 1e-9) / (CHIP_WIDTH + CHIP_GAP)))
 
 
-def chips_high(count: int, wide: float) -> float:
-    """Inches for so many devices, and the space above each."""
-    return -(-min(count, MOST_CHIPS) // chips_a_row(wide)) * (CHIP_HIGH + CHIP_GAP)
+def chips_height(count: int, width: float) -> float:
+    """The height of `count` devices in inches, with the space above each row."""
+    return -(-min(count, MOST_CHIPS) // chips_per_row(width)) * (CHIP_HEIGHT + CHIP_GAP)
 
 
 def arrange(shape: ClusterShape) -> tuple[list[Node], float, float]:
-    """Every node of a cluster in its place, and the width and height of all, in inches."""
+    """Place every node of a cluster; return the nodes, and their width and height in inches."""
     tiers = _tiers(_nodes(shape))
-    wides = [sum(node.wide + GAP for node in tier) - GAP for tier in tiers]
-    highs = [max(node.high for node in tier) for tier in tiers]
-    wide, high = max(wides), sum(highs) + LANE * (len(tiers) - 1)
-    top = high
-    for tier, across, tallest in zip(tiers, wides, highs, strict=True):
-        left = (wide - across) / 2
+    widths = [sum(node.width + GAP for node in tier) - GAP for tier in tiers]
+    heights = [max(node.height for node in tier) for tier in tiers]
+    width, height = max(widths), sum(heights) + LANE * (len(tiers) - 1)
+    top = height
+    for tier, across, tallest in zip(tiers, widths, heights, strict=True):
+        left = (width - across) / 2
         for node in tier:
-            node.left, node.bottom = left, top - node.high
-            left += node.wide + GAP
+            node.left, node.bottom = left, top - node.height
+            left += node.width + GAP
         top -= tallest + LANE
-    return [node for tier in tiers for node in tier], wide, high
+    return [node for tier in tiers for node in tier], width, height
 
 
 def _nodes(shape: ClusterShape) -> list[Node]:
     tasks = shape.tasks[:MOST_TASKS]
-    wide = max([_NARROWEST, *(_task_wide(task) for task in tasks)])
+    width = max([_NARROWEST, *(_task_width(task) for task in tasks)])
     used = {gpu for task in shape.tasks for gpu in task.gpus}
     busy = {task.node for task in tasks}
     found = {}
     for place, (name, gpus) in enumerate(shape.nodes.items()):
         if name in busy or place < MOST_TASKS:
-            found[name] = Node(name, wide, idle=[gpu for gpu in gpus if gpu not in used])
+            found[name] = Node(name, width, idle=[gpu for gpu in gpus if gpu not in used])
     for task in tasks:
         node = found[task.node]
         (node.services if task.serves else node.others).append(task)
     return list(found.values())
 
 
-def _task_wide(task: TaskShape) -> float:
-    lines = (text_wide(label(text), LINE_SIZE) for text in (task.device_name, task.address))
-    return 0.16 + max(*lines, text_wide(label(task.name), TASK_SIZE, bold=True))
+def _task_width(task: TaskShape) -> float:
+    lines = (text_width(label(text), LINE_SIZE) for text in (task.device_name, task.address))
+    return 0.16 + max(*lines, text_width(label(task.name), TASK_SIZE, bold=True))
 
 
 def _tiers(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Rows of nodes: those of services alone above, all others below; many are wrapped."""
+    """Rows of nodes: nodes with only services above, all others below; long rows are wrapped."""
     above = [node for node in nodes if node.services and not node.others]
     below = [node for node in nodes if node not in above]
     return [tier for tier in (*_wrapped(above), *_wrapped(below)) if tier]
@@ -168,7 +168,7 @@ def _tiers(nodes: Sequence[Node]) -> list[list[Node]]:
 def _wrapped(nodes: Sequence[Node]) -> list[list[Node]]:
     rows: list[list[Node]] = [[]]
     for node in nodes:
-        if rows[-1] and sum(each.wide + GAP for each in [*rows[-1], node]) - GAP > _ACROSS:
+        if rows[-1] and sum(each.width + GAP for each in [*rows[-1], node]) - GAP > _ACROSS:
             rows.append([])
         rows[-1].append(node)
     return rows

@@ -1,4 +1,4 @@
-"""The loss against global steps, against time, and against images: three answers to "how fast?"."""
+"""The loss against global steps, against time, and against images."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ NAME: Final = "loss"
 TITLE: Final = "Loss"
 
 _PANELS_READ: Final = (
-    "The same losses three times: by updates of the shared parameters (left), by the clock"
+    "The same losses three times: by updates of the shared parameters (left), by wall time"
     " (middle), and by images that all workers together have seen (right)."
 )
 _ASK: Final = (
-    " Compare ways of training in the panel that asks your question: is an update worth more, is"
-    " the clock beaten, is the data used well?"
+    " Choose the panel by your question: which training needs fewer updates (left), less time"
+    " (middle), or less data (right)?"
 )
 
-_FEW: Final = 40  # points that are few enough for all their marks to be seen
-_MANY: Final = 300  # points of a worker that lie on one another
-_SPREAD: Final = 4  # a loss that changes by that factor is drawn on a logarithmic axis
+_FEW: Final = 40  # a line with fewer points has a marker at each
+_MANY: Final = 300  # from this number on, a worker's points overlap and are drawn small and pale
+_SPREAD: Final = 4  # a loss that changes by a larger factor is drawn on a logarithmic axis
 
 
 _COLUMNS: Final = {
@@ -44,13 +44,13 @@ _COLUMNS: Final = {
 
 @settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw the loss of one run worker by worker, and of several runs as one line each.
+    """Draw the loss: a line for each worker of one run, or for each of several runs.
 
     Args:
         runs: At least one.
 
     Returns:
-        The figure; None where no record holds a loss.
+        The figure; None if no record holds a loss.
     """
     columns = [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
     if not columns:
@@ -69,12 +69,12 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     axes[0].set_ylabel("loss of a batch (cross entropy)")
     if _is_steep(runs):
         logarithmic(axes[0])
-        # By the lines: the interval of a mean may reach down to 0, which such an axis has not.
+        # From the lines: the interval of a mean may reach 0, which a logarithmic axis lacks.
         drawn = np.concatenate(
             [np.asarray(line.get_ydata(), float) for ax in axes for line in ax.get_lines()]
         )
         axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
-    # After the limits, which are taken from all lines that are there.
+    # Drawn after the limits are set, because these depend on all existing lines.
     for ax, column in zip(axes, columns, strict=True):
         for style, _, steps in _all_lost(runs):
             where = float(steps[column].iloc[0])
@@ -102,36 +102,36 @@ def caption(runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the losses of these runs, a sentence each."""
     found = []
     for name, group in grouped(runs).items():
         firsts, lasts = zip(*(_ends(run) for run in group), strict=True)
-        who = f"{name}: the" if len(runs) > 1 else "The"
+        subject = f"{name}: the" if len(runs) > 1 else "The"
         if any(run.has_a_second_record for run in group):
-            found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
+            found.append(f"{subject} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
         else:
-            found.append(f"{who} loss is {_mean(firsts)}; no worker has a second record.")
-    for _, who, steps in _all_lost(runs):
+            found.append(f"{subject} loss is {_mean(firsts)}; no worker has a second record.")
+    for _, task, steps in _all_lost(runs):
         step = float(steps["global_step"].iloc[0])
         begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
         found.append(
-            f"From {begin} on, no loss of {who} can be drawn (dotted line): it is NaN, infinite,"
+            f"From {begin} on, no loss of {task} can be drawn (dotted line): it is NaN, infinite,"
             " huge or missing."
         )
     missing = sum(int(run.steps["loss"].isna().sum()) for run in runs)
     if missing:
-        found.append(f"{missing:,} records hold no loss that could be drawn.")
+        found.append(f"{missing:,} records hold no loss that can be drawn.")
     return found
 
 
 def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
-    """The place and the loss of those records that hold both, by x."""
+    """The values of `column` and the losses of the records that hold both, sorted by `column`."""
     there = steps[[column, "loss"]].dropna().sort_values(column, kind="stable")
     return np.asarray(there[column], np.float64), np.asarray(there["loss"], np.float64)
 
 
 def _lost(run: Trace) -> dict[str, pd.DataFrame]:
-    """Tasks to their last records, where these hold no loss any more: a training that diverged."""
+    """The last records of each task whose last records hold no loss: the training diverged."""
     tails = {}
     for task in run.workers:
         steps = run.of(task)
@@ -142,7 +142,7 @@ def _lost(run: Trace) -> dict[str, pd.DataFrame]:
 
 
 def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[LineStyle, str, pd.DataFrame]]:
-    """The look of the line, the task's name, and its last records, which hold no loss."""
+    """For each such task: the style of its line, its name, and its last records without a loss."""
     if len(runs) == 1:
         looks = dict(workers(runs[0]))
         for task, steps in _lost(runs[0]).items():
@@ -155,7 +155,7 @@ def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[LineStyle, str, pd.DataFr
 
 
 def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
-    """The smoothed loss of all workers; those of the same moment count as one, by their mean."""
+    """The smoothed loss of all workers; losses with the same x are replaced by their mean."""
     x, y = _points(run.steps, column)
     moments, places = np.unique(x, return_inverse=True)
     if not len(moments):
@@ -166,7 +166,7 @@ def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
 def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
     step = stride(len(x))
     shown = len(x[::step])
-    # Many points are small and pale, and the line has a white rim: it would drown in them.
+    # Many points are drawn small and pale, and the line gets a white rim, to stay visible.
     size, alpha = (6.0, 0.4) if shown < _MANY else (3.0, max(0.12, 0.4 * _MANY / shown))
     ax.plot(
         x[::step], y[::step], linestyle="", marker=".", markersize=size, color=style.colour,
@@ -185,7 +185,7 @@ def _is_steep(runs: Sequence[Trace]) -> bool:
 
 
 def _ends(run: Trace) -> tuple[float, float]:
-    """The smoothed loss at the begin and at the end."""
+    """The first loss, and the smoothed loss at the end."""
     losses = run.values("loss")
     return (losses[0], smoothed(losses)[-1]) if len(losses) else (np.nan, np.nan)
 

@@ -1,4 +1,4 @@
-"""Faults, late starts and new starts, drawn over an axis of time."""
+"""Draw faults, late starts and new starts on an axis of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.plots.data import Mark
 from lab.plots.style import BLACK, ORANGE, safe_label
 
 MOST: Final = 12
-"""More marks than that are not numbered: nobody could read them."""
+"""The most marks that are numbered: more numbers are not readable."""
 
 _DESCRIPTIONS: Final = 6
 _LETTERS: Final = 150
@@ -21,12 +21,12 @@ _HATCH: Final = "////"
 
 
 def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
-    """Draw marks over the axis: a line where one begins, a hatched span while it holds.
+    """Draw marks: a line at the begin of each, and a hatched span until its end.
 
     Args:
-        axes: Its x axis is in seconds of the run; its limits stay as they are.
-        marks: The run's, in the order in which the page counts them from 1.
-        numbers: Whether each has its number above the axis.
+        axes: The axes; x is in seconds of the run. The limits do not change.
+        marks: The run's marks, in the order in which the report numbers them from 1.
+        numbers: Whether to write each mark's number above the axes.
     """
     limits = axes.get_xlim()
     for number, mark in enumerate(marks, 1):
@@ -42,7 +42,7 @@ def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
             )
         axes.axvline(mark.begin, color=BLACK, linewidth=1.2, linestyle=(0, (2, 2)))
         if numbers and len(marks) <= MOST:
-            # In rows of different heights, so that numbers of the same moment stay apart.
+            # In rows of different heights, so that numbers at the same time do not overlap.
             axes.annotate(
                 str(number),
                 (mark.begin, 1),
@@ -61,14 +61,14 @@ def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
 
 
 def note(figure: Figure, marks: Sequence[Mark]) -> None:
-    """Write below a figure what its marks stand for, so that it can stand without its page."""
+    """Explain the marks below a figure, so that it can be used without the report."""
     if marks:
         lines = "\n".join(_lines(marks))
         figure.supxlabel(lines, x=0.01, ha="left", fontsize=11, linespacing=1.4)
 
 
 def room(marks: Sequence[Mark]) -> float:
-    """Inches that the numbers above a figure and the note below it take from its height."""
+    """The height in inches of the numbers above a figure and the note below it."""
     return 0.23 * (min(len(marks), _ROWS) + len(_lines(marks))) if marks else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the panels of a figure share: its marks and legend, a line a worker, a line a group."""
+"""Common parts of the figures: panels, marks, the legend, and the styles of workers and groups."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NO_LABEL = "_"  # matplotlib leaves it out of the legend
 def panels(
     runs: Sequence[Trace], height: float, rows: int = 1, columns: int = 1, *, share_y: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure, and its panels row by row.
+    """Create an empty figure, and its panels row by row.
 
     Args:
-        runs: What is to be drawn; the marks of a single run need room.
-        height: Inches without that room.
-        rows: How many rows of panels.
-        columns: How many in a row.
-        share_y: Whether all share their y axis; those of a column always share their x axis.
+        runs: The runs to draw; the marks of a single run add to the height.
+        height: Inches without the marks.
+        rows: The number of rows of panels.
+        columns: The number of panels in a row.
+        share_y: Whether all panels share their y axis; panels of a column share their x axis.
     """
     figure = new_figure(height + marks.room(_marks(runs)))
     axes = figure.subplots(rows, columns, squeeze=False, sharex="col", sharey=share_y)
@@ -39,13 +39,13 @@ def finish(
     timed: Sequence[Axes] = (),
     handles: Sequence[Artist] | None = None,
 ) -> Figure:
-    """Draw marks, note and legend, when all else is drawn.
+    """Draw the marks, their note and the legend, after everything else.
 
     Args:
-        figure: With its panels.
-        runs: What it shows; the marks of a single run are drawn.
-        timed: Those of its panels whose x axis is time.
-        handles: What the legend explains; None: the lines of the first panel.
+        figure: The figure with its panels.
+        runs: The runs that it shows; only the marks of a single run are drawn.
+        timed: The panels whose x axis is time.
+        handles: The artists in the legend; None: the lines of the first panel.
     """
     shown = _marks(runs)
     for ax in timed:
@@ -57,17 +57,17 @@ def finish(
 
 
 def begin_at_zero(ax: Axes, runs: Sequence[Trace]) -> None:
-    """Have an axis of time begin with the run, and end a little after a single one."""
+    """Begin an axis of time at 0; for a single run, end it a little after the run's end."""
     ax.set_xlim(0, (runs[0].end * 1.02 or 1) if len(runs) == 1 else None)
 
 
 def workers(run: Trace) -> list[tuple[str, LineStyle]]:
-    """Each worker of a run with its look."""
+    """Each worker of a run with the style of its line."""
     return [(task, line_style(number)) for number, task in enumerate(run.workers)]
 
 
 def groups(runs: Sequence[Trace]) -> Mapping[str, tuple[LineStyle, list[Trace]]]:
-    """Group to its look and its runs, in order of appearance."""
+    """The line style and the runs of each group, in order of appearance."""
     return {name: (line_style(n), group) for n, (name, group) in enumerate(grouped(runs).items())}
 
 
@@ -77,9 +77,9 @@ def draw_groups(
     """Draw each run's line faintly, and each group's mean with its interval.
 
     Args:
-        ax: Where to.
+        ax: The axes to draw on.
         runs: The runs.
-        curve: x, ascending, and y of a run; None where it cannot be drawn.
+        curve: Returns x, ascending, and y of a run; None if the run cannot be drawn.
     """
     for name, (style, group) in groups(runs).items():
         label = safe_label(name, 70)
@@ -100,12 +100,12 @@ def draw_groups(
 
 
 def groups_caption(runs: Sequence[Trace]) -> str:
-    """How to read the lines of several runs, to follow other sentences."""
+    """How to read the lines of several runs; the text follows another sentence."""
     if not has_repeats(runs):
-        return " A line for each run."
+        return " There is one line for each run."
     return (
-        " Faint: each run; strong: the mean of a group's runs, as long as all of them train, with"
-        " its 95% interval."
+        " Faint: each run. Strong: the mean of a group's runs with its 95% interval, while all of"
+        " them train."
     )
 
 

@@ -1,4 +1,4 @@
-"""How far each worker saw the training at each moment: the global step, and its own steps."""
+"""The global step, and each worker's own steps, over time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NAME: Final = "progress"
 TITLE: Final = "Global step over time"
 
 _READ_ONE: Final = (
-    "The global step counts the updates of all workers, so their lines lie on one another: its"
-    " steepness is the pace of all together. Each worker's own steps are beside it: there a worker"
-    " that is slow, late or gone leaves the others' lines."
+    "The global step counts the updates of all workers, so the workers' lines coincide. Their slope"
+    " is the speed of all workers together. The other panel counts each worker's own steps: the"
+    " line of a slow, late or stopped worker leaves the others."
 )
 _READ_SEVERAL: Final = (
-    "How steep a line is tells the pace. A step of asynchronous training is the update of one"
-    " worker; one of synchronous training takes a gradient of each."
+    "The slope of a line is the speed. A step of asynchronous training is an update by one worker."
+    " A step of synchronous training uses a gradient of each worker."
 )
 _MARKERS: Final = 12  # on each line
 _TOGETHER_S: Final = 1.0
@@ -40,10 +40,10 @@ _TOGETHER_S: Final = 1.0
 
 @settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw steps over time, worker by worker for one run, run by run for several.
+    """Draw steps over time: a line for each worker of one run, or for each of several runs.
 
     Returns:
-        The figure; None where no record holds a step.
+        The figure; None if no record holds a step.
     """
     own = "a worker's own steps" if len(runs) == 1 else "own steps, a mean"
     labels = {"global_step": "global step", "local_step": own}
@@ -70,7 +70,7 @@ def caption(runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the progress of these runs, a sentence each."""
     if len(runs) == 1:
         return [_of_one(runs[0])]
     parts = []
@@ -78,9 +78,9 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         ends = [float(run.steps["seconds"].max()) for run in group if len(run.steps)]
         if ends:
             spread = f"{min(ends):.1f} to {max(ends):.1f}" if len(ends) > 1 else f"{ends[0]:.1f}"
-            parts.append(f"{name}: the last step {spread} s after the first.")
+            parts.append(f"{name}: the last step is {spread} s after the first.")
     if any(run.marks for run in runs):
-        parts.append("Triangles on the axis of time: faults, late starts and new starts.")
+        parts.append("Triangles on the time axis: faults, late starts and new starts.")
     return parts
 
 
@@ -89,8 +89,8 @@ def _of_one(run: Trace) -> str:
     done = max(lasts, key=lasts.__getitem__)
     first = float(run.steps["seconds"].min())
     ends = (
-        f"the first record comes {first:.1f} s after the run was handed to its tasks, and the last"
-        f" step is {done}'s, at {lasts[done]:.1f} s."
+        f"the first record is {first:.1f} s after the run's submission, and the last step is"
+        f" {done}'s, at {lasts[done]:.1f} s."
     )
     begins = {task: first_step(run.of(task)) for task in run.workers}
     if len(begins) == 1:
@@ -104,7 +104,7 @@ def _of_one(run: Trace) -> str:
 
 
 def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:
-    """A count of one run over time: the highest global step, or the workers' mean of own steps."""
+    """The highest global step of a run over time, or the workers' mean of their own steps."""
     seconds = run.column("seconds")
     if column == "global_step":
         there = ~np.isnan(run.column(column))

@@ -1,4 +1,4 @@
-"""The figures, in the order of the page."""
+"""The figures, in the order of the report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Chart:
     """One figure.
 
     Attributes:
-        name: Of its files, without an ending.
-        title: What stands above it.
-        draw: Draws it; None where the runs hold nothing for it.
-        see: What is to be seen in it, sentence by sentence.
-        read: How to read it.
-        lacks: What is said in its place where it is not drawn.
+        name: The name of its files, without a suffix.
+        title: Its heading.
+        draw: Draws it; returns None if the runs lack the data.
+        describe: Returns what it shows, a sentence each.
+        caption: Returns how to read it.
+        missing: The reason that is printed instead if it is not drawn.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Chart:
 
 CHARTS: Final = (
     Chart(cluster.NAME, cluster.TITLE, cluster.draw, cluster.describe, cluster.caption,
-          "which tasks it had is not known"),
+          "the tasks of the run are not known"),
     Chart(loss.NAME, loss.TITLE, loss.draw, loss.describe, loss.caption,
           "no record holds a loss"),
     Chart(progress.NAME, progress.TITLE, progress.draw, progress.describe, progress.caption,
@@ -48,5 +48,5 @@ CHARTS: Final = (
     Chart(wait_time.NAME, wait_time.TITLE, wait_time.draw, wait_time.describe, wait_time.caption,
           "no record holds the time of a step"),
     Chart(staleness.NAME, staleness.TITLE, staleness.draw, staleness.describe, staleness.caption,
-          "no record holds a staleness; synchronous training has none"),
+          "no record holds a staleness (synchronous training has none)"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The cluster as it is drawn, made from a run or from a plan; and which of its tasks talk."""
+"""The cluster as it is drawn, from a run or from a plan, and which of its tasks communicate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TaskShape:
     """A task.
 
     Attributes:
-        job: `worker`.
+        job: The name of the task's job: `worker`.
         index: The task's index in its job.
         node: The node that it runs on.
         address: `host:port` of its TensorFlow server.
@@ -45,13 +45,12 @@ class TaskShape:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """A cluster: its nodes, its tasks, and which experiment runs on it.
+    """A cluster: its nodes, its tasks, and the experiment that runs on it.
 
     Attributes:
         name: The project's name; may be empty.
         backend: `local` or `compose`; empty before a run.
-        experiment: The experiment; empty where none is known, or where a program of the user's
-            own runs.
+        experiment: The experiment; empty if it is not known or the user's own program runs.
         nodes: Node to device ids of its GPUs, in the config's order.
         tasks: In the cluster's order.
     """
@@ -64,14 +63,14 @@ class ClusterShape:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """A number for each GPU, by its device id: node by node."""
+        """A number for each GPU by its device id, counted node by node."""
         own = (gpu for gpus in self.nodes.values() for gpu in gpus)
         used = (gpu for task in self.tasks for gpu in task.gpus)
         return {gpu: place for place, gpu in enumerate(dict.fromkeys([*own, *used]))}
 
 
 def of_plan(plan: Plan, experiment: Experiment | None) -> ClusterShape:
-    """The cluster of a plan on which this experiment runs, if any is known."""
+    """The cluster of a plan; `experiment` is the one that runs on it, if known."""
     services = experiment.services if experiment else ("ps",)
     return ClusterShape(
         name=plan.name,
@@ -93,7 +92,7 @@ def of_plan(plan: Plan, experiment: Experiment | None) -> ClusterShape:
 
 
 def of_run(info: RunInfo) -> ClusterShape:
-    """The cluster of a run. What `run.json` does not say is empty."""
+    """The cluster of a run; what `run.json` does not hold is empty."""
     rows = {row.get("task"): row for row in info.tasks}
     nodes = {str(node["name"]): _ids(node.get("gpus")) for node in _planned(info) if "name" in node}
     tasks = []
@@ -129,27 +128,27 @@ def _ids(gpus: object) -> tuple[str, ...]:
 _RINGS: Final = frozenset({"multiworker", "horovod"})
 """Experiments whose workers add up their gradients around a ring."""
 
-_EVERYBODY: Final = frozenset({"hello"})
-"""Experiments in which every task talks to every other."""
+_ALL_TO_ALL: Final = frozenset({"hello"})
+"""Experiments in which every task exchanges data with every other task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Who talks to whom.
+    """Which tasks communicate.
 
     Attributes:
         links: Pairs of tasks.
-        ring: Whether they are a ring, each task and the next one.
-        arguments: What travels, in a sentence.
+        ring: Whether the links form a ring: each task sends to the next one.
+        traffic: What the tasks send, in a sentence.
     """
 
     links: tuple[tuple[str, str], ...]
     ring: bool
-    arguments: str
+    traffic: str
 
 
 def topology_of(shape: ClusterShape) -> Topology:
-    """What the program sends, by what its experiment is and by the jobs that there are."""
+    """The links between tasks, from the experiment and from the cluster's jobs."""
     tasks = [task.name for task in shape.tasks]
     by_job: dict[str, list[str]] = {}
     for task in shape.tasks:
@@ -158,17 +157,17 @@ def topology_of(shape: ClusterShape) -> Topology:
     if shape.experiment in _RINGS and len(workers) > 1:
         ring = tuple(zip(workers, [*workers[1:], workers[0]], strict=True))
         return Topology(ring, True, "The workers add up their gradients around a ring.")
-    if shape.experiment in _EVERYBODY:
+    if shape.experiment in _ALL_TO_ALL:
         pairs = [(one, two) for place, one in enumerate(tasks) for two in tasks[place + 1 :]]
-        return Topology(tuple(pairs), False, "Every task talks to every other one.")
+        return Topology(tuple(pairs), False, "Every task exchanges data with every other task.")
     if "client" in by_job:
         pairs = [(client, task) for client in by_job["client"] for task in tasks if task != client]
         return Topology(tuple(pairs), False, "A client trains on the servers of all other tasks.")
     if servers := by_job.get("ps", []):
         return _parameter_servers(by_job, servers)
     if len(tasks) == 1:
-        return Topology((), False, "A single task trains: nothing leaves its node.")
-    return Topology((), False, "What these tasks send to each other is not known.")
+        return Topology((), False, "A single task trains. It sends nothing to other nodes.")
+    return Topology((), False, "It is not known what these tasks send to each other.")
 
 
 def _parameter_servers(by_job: dict[str, list[str]], servers: list[str]) -> Topology:
@@ -176,9 +175,7 @@ def _parameter_servers(by_job: dict[str, list[str]], servers: list[str]) -> Topo
         task for job, tasks in by_job.items() if job not in {"ps", "evaluator"} for task in tasks
     ]
     links = [(server, task) for server in servers for task in trained]
-    arguments = (
-        "Every worker fetches parameters from the parameter servers and sends gradients back."
-    )
+    traffic = "Every worker fetches parameters from the parameter servers and sends gradients back."
     if "evaluator" in by_job:
-        arguments += " The evaluator reads the checkpoints alone, and talks to nobody."
-    return Topology(tuple(links), False, arguments)
+        traffic += " The evaluator only reads checkpoints. It communicates with no other task."
+    return Topology(tuple(links), False, traffic)

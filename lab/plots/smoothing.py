@@ -1,4 +1,4 @@
-"""Arithmetic behind lines: smoothing, thinning, rates, and several runs as one."""
+"""Compute lines: smoothing, thinning, rates, and the mean of several runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lab.statistics import Floats, mean_with_ci
 __all__ = ["Floats", "mean_curve", "rates", "smoothed", "stride", "window_for"]
 
 MOST_POINTS: Final = 1500
-"""More raw points than that of one line are thinned: each covers others anyway."""
+"""The most points of a line that are drawn; more overlap, and are thinned."""
 
 _GRID: Final = 200
 _BINS: Final = 60
 
 
 def window_for(points: int) -> int:
-    """Over how many records a line is smoothed: a twenty-fifth of them, 5 at least; odd."""
+    """The number of records in the smoothing window: 1/25 of them, at least 5, and odd."""
     return max(5, points // 25 | 1)
 
 
 def smoothed(values: Floats) -> Floats:
-    """The mean over each record and its neighbours; at the ends over as many as there are.
+    """The mean over each record and its neighbours; the window is cut off at the ends.
 
-    As many lie before a record as behind it, so that the line of a loss that falls does not lag.
+    The window is centred, so that the line of a falling loss does not lag.
     """
     window = window_for(len(values))
     return np.asarray(
@@ -37,7 +37,7 @@ def smoothed(values: Floats) -> Floats:
 
 
 def stride(points: int) -> int:
-    """Each how manieth of so many points is drawn."""
+    """The step between drawn points: every n-th of `points` is drawn."""
     return max(1, math.ceil(points / MOST_POINTS))
 
 
@@ -45,12 +45,12 @@ def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, F
     """How fast a count grows over time.
 
     Args:
-        seconds: When each value was read, ascending.
-        counts: The count; where it falls back, its highest value so far counts.
-        bins: Into how many equal spans the time is cut at most; no more than there are values.
+        seconds: The time of each value, ascending.
+        counts: The count; where it decreases, its highest value so far is used.
+        bins: The most equal spans into which the time is divided; never more than values.
 
     Returns:
-        The middle of each span, and the growth per second in it; empty where there is no time.
+        The middle of each span, and the growth per second in it; empty if no time passes.
     """
     if len(seconds) < 2 or seconds[-1] <= seconds[0]:  # noqa: PLR2004
         return np.empty(0), np.empty(0)
@@ -60,13 +60,13 @@ def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, F
 
 
 def mean_curve(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats] | None:
-    """Curves of several runs as one, where all of them have values.
+    """The mean of several runs' curves, over the x that all of them cover.
 
     Args:
         curves: x, ascending, and y of each run.
 
     Returns:
-        x, and of y mean and half of the interval; None where the runs have no x in common.
+        x, the mean of y, and half of its interval; None if the runs have no x in common.
     """
     whole = [(x, y) for x, y in curves if len(x)]
     if len(whole) < 2 or len(whole) < len(curves):  # noqa: PLR2004

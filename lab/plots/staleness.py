@@ -1,4 +1,4 @@
-"""How old gradients are when they arrive."""
+"""Histograms of the staleness of gradients."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NAME: Final = "staleness"
 TITLE: Final = "Staleness of the gradients"
 
 _READ: Final = (
-    "The staleness of a step is how many updates others made between its reading the parameters and"
-    " its own update. 0: the gradient fits the parameters that it changes. Among n workers of the"
-    " same pace that do not wait for one another it is at most one less than n on average"
-    " (dashed: the mean). Only recorded steps are counted."
+    "The staleness of a step is the number of updates by other workers after the step reads the"
+    " parameters and before its own update. 0: the gradient belongs to the parameters that it"
+    " changes. Among n equally fast workers that do not wait for each other, the mean (dashed) is"
+    " at most n - 1. Only recorded steps are counted."
 )
 _WHISKERS: Final = " Whiskers: the 95% interval of the mean over a group's runs."
 _ACROSS: Final = 4
 _MOST_PANELS: Final = 12
-_TAIL: Final = 0.98  # of all steps lie to the left of the last bar, which holds the rest
+_TAIL: Final = 0.98  # the share of steps left of the last bar, which holds the rest
 _MOST_BARS: Final = 25
 
 
@@ -37,7 +37,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw a histogram for each worker of one run, or for each group of several.
 
     Returns:
-        The figure; None where no record holds a staleness.
+        The figure; None if no record holds a staleness.
     """
     panels = _panels(runs)
     if not panels:
@@ -49,14 +49,14 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     axes = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
     order = runs[0].workers if len(runs) == 1 else list(grouped(runs))
     for (name, several), ax in zip(panels, axes.flat, strict=False):
-        # The colour that the same worker, or group, has in the other figures.
+        # The same worker or group has the same colour in the other figures.
         _histogram(ax, several, last, line_style(order.index(name) if name in order else 0).colour)
         ax.set_title(textwrap.fill(safe_label(name, 100), 100 // across))
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     ticks = np.unique(np.linspace(0, last, min(last + 1, 6)).round().astype(int))
     beyond = any((one > last).any() for _, several in panels for one in several)
-    # The panels share their axis, and so its numbers.
+    # The panels share their x axis, so one call sets the ticks of all.
     axes[0, 0].set_xticks(ticks, [f"{at}+" if beyond and at == last else f"{at}" for at in ticks])
     for ax in axes[:, 0]:
         ax.set_ylabel("share of steps (%)")
@@ -72,7 +72,7 @@ def caption(runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the staleness of these runs, a sentence each."""
     means = [(name, float(np.concatenate(several).mean())) for name, several in _panels(runs)]
     if len(runs) > 1:
         return [f"{name}: {mean:.2f} updates by others on average." for name, mean in means]
@@ -81,7 +81,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
 
 
 def _panels(runs: Sequence[Trace]) -> list[tuple[str, list[Floats]]]:
-    """A name, and the staleness of each run that belongs to it."""
+    """For each panel: its name, and the staleness values of each of its runs."""
     if len(runs) > 1:
         found = {
             name: [values for run in group if len(values := run.values("staleness"))]
@@ -101,7 +101,7 @@ def _last_bar(values: Floats) -> int:
 
 
 def _histogram(ax: Axes, several: Sequence[Floats], last: int, colour: str) -> None:
-    """Bars from 0 to the last, which holds all that lies beyond."""
+    """Draw bars from 0 to `last`; the last bar also counts all larger values."""
     edges = np.arange(last + 2) - 0.5
     shares = [np.histogram(np.clip(np.round(one), 0, last), edges)[0] / len(one) for one in several]
     height, half = mean_with_ci(100 * np.array(shares))

@@ -1,4 +1,4 @@
-"""How figures look: colours that everybody can tell apart, and letters that carry across a room."""
+"""The style of the figures: colour-blind safe colours, and letters large enough for a projector."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from lab.plots import CREATOR
 from lab.task.text import clipped
 
-# The palette by M. Okabe and K. Ito, "Color Universal Design" (2008), without its yellow, which a
-# projector loses on white.
+# The palette by M. Okabe and K. Ito, "Color Universal Design" (2008), without its yellow, which is
+# not visible on a projector's white.
 BLUE: Final = "#0072b2"
 VERMILION: Final = "#d55e00"
 GREEN: Final = "#009e73"
@@ -36,12 +36,12 @@ _LINES: Final = ("-", "--", "-.", ":")
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 
 WIDE: Final = 12.0
-"""Inches across: at the width of the page's column, about 100 pixels each."""
+"""The width of a figure in inches; in the report an inch is about 100 pixels."""
 
-_DECADES: Final = 30  # from the lowest to the highest number of an axis that holds many
-_LETTERS: Final = 125  # of a legend, side by side
-_HANDLE: Final = 8  # so many letters a line with its gap is wide
-_DPI: Final = 200  # twice as many pixels as the page shows, for sharp screens and for paper
+_DECADES: Final = 30  # an axis with a larger ratio of its limits labels fewer numbers
+_LETTERS: Final = 125  # the width of a legend, in letters
+_HANDLE: Final = 8  # the width of a legend's line with its gap, in letters
+_DPI: Final = 200  # twice the pixels of the report, for high-resolution screens and printing
 
 _SETTINGS: Final[dict[str, Any]] = {
     "font.size": 13,
@@ -58,7 +58,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "grid.color": PALE,
     "lines.linewidth": 2.2,
     "figure.facecolor": "white",
-    # Names and texts of a run may hold dollar signs, which begin no formula.
+    # Names and texts of a run may contain dollar signs; they are no formulas.
     "text.parse_math": False,
     "svg.hashsalt": "lab",
     "hatch.linewidth": 0.6,
@@ -67,7 +67,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """What a line looks like; its style and marker tell it apart where its colour does not."""
+    """The style of a line; it can be distinguished without its colour, too."""
 
     colour: str
     line: str
@@ -75,7 +75,7 @@ class LineStyle:
 
 
 def line_style(number: int) -> LineStyle:
-    """The look of the worker, or of the group of runs, with this number: 28 different ones."""
+    """The style of the worker or group of runs with this number; there are 28 styles."""
     return LineStyle(
         _COLOURS[number % len(_COLOURS)],
         _LINES[number % len(_LINES)],
@@ -85,11 +85,11 @@ def line_style(number: int) -> LineStyle:
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """The defaults of matplotlib, and ours, whatever a matplotlibrc of the user's says.
+    """Set matplotlib's defaults and ours, and ignore the user's matplotlibrc.
 
-    `@settings()` has a function draw with them.
+    Use it as the decorator `@settings()` of a function that draws.
     """
-    # It would say on stderr that it makes its list of fonts, and which letters they lack.
+    # Otherwise matplotlib reports on stderr that it builds its font list, and missing glyphs.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     every: Any = {**cast("dict[str, Any]", mpl.rcParamsDefault), **_SETTINGS}
     with mpl.rc_context(every), warnings.catch_warnings():
@@ -98,14 +98,14 @@ def settings() -> Iterator[None]:
 
 
 def new_figure(height: float, width: float = WIDE) -> Figure:
-    """An empty figure of so many inches."""
+    """Create an empty figure; its height and width are in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """A legend above the figure, in as many columns as its labels leave room for."""
+    """Draw a legend above the figure, with as many columns as fit."""
     longest = max((len(str(each.get_label())) for each in handles), default=0)
     columns = max(1, min(len(handles), 5, _LETTERS // (longest + _HANDLE)))
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns)
@@ -129,16 +129,16 @@ def _saved(figure: Figure, form: str, metadata: dict[str, str | None], dpi: int)
 
 
 def safe_label(text: str, limit: int = 40) -> str:
-    """A text of a run's as a label: no control characters, and not too long."""
+    """A text of a run as a label: no control characters, and at most `limit` characters."""
     cut = clipped(text, limit)
-    # A label that begins with an underscore would be left out of the legend.
+    # matplotlib leaves a label that begins with an underscore out of the legend.
     return f" {cut}" if cut.startswith("_") else cut
 
 
 def logarithmic(axes: Axes) -> None:
-    """A logarithmic y axis whose numbers are written out."""
+    """Make the y axis logarithmic, with plain numbers as labels."""
     axes.set_yscale("log")
-    # matplotlib would write them as formulas.
+    # By default matplotlib writes powers of 10.
     for set_form in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         set_form(lambda value, _place: _label(value, *axes.get_ylim()))
     axes.grid(visible=True, which="minor", axis="y", color=PALE, linewidth=0.5)
@@ -149,13 +149,13 @@ def _counted(value: float) -> str:
 
 
 def _label(value: float, low: float, high: float) -> str:
-    """The number; where the axis holds many, only those whose first digit is one of few."""
+    """A number as a label; empty if numbers with its first digit are not labelled."""
     wanted = "123457" if high < _DECADES * low else "125"
     return f"{value:g}" if f"{value:.0e}"[0] in wanted else ""
 
 
 def thousands(axes: Axes, which: str = "both") -> None:
-    """Numbers of many digits get a comma for each thousand; millions are written with an M."""
+    """Write the axis' numbers with a comma for each thousand, and millions with an M."""
     for name in ("x", "y") if which == "both" else (which,):
         axis = getattr(axes, f"{name}axis")
         axis.set_major_formatter(lambda value, _place: _counted(value))

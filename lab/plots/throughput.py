@@ -1,4 +1,4 @@
-"""How fast the training is at each moment, and how busy its cards are meanwhile."""
+"""The speed of the training over time, and the use of its GPUs."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ TITLE: Final = "Throughput, and use of the GPUs"
 
 _READ_ONE: Final = (
     "Steps per second, in equal spans of time. The thick line counts the updates of the shared"
-    " parameters; the others are each worker's own steps: they add up to it where every step is an"
-    " update, and lie on it where an update takes a gradient of each worker. A dip at a fault tells"
-    " who else pays for it."
+    " parameters; the other lines count each worker's own steps. In asynchronous training their sum"
+    " is the thick line. In synchronous training each of them equals it. A dip of a line at a fault"
+    " shows that the fault slows this worker, too."
 )
 _READ_SEVERAL: Final = "Updates of the shared parameters per second, in equal spans of time."
 _GPU_READ: Final = (
-    " Below: the share of the time in which a card computed anything, by the driver, smoothed over"
+    " Below: the share of the time in which a GPU was busy, as the driver reports it, smoothed over"
     " neighbouring samples."
 )
 
 
 @settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw steps per second over time, above the use of the cards where there are samples.
+    """Draw steps per second over time, and below it the use of the GPUs if it was sampled.
 
     Returns:
-        The figure; None where no worker has two records of a step.
+        The figure; None if no worker has two records of a step.
     """
     if not any(run.has_a_second_record for run in runs):
         return None
@@ -72,7 +72,7 @@ def caption(runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the throughput of these runs, a sentence each."""
     found = []
     for name, group in grouped(runs).items():
         paces = []
@@ -81,12 +81,12 @@ def describe(runs: Sequence[Trace]) -> list[str]:
             if run.has_a_second_record and seconds[-1] > seconds[0]:
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
-            who = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{who}{pace(float(np.mean(paces)))} global steps a second on average.")
+            prefix = f"{name}: " if len(runs) > 1 else ""
+            found.append(f"{prefix}{pace(float(np.mean(paces)))} global steps a second on average.")
         else:
             found.append(f"{name}: not drawn, no worker has two records of a step.")
     if not any(len(run.samples) for run in runs):
-        found.append("No card was sampled, so that the use of GPUs is not drawn.")
+        found.append("The use of GPUs is not drawn: no GPU was sampled.")
     return found
 
 
@@ -107,7 +107,7 @@ def _workers(ax: Axes, run: Trace) -> None:
 
 
 def _gpus(ax: Axes, runs: Sequence[Trace]) -> None:
-    """The use of each task's cards in a run; of each run's cards where there are several runs."""
+    """Draw the GPU use of each task of one run, or of each of several runs."""
     if len(runs) == 1:
         of_task = dict(list(runs[0].samples.groupby("task")))
         sampled = [task for task in runs[0].info.task_names() if task in of_task]

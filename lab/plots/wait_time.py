@@ -1,4 +1,4 @@
-"""Where the time of each worker goes: computing, or waiting for the others."""
+"""The share of each worker's time for computing, and for waiting for the other workers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ TITLE: Final = "Computing and waiting"
 
 _HATCH: Final = "\\\\\\"
 _MOST_ROWS: Final = 16
-_MOST_BOXES: Final = 1000  # in a strip, which has about as many pixels
+_MOST_BOXES: Final = 1000  # in a strip, which is about 1000 pixels wide
 
 _READ_ONE: Final = (
     "A strip for each worker. The blue part of its height is the share of the time in which it read"
-    " parameters, computed and sent its gradients; the hatched part above is what it waited for the"
-    " others. Grey: it made no steps, because it had not begun, was paused, or had finished. In"
-    " synchronous training the slowest worker has the smallest hatched part: all wait for it."
+    " parameters, computed and sent its gradients. The hatched part above is the share in which it"
+    " waited for other workers. Grey: it made no steps, because it had not begun, was paused, or"
+    " had finished. In synchronous training the slowest worker has the smallest hatched part,"
+    " because all others wait for it."
 )
 _READ_SEVERAL: Final = (
-    "A bar for each group of runs: the mean time of one step, cut into computing (with reading the"
-    " parameters and sending the gradients) and waiting for the other workers."
+    "A bar for each group of runs: the mean time of one step. Its parts are computing (with reading"
+    " the parameters and sending the gradients) and waiting for other workers."
 )
-_WHISKERS: Final = " Whiskers: the 95% interval of the whole over a group's runs."
+_WHISKERS: Final = " Whiskers: the 95% interval of the whole step time over a group's runs."
 
 
 @settings()
@@ -41,7 +42,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw strips over time for one run, and bars for several.
 
     Returns:
-        The figure; None where no record holds the time of a step.
+        The figure; None if no record holds the time of a step.
     """
     if not any(len(run.values("step_time_s")) for run in runs):
         return None
@@ -56,11 +57,11 @@ def caption(runs: Sequence[Trace]) -> str:
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
-    """What there is to be seen, sentence by sentence."""
+    """Describe the waiting in these runs, a sentence each."""
     reported = {name: _reported(group) for name, group in grouped(runs).items()}
     if not any(reported.values()):
         return []
-    untold = {
+    not_drawn = {
         name: f"{name}: not drawn, no record holds the time of a step."
         for name, means in reported.items()
         if not means
@@ -68,8 +69,8 @@ def describe(runs: Sequence[Trace]) -> list[str]:
     drawn = [run for run in runs if _reported([run])]
     if not any(len(run.values("wait_time_s")) for run in drawn):
         return [
-            "Nobody waits for other workers: no record holds a time of waiting.",
-            *untold.values(),
+            "No worker waits for other workers: no record holds a waiting time.",
+            *not_drawn.values(),
         ]
     if len(runs) == 1:
         of_workers = [(task, *_means(runs[0], task)) for task in runs[0].workers]
@@ -81,17 +82,17 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         return [f"On average {', '.join(parts)}."]
     found = []
     for name, means in reported.items():
-        if name in untold:
-            found.append(untold[name])
+        if name in not_drawn:
+            found.append(not_drawn[name])
             continue
         step, wait = np.mean(means, axis=0)
         share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
-        found.append(f"{name}: {share} is waiting, on average.")
+        found.append(f"{name}: a worker waits {share} on average.")
     return found
 
 
 def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
-    """Mean time of a step, and of the waiting in it, in seconds; 0 where nothing tells."""
+    """The mean time of a step and of its waiting, in seconds; 0 if it is not known."""
     rows = (run.steps if task is None else run.of(task)).dropna(subset=["step_time_s"])
     if rows.empty:
         return 0.0, 0.0
@@ -99,7 +100,7 @@ def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
 
 
 def _reported(group: Sequence[Trace]) -> list[tuple[float, float]]:
-    """The means of those runs of a group that tell how long a step takes; a failed one may not."""
+    """The means of the runs of a group that recorded a step time; a failed run may lack it."""
     return [means for means in map(_means, group) if means[0] > 0]
 
 
@@ -133,13 +134,13 @@ def _legend(runs: Sequence[Trace]) -> list[Patch]:
 
 
 def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
-    """One worker's strip: a box for each record, as wide as the steps that it tells of."""
+    """Draw a worker's strip: a box for each record, as wide as the time of its steps."""
     height = 0.8
     ax.barh(bottom + height / 2, run.end, height=height, color=PALE)
     lefts, widths, shares = _boxes(run, task)
     if not len(lefts):
         return
-    # One polygon for all boxes of a strip: a bar for each would make the file ten times as large.
+    # One polygon for all boxes of a strip: separate bars would make the file ten times as large.
     x = np.repeat(np.column_stack([lefts, lefts + widths]).ravel(), 2)
     zeros, ones = np.zeros(len(lefts)), np.ones(len(lefts))
     for low, high, colour, hatch in (
@@ -157,38 +158,38 @@ def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
             hatch=hatch,
             edgecolor=BLACK,
         )
-    # A step that was paused tells a time with the pause in it.
+    # The recorded time of a paused step includes the pause.
     for mark in run.marks:
         if mark.task == task and mark.stands_still and mark.end is not None:
-            wide = mark.end - mark.begin
-            ax.barh(bottom + height / 2, wide, left=mark.begin, height=height, color=PALE)
+            width = mark.end - mark.begin
+            ax.barh(bottom + height / 2, width, left=mark.begin, height=height, color=PALE)
 
 
 def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
-    """Left end and width in seconds, and the share of waiting, of each record of a task."""
+    """The left edge and width in seconds, and the share of waiting, of each record of a task."""
     rows = run.of(task).dropna(subset=["step_time_s"])
     right = np.asarray(rows["seconds"], float)
     made = np.diff(np.asarray(rows["local_step"], float), prepend=0.0)
     step = np.asarray(rows["step_time_s"], float)
-    wide = np.where(made > 0, made, 1) * step
-    # The first box behind a gap in the records begins where its steps began, none before another.
+    width = np.where(made > 0, made, 1) * step
+    # A box begins when its steps began, but not before the end of the previous box.
     before = np.concatenate([[-np.inf], right[:-1]])
-    left = np.maximum(right - np.nan_to_num(wide), before)
-    # A gap that is shorter than a step, or than can be seen, is none: it would be a pale seam.
+    left = np.maximum(right - np.nan_to_num(width), before)
+    # A gap shorter than a step or a pixel is closed: it would be drawn as a pale line.
     left = np.where(left - before < np.fmax(step, run.end / _MOST_BOXES), before, left)
     share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
     usable = right > left
     return joined(left[usable], (right - left)[usable], np.clip(share[usable], 0, 1))
 
 
-def joined(left: Floats, wide: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
-    """The boxes; where there are too many to be seen, neighbours as one, its share their mean."""
+def joined(left: Floats, width: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """Merge neighbouring boxes if there are too many to draw; their shares are averaged."""
     count = -(-len(left) // _MOST_BOXES)
     if count <= 1:
-        return left, wide, share
+        return left, width, share
     firsts = np.arange(0, len(left), count)
-    widths = np.add.reduceat(wide, firsts)
-    return left[firsts], widths, np.add.reduceat(share * wide, firsts) / widths
+    widths = np.add.reduceat(width, firsts)
+    return left[firsts], widths, np.add.reduceat(share * width, firsts) / widths
 
 
 def _folded(name: str) -> str:

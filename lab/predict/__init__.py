@@ -1,1 +1,1 @@
-"""What a run has learned, asked on this side: its saved model answers, in NumPy alone."""
+"""Predictions of the saved model of a run, with NumPy instead of TensorFlow."""

@@ -1,4 +1,4 @@
-"""Digits and what was answered, as a PNG."""
+"""Draws digits with their predictions as a PNG."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from lab.predict.network import Shares
+from lab.predict.network import Probabilities
 from lab.predict.prediction import Prediction, percent
 from lab.task.sdk.data import SIDE, Floats
 
@@ -18,57 +18,57 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (4, 5, 6, 7, 8)
 _CELL: Final = 1.3  # inches
 _HEAD: Final = 0.55
-# Two colours that remain apart for colour-blind eyes, of the palette by Okabe and Ito; besides,
-# what is wrong has a cross, a thick frame and the right digit beside it.
+# Two colours of the palette by Okabe and Ito, which colour-blind people can distinguish. A wrong
+# prediction also has a cross, a thick frame and the right digit.
 _RIGHT: Final = "#0072b2"
 _WRONG: Final = "#d55e00"
 _OTHER: Final = "#999999"
 
 _SOFTWARE: Final = "lab predict"
-"""The program that wrote a picture, in its metadata."""
+"""The name of the program in the metadata of a PNG."""
 
 
 def is_picture(begin: bytes) -> bool:
-    """Whether a file that begins so is such a picture."""
+    """Return whether a file with this beginning is a PNG of this module."""
     return begin.startswith(b"\x89PNG") and _SOFTWARE.encode() in begin
 
 
-def draw_grid(answers: Sequence[Prediction], title: str) -> bytes:
-    """Draw digits, each below its answer.
+def draw_grid(predictions: Sequence[Prediction], title: str) -> bytes:
+    """Draw digits, each below its prediction.
 
     Args:
-        answers: At least one.
-        title: What stands above them.
+        predictions: At least one.
+        title: The title above them.
 
     Returns:
-        A PNG; the same answers give the same bytes.
+        A PNG; the same predictions give the same bytes.
     """
-    # Imported here: matplotlib costs more than all the rest, and a refusal does not need it.
+    # Imported here: matplotlib is slow to import, and an error does not need it.
     from lab.plots import style  # noqa: PLC0415
 
-    columns = _columns(len(answers))
-    rows = math.ceil(len(answers) / columns)
+    columns = _columns(len(predictions))
+    rows = math.ceil(len(predictions) / columns)
     with style.settings():
         figure = _titled(rows * _CELL, columns * _CELL, title)
-        # A single row that is not full is spread over the width.
-        across = min(columns, len(answers))
+        # A single incomplete row uses the whole width.
+        across = min(columns, len(predictions))
         axes = figure.subplots(rows, across, squeeze=False)
-        for ax, answer in zip_longest(axes.flat, answers):
-            if answer is None:
+        for ax, prediction in zip_longest(axes.flat, predictions):
+            if prediction is None:
                 ax.set_visible(False)
                 continue
-            colour = _WRONG if answer.wrong else _RIGHT
-            _digit(ax, answer.image, colour, width=2.5 if answer.wrong else 0.8)
-            weight = "bold" if answer.wrong else "normal"
-            ax.set_title(answer.caption, fontsize=8.5, color=colour, pad=4, fontweight=weight)
+            colour = _WRONG if prediction.wrong else _RIGHT
+            _digit(ax, prediction.image, colour, width=2.5 if prediction.wrong else 0.8)
+            weight = "bold" if prediction.wrong else "normal"
+            ax.set_title(prediction.caption, fontsize=8.5, color=colour, pad=4, fontweight=weight)
         return style.png(figure, _SOFTWARE)
 
 
-def draw_one(image: Floats, probabilities: Shares, title: str) -> bytes:
-    """Draw one digit as the model saw it, beside the probability of each.
+def draw_one(image: Floats, probabilities: Probabilities, title: str) -> bytes:
+    """Draw one digit as the model gets it, beside the probability of each digit.
 
     Returns:
-        A PNG; the same answer gives the same bytes.
+        A PNG; the same input gives the same bytes.
     """
     from lab.plots import style  # noqa: PLC0415  (as above)
 
@@ -91,7 +91,7 @@ def draw_one(image: Floats, probabilities: Shares, title: str) -> bytes:
 
 
 def _titled(height: float, width: float, title: str) -> Figure:
-    """A sheet of so many inches, with room for a title above them."""
+    """Return a figure of this size in inches, with additional room for a title."""
     from lab.plots import style  # noqa: PLC0415  (as above)
 
     figure = style.new_figure(height + _HEAD, width)
@@ -101,7 +101,7 @@ def _titled(height: float, width: float, title: str) -> Figure:
 
 
 def _columns(count: int) -> int:
-    """So many that few places stay empty, and that the grid is a little wider than high."""
+    """Return a number of columns with few empty cells, for a grid slightly wider than high."""
     wanted = 1.25 * math.sqrt(count)
     return min(_COLUMNS, key=lambda columns: (-count % columns, abs(columns - wanted)))
 

@@ -1,4 +1,4 @@
-"""Where the answers come from: the model that a run saved, and the data that it was tested on."""
+"""Loads the saved model of a run, and the test data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lab.task.sdk.data import DataError, Examples, load_test
 from lab.task.sdk.model import FILE, SavedModel, load_model
 
 MODEL: Final = "model"
-"""The directory of a run's model, in the run's own."""
+"""The name of the model's directory in the run's directory."""
 
 
 def saved_model(run: RunDir, info: RunInfo) -> SavedModel:
-    """The model that a run saved.
+    """Load the model that a run saved.
 
     Raises:
-        LabError: It saved none, or the file is damaged.
+        LabError: The run saved none, or the file is damaged.
     """
     directory = run.path / MODEL
     if not (directory / FILE).is_file():
@@ -31,59 +31,57 @@ def saved_model(run: RunDir, info: RunInfo) -> SavedModel:
     try:
         return load_model(directory)
     except DataError as error:
-        raise LabError(error.what, error.mend) from error
-    # What NumPy lets through of an archive with broken bytes in it.
+        raise LabError(error.what, error.fix) from error
+    # The exceptions that NumPy raises for a damaged archive.
     except (
         AttributeError, MemoryError, NotImplementedError, RuntimeError, SyntaxError, TypeError,
         struct.error, tokenize.TokenError, zlib.error,
     ) as error:  # fmt: skip
-        what = f"{directory / FILE}: is no saved model ({type(error).__name__}: {error})"
+        what = f"{directory / FILE}: is not a saved model ({type(error).__name__}: {error})"
         raise LabError(what, "train the model again") from error
 
 
 def _fix(info: RunInfo) -> str:
     if not info.state.ended:
-        return f"wait until it has ended, then bring it home with `lab collect {info.run_id}`"
+        return f"wait until it has ended, then collect it with `lab collect {info.run_id}`"
     if info.state.value == "succeeded":
         return (
-            "let its program call lab.task.sdk.model.save_model, or take a run of another "
+            "call lab.task.sdk.model.save_model in its program, or use a run of another "
             "experiment; `lab runs` lists them"
         )
-    return "only a run that succeeded has one; `lab runs` lists them"
+    return "use a run that succeeded; `lab runs` lists them"
 
 
 def load_network(run: RunDir, saved: SavedModel, *, averages: bool) -> Network:
-    """The model, ready to answer.
+    """Return the network of a saved model.
 
     Raises:
-        InputError: It has no moving averages.
-        LabError: It does not fit the kind that it claims to be.
+        InputError: The model has no moving averages.
+        LabError: Its parameters do not fit its kind.
     """
     return network(saved, averages=averages, source=str(run.path / MODEL / FILE))
 
 
 def test_set(info: RunInfo, given: Path | None) -> Examples:
-    """The images that the run was tested on, or those of the directory that the user names.
+    """Load the test images of the run, or of the directory that the user names.
 
     Raises:
-        InputError: They are not here, or damaged.
+        InputError: They are missing or damaged.
     """
     directory = given if given is not None else _own_data(info)
     try:
         return load_test(directory)
     except DataError as error:
-        raise InputError(error.what, error.mend) from error
+        raise InputError(error.what, error.fix) from error
 
 
 def _own_data(info: RunInfo) -> Path | None:
-    """The directory of the run's own data; None for the data that is shipped."""
+    """Return the directory of the run's own data; None for the data of the project."""
     if not info.spec.data_dir:
         return None
-    fix = "name the directory that holds it now with --data-dir"
+    fix = "name the directory of the data with --data-dir"
     if info.backend == "compose":
-        what = (
-            f"run {info.run_id} was tested on data that its containers saw as {info.spec.data_dir}"
-        )
+        what = f"run {info.run_id} was tested on data in its containers, in {info.spec.data_dir}"
         raise InputError(what, fix)
     path = Path(info.spec.data_dir)
     if not path.is_dir():

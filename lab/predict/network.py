@@ -1,6 +1,6 @@
-"""The forward passes of the saved models, in NumPy: images in, logits out.
+"""The forward passes of the saved models in NumPy: from images to logits.
 
-They are those of `scripts/mnist_model.py`, without TensorFlow and without parameter servers.
+They compute the same as `scripts/mnist_model.py`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from lab.errors import InputError, LabError
 from lab.task.sdk.data import CLASSES, PIXELS, Floats
 from lab.task.sdk.model import SavedModel
 
-Shares = npt.NDArray[np.float64]
+Probabilities = npt.NDArray[np.float64]
 
 _HIDDEN: Final = "hidden"
-"""A size that the model itself chooses; within one model it is the same everywhere."""
+"""The size of the hidden layer; each model has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of model: the shapes of its parameters, and what it does with images."""
+    """A kind of model: the shapes of its parameters, and its forward pass."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
     logits: Callable[[Mapping[str, Floats], Floats], Floats]
@@ -55,13 +55,13 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A model that can answer.
+    """A model with its parameters.
 
     Attributes:
         kind: `softmax` or `mlp`.
         parameters: Name to array, float32, in the shapes of its kind.
         averages: Whether these are the moving averages of the parameters.
-        source: Where it comes from, for messages.
+        source: The file of the model, for messages.
     """
 
     kind: str
@@ -70,51 +70,51 @@ class Network:
     source: str
 
     def logits(self, images: Floats) -> Floats:
-        """Images [n, 784] to logits [n, 10], float32 as in training.
+        """Return the logits [n, 10] of images [n, 784], float32 as in training.
 
         Raises:
-            LabError: The answers are no numbers.
+            LabError: A logit is NaN or infinite.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = _KINDS[self.kind].logits(self.parameters, images)
-        if not np.isfinite(answers).all():
+            logits = _KINDS[self.kind].logits(self.parameters, images)
+        if not np.isfinite(logits).all():
             raise LabError(
-                f"{self.source}: the model answers with infinities or with what is no number",
-                "its training diverged: train again with a smaller --learning_rate",
+                f"{self.source}: the model computes NaN or infinity",
+                "train again with a smaller --learning_rate: the training diverged",
             )
-        return answers
+        return logits
 
-    def probabilities(self, images: Floats) -> Shares:
-        """Images [n, 784] to the probability of each digit, float64 [n, 10]."""
+    def probabilities(self, images: Floats) -> Probabilities:
+        """Return the probability of each digit for images [n, 784], float64 [n, 10]."""
         return softmax(self.logits(images))
 
 
-def softmax(logits: Floats) -> Shares:
-    """Logits [n, 10] to shares that add up to 1 in each row."""
-    # The largest becomes 0, so that no exponential overflows.
+def softmax(logits: Floats) -> Probabilities:
+    """Return the softmax of logits [n, 10]: each row has the sum 1."""
+    # The largest logit becomes 0, so that no exponential overflows.
     exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    shares: Shares = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return shares
+    probabilities: Probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def network(saved: SavedModel, *, averages: bool, source: str) -> Network:
-    """Make a saved model answer.
+    """Return the network of a saved model.
 
     Args:
         saved: The model.
-        averages: Take the moving averages of the parameters, not the parameters.
-        source: Where it comes from, for messages.
+        averages: Whether to use the moving averages of the parameters.
+        source: The file of the model, for messages.
 
     Raises:
-        InputError: It has no moving averages.
-        LabError: It is of an unknown kind, or its parameters do not fit that kind.
+        InputError: The model has no moving averages.
+        LabError: Its kind is unknown, or its parameters do not fit its kind.
     """
     kind = _KINDS.get(saved.model)
     if kind is None:
         known = " or ".join(_KINDS)
         raise LabError(
-            f"{source}: holds a model of an unknown kind, {saved.model!r}",
-            f"`lab predict` answers for {known}",
+            f"{source}: unknown kind of model {saved.model!r}",
+            f"use a model of kind {known}",
         )
     if averages and not saved.averages:
         raise InputError(
@@ -137,7 +137,7 @@ def _check_shapes(
     for name, shape in wanted.items():
         array = found.get(name)
         if array is None:
-            what = f"has no parameter {name!r}, which a model {model} needs"
+            what = f"has no parameter {name!r}; a model {model} needs it"
             raise LabError(f"{source}: {what}", "train the model again")
         fits = array.dtype.kind == "f" and array.ndim == len(shape)
         for size, want in zip(array.shape, shape, strict=False):
@@ -150,6 +150,6 @@ def _check_shapes(
                 str(sizes.get(each, each) if isinstance(each, str) else each) for each in shape
             )
             raise LabError(
-                f"{source}: {what}, where a model {model} has float32 of shape [{needed}]",
+                f"{source}: {what}, but a model {model} needs float32 of shape [{needed}]",
                 "train the model again",
             )

@@ -1,4 +1,4 @@
-"""What a model says of images, and of a test set: how many are right, and which to look at."""
+"""The predictions of a model for images, and its evaluation on a test set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lab.predict.network import Network, Shares
+from lab.predict.network import Network, Probabilities
 from lab.task.sdk.data import CLASSES, Examples, Floats
 
 Indices = npt.NDArray[np.intp]
@@ -15,13 +15,13 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """One image and what the model says of it.
+    """The prediction of a model for one image.
 
     Attributes:
         image: 784 values in [0, 1].
         predicted: The most probable digit.
         probability: Its probability.
-        label: The digit that it is; None where nobody said so.
+        label: The right digit; None if unknown.
     """
 
     image: Floats
@@ -31,26 +31,26 @@ class Prediction:
 
     @property
     def wrong(self) -> bool:
-        """Whether it is known to be wrong."""
+        """Whether it is wrong; False without a label."""
         return self.label is not None and self.predicted != self.label
 
     @property
     def caption(self) -> str:
-        """The answer in a few signs: `3  98%`, or `✗ 3  61%, is 5`."""
-        printed = f"{self.predicted}  {percent(self.probability)}"
-        return f"✗ {printed}, is {self.label}" if self.wrong else printed
+        """The prediction as short text: `3  98%`, or `✗ 3  61%, is 5`."""
+        text = f"{self.predicted}  {percent(self.probability)}"
+        return f"✗ {text}, is {self.label}" if self.wrong else text
 
 
 @dataclass(frozen=True, slots=True)
 class DigitScore:
-    """How one digit was recognized.
+    """The score of one digit.
 
     Attributes:
-        digit: Which one.
-        images: How many images show it.
-        right: How many of them were recognized.
-        mistaken_for: The digit that it was taken for most often, or None.
-        mistakes: How often it was taken for that one.
+        digit: The digit.
+        images: The number of images that show it.
+        right: The number of right predictions for them.
+        mistaken_for: The most frequent wrong prediction, or None.
+        mistakes: How often the model predicted that digit.
     """
 
     digit: int
@@ -61,23 +61,23 @@ class DigitScore:
 
     @property
     def accuracy(self) -> float | None:
-        """The share that was recognized; None where no image shows this digit."""
+        """The share of right predictions; None if no image shows this digit."""
         return self.right / self.images if self.images else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """The answers to all images of a test set.
+    """The predictions for all images of a test set.
 
     Attributes:
-        examples: The images and what they show.
+        examples: The images and their labels.
         predicted: The most probable digit of each image, [n].
         probabilities: Of each digit, [n, 10].
     """
 
     examples: Examples
     predicted: Indices
-    probabilities: Shares
+    probabilities: Probabilities
 
     @property
     def accuracy(self) -> float:
@@ -86,12 +86,12 @@ class Evaluation:
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Whether each answer is right, [n]."""
+        """Whether each prediction is right, [n]."""
         hits: npt.NDArray[np.bool_] = self.predicted == self.examples.labels
         return hits
 
     def scores(self) -> list[DigitScore]:
-        """One for each digit, from 0 to 9."""
+        """Return the score of each digit, from 0 to 9."""
         taken_for = np.zeros((CLASSES, CLASSES), np.int64)
         np.add.at(taken_for, (self.examples.labels, self.predicted), 1)
         images, right = taken_for.sum(axis=1).tolist(), taken_for.diagonal().tolist()
@@ -103,11 +103,11 @@ class Evaluation:
         ]
 
     def sample(self, count: int, seed: int, *, wrong: bool) -> list[int]:
-        """Draw images to look at; the same seed draws the same ones.
+        """Return random indices of images; the same seed gives the same indices.
 
         Args:
-            count: How many, at most.
-            seed: What determines them.
+            count: The maximum number.
+            seed: The random seed.
             wrong: Only among those that were not recognized.
 
         Returns:
@@ -120,26 +120,26 @@ class Evaluation:
 
 
 def evaluate(network: Network, examples: Examples) -> Evaluation:
-    """Ask a model about every image.
+    """Predict every image of a test set.
 
     Raises:
-        LabError: Its answers are no numbers.
+        LabError: A prediction is NaN or infinite.
     """
     probabilities = network.probabilities(examples.images)
-    # Of the logits, as in training: two that differ may have the same probability.
+    # From the logits, as in training: two different logits may have the same probability.
     predicted = network.logits(examples.images).argmax(axis=1)
     return Evaluation(examples, predicted, probabilities)
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """A probability with so many decimals of a percent; what is not certain is not called 100%."""
+    """Return a probability in percent; only 1 is `100%` and only 0 is `0%`."""
     step = 10.0 ** -(decimals + 2)
     if 1 - step / 2 <= share < 1:
         return f">{1 - step:.{decimals}%}"
     return f"<{step:.{decimals}%}" if 0 < share < step / 2 else f"{share:.{decimals}%}"
 
 
-def most_probable(probabilities: Shares, count: int) -> list[tuple[int, float]]:
-    """The digits with the largest probabilities, the largest first."""
+def most_probable(probabilities: Probabilities, count: int) -> list[tuple[int, float]]:
+    """Return the digits with the largest probabilities, the largest first."""
     order = np.argsort(-probabilities, kind="stable")[:count]
     return [(int(digit), float(probabilities[digit])) for digit in order]

@@ -1,6 +1,6 @@
-"""One's own picture, made into what MNIST's images are.
+"""Converts a user's picture to an image like those of MNIST.
 
-The procedure is that of the data set's makers. Y. LeCun, C. Cortes and C. Burges write at
+The procedure is that of the data set's authors. Y. LeCun, C. Cortes and C. Burges write at
 http://yann.lecun.com/exdb/mnist: "The original black and white (bilevel) images from NIST were
 size normalized to fit in a 20x20 pixel box while preserving their aspect ratio. The resulting
 images contain grey levels as a result of the anti-aliasing technique used by the normalization
@@ -25,40 +25,38 @@ from lab.errors import InputError
 from lab.task.sdk.data import SIDE, Floats
 
 LARGEST: Final = 25_000_000
-"""So many pixels a picture may have: a photograph has fewer, and a compressed file may claim
-more than fits into memory."""
+"""Maximum number of pixels: a photograph has fewer, and a damaged file may claim too many."""
 
 LARGEST_FILE: Final = 100_000_000
-"""So many bytes a file may have."""
+"""Maximum size of a file, in bytes."""
 
 _BOX: Final = 20
-# No side stays longer than about that many pixels: a multiple of the box, in which strokes keep
-# their form, while the noise of a photograph averages out.
+# The approximate maximum length of a side after reduction. Strokes keep their form, and the noise
+# of a photograph averages out.
 _ENOUGH: Final = 280
-# The pixel on which the centres of mass of MNIST's images lie: on average, and never further than
-# half a pixel from it.
+# The pixel of the centre of mass in MNIST's images: on average, and at most half a pixel off.
 _CENTRE: Final = 14
-# Less than that between the ground and the strongest stroke, a share of black to white, is blank.
+# Minimum contrast of the strongest stroke to the background; with less, the picture is blank.
 _FAINTEST: Final = 0.05
-# A stroke begins where it has that share of its full strength: compression leaves less around it.
+# The edge of a stroke has this share of its full strength; compression artifacts have less.
 _EDGE: Final = 0.1
-# The ground of a photograph varies; what differs from it by so many times its usual difference
-# (the median) is drawn. Of a normal distribution one pixel in 20,000 differs as much by chance.
-_GROUND_DIFFERENCES: Final = 6
-# Visible pixels whose grey differs by less than that are of one colour; then transparency draws.
+# A stroke differs from the background by this number of times the median difference within the
+# background. In a normal distribution, one pixel in 20,000 differs as much by chance.
+_BACKGROUND_DIFFERENCES: Final = 6
+# Visible pixels with a smaller range of grey have one colour; then the opacity is the drawing.
 _ONE_COLOUR: Final = 0.25
 
 Grey = npt.NDArray[np.float32]
 
 
 def read_picture(path: Path) -> Floats:
-    """Read a PNG of any size and mode, dark on light or light on dark, with one digit on it.
+    """Read a PNG of any size and mode with one digit, dark on light or light on dark.
 
     Returns:
-        The digit as MNIST would hold it: 784 values in [0, 1], row by row.
+        The digit as in MNIST: 784 values in [0, 1], row by row.
 
     Raises:
-        InputError: There is no such file, it is no PNG, damaged, too large, or blank.
+        InputError: The file is missing, not a PNG, damaged, too large, or blank.
     """
     ink = _ink(_grey(path))
     if ink is None:
@@ -67,7 +65,7 @@ def read_picture(path: Path) -> Floats:
 
 
 def normalized(ink: Grey) -> Floats:
-    """Fit strokes into MNIST's field: size, then place.
+    """Fit strokes into an image of MNIST's size: scale them, then centre them.
 
     Args:
         ink: How strongly each pixel is drawn, in [0, 1], any shape; at least one is 1.
@@ -79,7 +77,7 @@ def normalized(ink: Grey) -> Floats:
     rows, columns = np.flatnonzero(strokes.any(axis=1)), np.flatnonzero(strokes.any(axis=0))
     drawn = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     height, width = _fitted(drawn.shape[0], drawn.shape[1])
-    # Of the filters that smooth evenly, the sharpest one that adds no ringing of its own.
+    # The sharpest filter that smooths evenly and adds no ringing.
     image = Image.fromarray(drawn).resize((width, height), Image.Resampling.HAMMING)
     small = np.clip(np.asarray(image, np.float32), 0, 1)
     field = np.zeros((SIDE, SIDE), np.float32)
@@ -89,51 +87,51 @@ def normalized(ink: Grey) -> Floats:
 
 
 def _fitted(height: int, width: int) -> tuple[int, int]:
-    """The size at which the longer side fills the box."""
+    """Return the size at which the longer side has 20 pixels."""
     longer = max(height, width)
     return max(1, round(height * _BOX / longer)), max(1, round(width * _BOX / longer))
 
 
 def _offset(mass: npt.NDArray[np.float32]) -> int:
-    """Where strokes begin, along one axis, so that their centre of mass comes to the middle."""
-    # To a ten thousandth: half-way between two pixels, the last digit of a float would decide.
+    """Return the offset along one axis that puts the centre of mass in the middle."""
+    # Rounded, so that float errors do not decide half-way between two pixels.
     centre = round(float((mass * np.arange(len(mass))).sum() / mass.sum()), 4)
-    # Nothing that is drawn may fall out of the field.
+    # No stroke may be outside the image.
     return min(max(round(_CENTRE - centre), 0), SIDE - len(mass))
 
 
 def _ink(grey: Grey) -> Grey | None:
-    """How strongly each pixel is drawn, in [0, 1], or None where nothing is.
+    """Return how strongly each pixel is drawn, in [0, 1], or None for a blank picture.
 
-    What is drawn is what differs from the ground, which is the grey of the picture's rim: so it
-    is the same whether dark on light or light on dark.
+    It is the difference to the background, which is the grey of the picture's rim. So dark on
+    light and light on dark give the same.
     """
     rim = np.concatenate([grey[0], grey[-1], grey[1:-1, 0], grey[1:-1, -1]])
-    ground = np.median(rim)
-    difference = np.abs(grey - ground)
+    background = np.median(rim)
+    difference = np.abs(grey - background)
     strongest = difference.max()
-    usual = float(np.median(np.abs(rim - ground)))
-    if strongest < max(_FAINTEST, _GROUND_DIFFERENCES * usual):
+    usual = float(np.median(np.abs(rim - background)))
+    if strongest < max(_FAINTEST, _BACKGROUND_DIFFERENCES * usual):
         return None
     ink: Grey = difference / strongest
-    ink[difference < _GROUND_DIFFERENCES * usual] = 0
+    ink[difference < _BACKGROUND_DIFFERENCES * usual] = 0
     return ink
 
 
 def _grey(path: Path) -> Grey:
-    """The greys of a file, 0 black to 1 white, shape [height, width]."""
+    """Return the greys of a file, 0 black to 1 white, shape [height, width]."""
     _check_file(path)
     fix = "give a PNG with one digit on it"
     try:
         with warnings.catch_warnings():
-            # Pillow warns of what is odd in a file; what matters is whether it can be read.
+            # Pillow's warnings are not important if it can read the file.
             warnings.simplefilter("ignore")
             with Image.open(path, formats=["PNG"]) as image:
                 _check_size(path, image)
                 image.load()
                 return _reduced(_greys_of(image))
     except UnidentifiedImageError as error:
-        raise InputError(f"{path}: is no PNG", fix) from error
+        raise InputError(f"{path}: is not a PNG", fix) from error
     except Image.DecompressionBombError as error:
         raise _too_large(path) from error
     except OSError as error:
@@ -141,7 +139,7 @@ def _grey(path: Path) -> Grey:
             what = f"{path}: cannot be read ({error.strerror})"
             raise InputError(what, "check the file and its permissions") from error
         raise InputError(f"{path}: is damaged ({error})", fix) from error
-    # All that Pillow has been seen to raise at broken chunks.
+    # The exceptions that Pillow raises for damaged files.
     except (
         AssertionError, EOFError, IndexError, SyntaxError, ValueError, struct.error, zlib.error,
     ) as error:  # fmt: skip
@@ -149,7 +147,7 @@ def _grey(path: Path) -> Grey:
 
 
 def _check_file(path: Path) -> None:
-    """See that it is a file, before anything waits for what a pipe may never say."""
+    """Check that it is a regular file: a read from a pipe could block forever."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -157,7 +155,7 @@ def _check_file(path: Path) -> None:
         what = f"{path}: cannot be read ({reason})"
         raise InputError(what, "name a PNG with one digit on it") from error
     if not stat.S_ISREG(status.st_mode):
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise InputError(f"{path}: is {kind}", "name a PNG with one digit on it")
     if status.st_size > LARGEST_FILE:
         raise InputError(f"{path}: has {status.st_size:,} bytes", "give a smaller picture")
@@ -176,16 +174,16 @@ def _too_large(path: Path, size: str = "") -> InputError:
 
 
 def _greys_of(image: Image.Image) -> Grey:
-    if image.mode.startswith("I"):  # 16 bits a pixel, in whatever integers Pillow keeps them
-        return _shares(image, 0xFFFF)
+    if image.mode.startswith("I"):  # 16 bits a pixel, in any integer mode of Pillow
+        return _scaled(image, 0xFFFF)
     if not image.has_transparency_data:
-        return _shares(image.convert("L"), 0xFF)
+        return _scaled(image.convert("L"), 0xFF)
     layers = image.convert("RGBA").convert("LA")
-    return _flattened(_shares(layers.getchannel("L"), 0xFF), _shares(layers.getchannel("A"), 0xFF))
+    return _flattened(_scaled(layers.getchannel("L"), 0xFF), _scaled(layers.getchannel("A"), 0xFF))
 
 
 def _reduced(grey: Grey) -> Grey:
-    """Average over squares, so that a large picture becomes one that is large enough."""
+    """Reduce a large picture: average over squares of pixels."""
     factor = max(grey.shape) // _ENOUGH
     if factor <= 1:
         return grey
@@ -193,21 +191,21 @@ def _reduced(grey: Grey) -> Grey:
     return small
 
 
-def _shares(image: Image.Image, white: int) -> Grey:
-    """The pixels of one channel, 1 where they are as large as they can be."""
+def _scaled(image: Image.Image, white: int) -> Grey:
+    """Return the pixels of one channel, scaled to [0, 1]."""
     values: Grey = np.asarray(image).astype(np.float32) / np.float32(white)
     return values
 
 
 def _flattened(grey: Grey, opacity: Grey) -> Grey:
-    """Lay a transparent picture on a ground.
+    """Put a transparent picture on a background.
 
-    Where all that can be seen is of one colour, the opacity is the drawing. Otherwise the picture
-    brings its ground along: the grey that most of it has.
+    If all visible pixels have one colour, the opacity is the drawing. Otherwise the background is
+    the median grey of the visible pixels.
     """
     visible = opacity > opacity.max() / 2
-    seen = grey[visible]
-    if seen.size == 0 or (not visible.all() and np.ptp(seen) < _ONE_COLOUR):
+    greys = grey[visible]
+    if greys.size == 0 or (not visible.all() and np.ptp(greys) < _ONE_COLOUR):
         return opacity
-    flat: Grey = grey * opacity + np.median(seen) * (1 - opacity)
+    flat: Grey = grey * opacity + np.median(greys) * (1 - opacity)
     return flat

@@ -1,4 +1,4 @@
-"""What the terminal shows: figures as tables, and digits as half blocks."""
+"""Shows predictions on the terminal: tables, and digits as block characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.predict.network import Shares
+from lab.predict.network import Probabilities
 from lab.predict.prediction import DigitScore, Prediction, most_probable, percent
 from lab.run.tables import PIPE_WIDTH, table_of
 from lab.task.sdk.data import SIDE, Floats
@@ -23,7 +23,7 @@ _BAR: Final = 20
 
 
 class Screen:
-    """Where the answers are shown: stdout, drawn on where it is a terminal."""
+    """The output on stdout; it draws digits only on a terminal."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty()
@@ -33,35 +33,35 @@ class Screen:
         self._in_colour = bool(self._console.color_system) and not self._console.no_color
 
     def show(self, *renderables: RenderableType) -> None:
-        """Print one below the other."""
+        """Print each below the other."""
         for each in renderables:
             self._console.print(each)
 
-    def digits(self, answers: Sequence[Prediction], places: Sequence[int]) -> None:
-        """Show images of the test set: a row of them as far as it goes, else a table.
+    def digits(self, predictions: Sequence[Prediction], indices: Sequence[int]) -> None:
+        """Show images of the test set: as a row of drawings if possible, else as a table.
 
         Args:
-            answers: What the model says of them.
-            places: Where they stand in the test set.
+            predictions: The predictions.
+            indices: Their indices in the test set.
         """
         fitting = (self._console.width + _GAP) // (SIDE // 2 + _GAP)
         if not self._draws or fitting < 1:
-            rows = [_row(answer, place) for answer, place in zip(answers, places, strict=True)]
+            rows = [_row(each, index) for each, index in zip(predictions, indices, strict=True)]
             columns = (">image", ">digit", ">predicted", ">probability", "")
             self.show(table_of(columns, rows))
             return
         row = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
-        for _ in answers[:fitting]:
+        for _ in predictions[:fitting]:
             row.add_column(width=SIDE // 2, no_wrap=True)
-        row.add_row(*(self._blocks(_halved(answer.image)) for answer in answers[:fitting]))
-        row.add_row(*(_caption(answer) for answer in answers[:fitting]))
+        row.add_row(*(self._blocks(_halved(each.image)) for each in predictions[:fitting]))
+        row.add_row(*(_caption(each) for each in predictions[:fitting]))
         self.show(row)
 
-    def picture(self, image: Floats, probabilities: Shares) -> None:
-        """Show what the model saw of one's own picture, and the three most probable digits."""
+    def picture(self, image: Floats, probabilities: Probabilities) -> None:
+        """Show the user's picture as the model gets it, and the three most probable digits."""
         ranking = Table.grid(padding=(0, 2, 0, 0))
-        for place, (digit, probability) in enumerate(most_probable(probabilities, 3)):
-            style = "" if place else "bold"
+        for rank, (digit, probability) in enumerate(most_probable(probabilities, 3)):
+            style = "" if rank else "bold"
             cells = [str(digit), percent(probability, 2).rjust(7)]
             if self._draws:
                 cells.append("█" * round(probability * _BAR))
@@ -75,7 +75,7 @@ class Screen:
         self.show(beside)
 
     def _blocks(self, image: Floats) -> Text:
-        """Draw two rows of pixels in one line of signs; light on dark, as the model sees it."""
+        """Draw two rows of pixels in one line of characters, light on dark."""
         text = Text(end="")
         for line in range(0, len(image), 2):
             if line:
@@ -89,7 +89,7 @@ class Screen:
 
 
 def scores_table(scores: Sequence[DigitScore]) -> Table:
-    """How each digit was recognized."""
+    """Return a table with the score of each digit."""
     rows = [
         (
             str(score.digit),
@@ -100,27 +100,29 @@ def scores_table(scores: Sequence[DigitScore]) -> Table:
         )
         for score in scores
     ]
-    return table_of((">digit", ">images", ">right", ">accuracy", "most often taken for"), rows)
+    return table_of((">digit", ">images", ">right", ">accuracy", "most often mistaken for"), rows)
 
 
-def _row(answer: Prediction, place: int) -> tuple[str, ...]:
+def _row(prediction: Prediction, index: int) -> tuple[str, ...]:
     return (
-        str(place),
-        str(answer.label),
-        str(answer.predicted),
-        percent(answer.probability, 2),
-        "wrong" if answer.wrong else "right",
+        str(index),
+        str(prediction.label),
+        str(prediction.predicted),
+        percent(prediction.probability, 2),
+        "wrong" if prediction.wrong else "right",
     )
 
 
-def _caption(answer: Prediction) -> Text:
+def _caption(prediction: Prediction) -> Text:
     return Text(
-        answer.caption.replace("  ", " "), "bold red" if answer.wrong else "", justify="center"
+        prediction.caption.replace("  ", " "),
+        "bold red" if prediction.wrong else "",
+        justify="center",
     )
 
 
 def _halved(image: Floats) -> Floats:
-    """Half as many pixels along each side: the means of four."""
+    """Return an image with half as many pixels along each side, each the mean of four."""
     half = SIDE // 2
     means: Floats = image.reshape(half, 2, half, 2).mean(axis=(1, 3))
     return means

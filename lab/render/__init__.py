@@ -1,4 +1,4 @@
-"""From a plan to the file of an orchestrator, and that file on the disk."""
+"""Renders a plan as a compose file, and reads and writes rendered files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
     "plan_file",
     "planned_run",
     "read_header",
-    "recorded",
     "render",
     "render_file",
+    "render_options",
     "render_plan",
     "run_override",
     "stale_diff",
@@ -35,21 +35,21 @@ __all__ = [
 
 
 def plan_file(cluster_path: Path, mode: str, tensorflow: str = CURRENT.tensorflow) -> Plan:
-    """Read a description and place it.
+    """Read a config and place it on this host.
 
     Args:
-        cluster_path: The description.
+        cluster_path: The path of the config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The version that its tasks are to have.
+        tensorflow: The TensorFlow version of its tasks.
 
     Raises:
-        LabError: It cannot be read, has faults, or does not fit the box.
+        LabError: The config cannot be read, has errors, or does not fit the host.
     """
     return replace(_place(load_cluster(cluster_path), mode), tensorflow=tensorflow)
 
 
 def _place(cluster: Cluster, mode: str) -> Plan:
-    # Imported here: who only reads a rendered file needs no placement.
+    # Imported here: commands that only read a rendered file do not need it.
     from lab.placement.place import place  # noqa: PLC0415
 
     return place(cluster, take_inventory(mode, cluster))
@@ -63,21 +63,21 @@ def render_file(
     run: str = "",
     relative_to: Path = Path(),
 ) -> str:
-    """Render a description.
+    """Render a config.
 
     Args:
-        cluster_path: The description.
+        cluster_path: The path of the config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The version that its tasks are to have; None: the run's, or the current one.
-        run: What stands in the place of the description's run; see `planned_run`.
-        relative_to: The directory of the rendered file: its header names the description from
-            there, so that it is the same wherever the command is called.
+        tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
+        run: The override of the config's run; see `planned_run`.
+        relative_to: The directory of the rendered file. The path of the config in the header is
+            relative to it, so that the current directory does not change the file.
 
     Returns:
         The text of the compose file.
 
     Raises:
-        LabError: The description cannot be read, has faults, or does not fit the box.
+        LabError: The config cannot be read, has errors, or does not fit the host.
     """
     cluster = load_cluster(cluster_path)
     planned = planned_run(cluster, run)
@@ -94,56 +94,56 @@ def render_plan(
     *,
     relative_to: Path = Path(),
 ) -> str:
-    """Render a plan that was made from a description; see `render` and `render_file`."""
+    """Render the plan of a config; see `render` and `render_file`."""
     name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
     return render(plan, cluster_file=Path(name).as_posix(), run=run, override=override)
 
 
-def recorded(path: Path) -> RenderOptions | None:
-    """How a rendered file was made; None where there is no such file or header."""
-    return read_header(_present(path))
+def render_options(path: Path) -> RenderOptions | None:
+    """Return the options of a rendered file, by its header; None if file or header is missing."""
+    return read_header(_current_text(path))
 
 
 def stale_diff(path: Path, text: str) -> str:
-    """How a rendered file differs from what it should be.
+    """Compare a rendered file with its expected text.
 
     Args:
-        path: The file; one that is missing counts as empty.
-        text: What it should be.
+        path: The file; a missing file counts as empty.
+        text: The expected text.
 
     Returns:
-        A unified diff, with control characters made visible; "" where there is no difference.
+        A unified diff, with control characters made visible; "" if there is no difference.
 
     Raises:
         InputError: The file cannot be read.
     """
-    present = _present(path)
-    if present == text:
+    current = _current_text(path)
+    if current == text:
         return ""
     name = short(str(path))
     lines = difflib.unified_diff(
-        present.splitlines(), text.splitlines(), name, f"{name} (rendered again)", lineterm=""
+        current.splitlines(), text.splitlines(), name, f"{name} (rendered again)", lineterm=""
     )
     shown = "\n".join(visible(line) for line in lines)
-    # Line ends alone make no line of a diff.
-    return f"{shown or f'{name}: its line ends differ'}\n"
+    # `splitlines` removes line endings, so that a difference of these alone gives an empty diff.
+    return f"{shown or f'{name}: its line endings differ'}\n"
 
 
 def is_rendered(begin: bytes) -> bool:
-    """Whether a file that begins so was rendered."""
+    """Whether a file with this beginning was rendered."""
     return begin.startswith(b"# Rendered from ")
 
 
 def write(path: Path, text: str, flag: str = "--output") -> None:
-    """Write a rendered file, whole or not at all.
+    """Write a rendered file atomically.
 
     Args:
         path: The file.
-        text: All of it.
-        flag: The flag that names it, for the message.
+        text: Its text.
+        flag: The flag that names the file, for the message.
 
     Raises:
-        LabError: It cannot be written there.
+        LabError: The file cannot be written.
     """
     try:
         write_output(path, text.encode())
@@ -154,7 +154,7 @@ def write(path: Path, text: str, flag: str = "--output") -> None:
         ) from None
 
 
-def _present(path: Path) -> str:
+def _current_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:

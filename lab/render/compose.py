@@ -1,4 +1,4 @@
-"""Plan → docker-compose.yml. A pure function: the same plan gives the same bytes."""
+"""Renders a plan as docker-compose.yml: the same plan always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from lab.units import memory_for_engine
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 
-# Without these two a CUDA base image shows every card to every container.
+# Without these two variables a CUDA base image shows all GPUs to each container.
 NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 _RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target": "/runs"}
 
 _COMMENTS: Final = {
-    "x-service": "What every container has: one image, and as few rights as possible.",
-    "x-anchor": "A node: holds the hostname, the address and the shared memory; runs no program.",
+    "x-service": "Common to all containers: one image, and as few rights as possible.",
+    "x-anchor": "A node: owns the hostname, the address and the shared memory; runs no program.",
     "x-task": "A task: joins the network and the shared memory of its node.",
-    "x-environment": "What every task knows of the cluster.",
-    "x-no-gpu": "Sees no GPU, whatever the image says.",
+    "x-environment": "Environment variables of every task.",
+    "x-no-gpu": "Hides all GPUs, also in a CUDA image.",
     "x-gpu": "Numbers its GPUs as nvidia-smi does.",
-    "x-labels": "By these `lab` knows its containers, from any directory.",
-    "services": "First the nodes, then the tasks. The first one builds the image, for all.",
-    "networks": "Closed to the outside: TensorFlow's servers execute whatever they are sent.",
-    "volumes": "What the tasks report, and their models.",
+    "x-labels": "`lab` finds its containers by these labels, from any directory.",
+    "services": "First the nodes, then the tasks. The first service builds the image for all.",
+    "networks": "Internal: TensorFlow's servers execute any request that they receive.",
+    "volumes": "The run volume: records, logs and models.",
 }
 
 
 def image_of(plan: Plan) -> str:
-    """The image that a plan's containers use, unless `LAB_IMAGE` names another."""
+    """Return the image of a plan's containers, unless `LAB_IMAGE` names another."""
     return IMAGES[plan.tensorflow].name(gpus=_has_gpus(plan))
 
 
@@ -53,16 +53,16 @@ def render(
     run: PlannedRun | None = None,
     override: str = "",
 ) -> str:
-    """Write a plan as a compose file.
+    """Render a plan as a compose file.
 
     Args:
         plan: The plan.
-        cluster_file: The description that it was made from, as the header names it.
-        run: What `docker compose up` trains by itself; None: nothing.
-        override: What the header records of a run that is not the description's.
+        cluster_file: The path of its config, for the header.
+        run: The run that `docker compose up` starts; None: no run.
+        override: The override of the config's run, for the header; "": no override.
 
     Returns:
-        The whole text of the file. Its paths are relative to the project's directory.
+        The text of the file. Its paths are relative to the project's directory.
     """
     blocks = _SharedBlocks(plan)
     label: dict[str, Value] = {"lab.project": plan.name}
@@ -79,7 +79,7 @@ def render(
 def _services(
     plan: Plan, blocks: _SharedBlocks, run: PlannedRun | None
 ) -> Iterator[tuple[str, Value]]:
-    # One service builds the image for all: compose builds once for each service that says how.
+    # Only the first service has `build`: compose builds the image once for each such service.
     build: dict[str, Value] = {"build": _build(plan)}
     for node in plan.nodes:
         yield node.name, _anchor(node, blocks, build)
@@ -91,7 +91,7 @@ def _services(
 
 
 def _network(label: dict[str, Value]) -> dict[str, Value]:
-    # Large packets, as on the loopback; a node with a link has a real network's.
+    # The large MTU of the loopback; a node with a link sets a real network's MTU.
     return {
         "internal": True,
         "driver_opts": {"com.docker.network.driver.mtu": str(MTU)},
@@ -100,7 +100,7 @@ def _network(label: dict[str, Value]) -> dict[str, Value]:
 
 
 class _SharedBlocks:
-    """What services have in common; each is written once."""
+    """The named YAML blocks that services merge."""
 
     def __init__(self, plan: Plan) -> None:
         self.service = Block(_service(plan), name="service")
@@ -117,7 +117,7 @@ class _SharedBlocks:
         self.labels = Block(labels, name="labels")
 
     def used(self, plan: Plan) -> list[Block]:
-        """Those that some service merges, each behind the ones that it merges itself."""
+        """Return the blocks that services merge, each after the blocks that it merges itself."""
         gpu = [self.gpu] if _has_gpus(plan) else []
         first = [self.service, self.anchor, self.task, self.environment, self.no_gpu]
         return [*first, *gpu, self.labels]
@@ -162,7 +162,7 @@ def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
         "test": ["CMD", "python", "-S", "-m", "lab.task.probes.health", what],
         "interval": "1s",
-        # A check stays for two minutes and answers as soon as something is wrong.
+        # A check runs for two minutes, and fails as soon as it finds an error.
         "timeout": "150s",
         "retries": 3,
         "start_period": start_period,
@@ -170,7 +170,7 @@ def _health(what: str, start_period: str) -> dict[str, Value]:
 
 
 def _mount(source: str, target: str) -> dict[str, Value]:
-    # The engine would make a folder that is missing, as root's.
+    # Otherwise the engine would create a missing directory, owned by root.
     bind: dict[str, Value] = {"create_host_path": False}
     mount: dict[str, Value] = {"type": "bind", "source": source, "target": target}
     return {**mount, "read_only": True, "bind": bind}
@@ -217,7 +217,7 @@ def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -
     service: dict[str, Value] = {**build, "hostname": node.name}
     if node.link is not None:
         environment.update(_link(node.link))
-        # The only service that may change a network: its own, at its start.
+        # Only this service may change a network: its own, at its start.
         service.update({"user": "0:0", "cap_add": ["NET_ADMIN"]})
     service["environment"] = Block(environment, (blocks.no_gpu,))
     service["labels"] = Block({"lab.node": node.name}, (blocks.labels,))
@@ -252,7 +252,7 @@ def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
     labels: dict[str, Value] = {
         "lab.node": task.node,
         "lab.task": task.name,
-        # What was planned, beside what the engine will say that it has given.
+        # The planned GPUs, to compare with those that the engine gives.
         "lab.gpus": ",".join(task.gpus),
     }
     service["labels"] = Block(labels, (blocks.labels,))
@@ -260,7 +260,7 @@ def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
 
 
 def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
-    """The service that starts the run; no task depends on it, so nothing recreates a task."""
+    """The service that starts the run. No task depends on it, so it recreates no task."""
     healthy: dict[str, Value] = {"condition": "service_healthy"}
     environment: dict[str, Value] = {
         "LAB_RUN": Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
@@ -289,7 +289,7 @@ def _limits(task: PlannedTask) -> dict[str, Value]:
 
 
 def _devices(gpus: tuple[str, ...]) -> dict[str, Value]:
-    # Never a count, never no ids: the engine would give the container every card.
+    # Always ids, never a count: otherwise the engine would give all GPUs to the container.
     return {
         "driver": "nvidia",
         "device_ids": list(gpus),

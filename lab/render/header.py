@@ -1,4 +1,4 @@
-"""The first lines of a rendered file: what it is, what it was made from, and how."""
+"""The header of a rendered file: its config, its options and how to use it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _STATE = re.compile(
     r"(?:\n# lab: run=(.+)$)?",
     re.MULTILINE,
 )
-_WITHIN: Final = 4000  # characters; what stands further down is not the header
+_MAX_HEADER: Final = 4000  # characters that are searched for the header
 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """How a file was rendered, beside what its description says.
+    """The options of a rendered file, in addition to its config.
 
     Attributes:
         mode: How GPUs are pinned: `uuid`, `index` or `none`.
-        tensorflow: The version that its tasks have.
-        run: The value of `--run` with the flags behind it; None: as its description says.
+        tensorflow: The TensorFlow version of its tasks.
+        run: The value of `--run` with its flags; None: the config's run.
     """
 
     mode: str
@@ -34,13 +34,13 @@ class RenderOptions:
 
 
 def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str) -> str:
-    """The comment above the rendered text.
+    """Return the comment at the top of the file.
 
     Args:
         plan: The plan.
-        cluster_file: The description that it was made from.
-        run: What `docker compose up` trains by itself, or None.
-        override: What is recorded of a run that is not the description's, or "".
+        cluster_file: The path of its config.
+        run: The run that `docker compose up` starts, or None.
+        override: The override of the config's run, or "".
     """
     file = visible(cluster_file)
     last = last_task(plan)
@@ -48,7 +48,7 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str)
     if run is not None:
         up = (
             "# docker compose up            boots the cluster, trains"
-            f" {short(shlex.join(run.arguments))}, waits for more\n"
+            f" {short(shlex.join(run.arguments))}, waits for more runs\n"
             "# LAB_RUN= docker compose up   boots the cluster; every task waits for a run\n"
         )
     return (
@@ -67,12 +67,12 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str)
 
 
 def last_task(plan: Plan) -> str:
-    """The task that ends last where nobody else watches: ps-0, or the first task of all."""
+    """Return the task for `--exit-code-from`: ps-0, which ends last, or the first task."""
     names = [task.name for task in plan.tasks]
     return "ps-0" if "ps-0" in names else names[0]
 
 
 def read_header(text: str) -> RenderOptions | None:
-    """How a rendered file was made, by its header; None where it has none."""
-    state = _STATE.search(text[:_WITHIN])
+    """Return the options in a rendered file's header; None if it has none."""
+    state = _STATE.search(text[:_MAX_HEADER])
     return None if state is None else RenderOptions(*state.groups())

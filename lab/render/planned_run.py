@@ -1,4 +1,4 @@
-"""The run that `docker compose up` starts by itself: the description's, or another one."""
+"""The run that `docker compose up` starts: the config's run, or an override."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from lab.task.protocol.experiments import EXPERIMENTS, misfit
 from lab.task.text import short
 
 NO_RUN: Final = "none"
-"""The value of `--run` that leaves the description's run out."""
+"""The value of `--run` that removes the config's run."""
 
-_LONGEST: Final = 1000  # characters: the header has to be short enough to be found again
+_MAX_LENGTH: Final = 1000  # characters, so that the header stays within its limit
 
 
 def run_override(experiment: str | None, flags: Sequence[str]) -> str:
-    """What `--run EXPERIMENT -- FLAGS` asks for, as the header records it; "" for nothing.
+    """Return the value of `--run EXPERIMENT -- FLAGS` for the header; "" if there is none.
 
     Raises:
         InputError: There are flags and no experiment.
     """
     if flags and experiment in {None, NO_RUN}:
         raise InputError(
-            "flags behind `--` need an experiment", "name it: lab render --run sync -- --epochs=2"
+            "flags after `--` need an experiment", "name it: lab render --run sync -- --epochs=2"
         )
     return shlex.join((experiment, *flags)) if experiment is not None else ""
 
 
 def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
-    """The run of a description, or the one that stands in its place.
+    """Return the run of a config, or the override.
 
     Args:
-        cluster: The description.
-        override: `none`, or an experiment and its flags as in a shell; "": the description's own.
+        cluster: The config.
+        override: `none`, or an experiment and its flags as in a shell; "": the config's run.
 
     Raises:
-        InputError: There is no such experiment, it does not fit the cluster, or the flags cannot
-            stand in a compose file.
+        InputError: There is no such experiment, it does not fit the cluster, or its flags cannot be
+            written to a compose file.
     """
     if override == NO_RUN or not (override or cluster.run):
         return None
@@ -51,21 +51,21 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
     else:
         arguments = cluster.run.arguments if cluster.run else ()
     text = shlex.join(arguments)
-    if not text.isprintable() or set(text) & set("${}") or len(text) > _LONGEST:
+    if not text.isprintable() or set(text) & set("${}") or len(text) > _MAX_LENGTH:
         raise InputError(
-            f"the run {short(text)!r} cannot stand in a compose file",
-            f"write at most {_LONGEST} printable characters without $, {{ and }}",
+            f"the run {short(text)!r} cannot be written to a compose file",
+            f"write at most {_MAX_LENGTH} printable characters without $, {{ and }}",
         )
     return PlannedRun(arguments, cluster.start, cluster.faults)
 
 
 def tensorflow_version(run: PlannedRun | None, wanted: str | None, default: str) -> str:
-    """The TensorFlow version that the tasks get.
+    """Return the TensorFlow version of the tasks.
 
     Args:
         run: The run, if there is one.
         wanted: The version that the user names, or None.
-        default: The version for everything else.
+        default: The version without a run and without a named version.
 
     Raises:
         InputError: The run needs another version than the user names.
@@ -75,7 +75,7 @@ def tensorflow_version(run: PlannedRun | None, wanted: str | None, default: str)
     needed = EXPERIMENTS[run.arguments[0]].tensorflow
     if wanted not in {None, needed}:
         raise InputError(
-            f"the run of the description, {run.arguments[0]!r}, needs TensorFlow {needed}",
+            f"the config's run, {run.arguments[0]!r}, needs TensorFlow {needed}",
             "leave out --tensorflow, or leave out the run with `--run none`",
         )
     return needed
@@ -85,9 +85,9 @@ def _check(cluster: Cluster, name: str) -> None:
     if name not in EXPERIMENTS:
         raise InputError(f"--run: no experiment {name!r}", "see `lab experiments`")
     if why := misfit(EXPERIMENTS[name], {job: len(each.on) for job, each in cluster.jobs.items()}):
-        raise InputError(f"--run: {name} {why}", "choose another experiment or description")
+        raise InputError(f"--run: {name} {why}", "choose another experiment or config")
     if RUN_SERVICE in cluster.nodes:
         raise InputError(
-            f"--run: the description has a node {RUN_SERVICE!r}; both become services",
+            f"--run: the config has a node {RUN_SERVICE!r}; both become services",
             "give the node another name",
         )

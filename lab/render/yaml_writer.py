@@ -1,7 +1,7 @@
-"""YAML that a student can read: block style, named anchors, a blank line between services.
+"""Writes readable YAML: block style, named anchors, a blank line between services.
 
-The text is written line by line, without a YAML library: ruamel.yaml's emitter is pure Python, and
-takes seconds for a thousand services.
+It writes text line by line, without a YAML library: ruamel.yaml's emitter needs seconds for a
+thousand services.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from lab.config.yaml_reader import parse_scalar
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A text whose `$` is kept: compose replaces it from the caller's environment."""
+    """A text whose `$` is not escaped: compose replaces it from the caller's environment."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A mapping that merges named blocks, or that others merge.
+    """A mapping that merges named blocks, or that other blocks merge.
 
     Attributes:
-        content: The entries that it adds, or overrides.
+        content: The entries that it adds or overrides.
         merges: The named blocks that it merges.
-        name: The name of its YAML anchor, for those that merge it; or "".
+        name: The name of its YAML anchor; "" if no block merges it.
     """
 
     content: Mapping[str, Value]
@@ -42,36 +42,36 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class StreamedMapping:
-    """A section whose entries are made as they are written, so that never all are in memory.
+    """A section whose entries are generated while they are written, to save memory.
 
     Attributes:
-        made: Each key once, with its value; gone through once.
+        items: Keys with their values; can be iterated once.
     """
 
     items: Iterator[tuple[str, Value]]
 
 
 Value = str | int | float | bool | Variable | Block | Sequence["Value"] | Mapping[str, "Value"]
-"""What a compose file is made of here."""
+"""A value in a compose file."""
 
 _YAML_1_1: Final = VersionedResolver(version=(1, 1))
 _NOT_BARE: Final = re.compile(
     r"""$|[\s,\[\]{}#&*!|>'"%@`]|[-?:](\s|$)|---|\.\.\.|.*(:\s|:$|\s\#|\s$)"""
 )
-"""A text that cannot stand without quotation marks in block style."""
+"""Matches a text that needs quotation marks in block style."""
 
 _NOT_BARE_IN_LINE: Final = re.compile(r".*[,?\[\]{}:]")
-"""The same within square brackets."""
+"""Matches a text that needs quotation marks within square brackets."""
 
 
 def compose_yaml(
     document: Mapping[str, Value | StreamedMapping], comments: Mapping[str, str]
 ) -> str:
-    """Write a compose file; every `$` that is not a `Variable`'s is escaped.
+    """Return the text of a compose file. `$` is escaped, except in a `Variable`.
 
     Args:
-        document: The file's top level. A named block stands in it before the first that merges it.
-        comments: A line of explanation for keys of the top level.
+        document: The file's top level. It must contain a named block before blocks that merge it.
+        comments: Key of the top level to one line of comment.
     """
     lines: list[str] = []
     put = lines.append
@@ -100,9 +100,9 @@ def _put(key: str, value: Value, indent: str, put: _Put, lead: str | None = None
     Args:
         key: The key.
         value: Its value.
-        indent: What each line of the mapping begins with.
+        indent: The beginning of each line of the mapping.
         put: Receives the lines.
-        lead: What the first line begins with, if not with the indent.
+        lead: The beginning of the first line; None: `indent`.
     """
     head = f"{indent if lead is None else lead}{_text(key)}:"
     if isinstance(value, Block):
@@ -131,7 +131,7 @@ def _put_all(content: Mapping[str, Value], indent: str, put: _Put, lead: str | N
 
 
 def _scalar(value: Value, *, in_line: bool = False) -> str:
-    if isinstance(value, str):  # first: nearly all of a file is text
+    if isinstance(value, str):  # first, because most values are texts
         return _text(value, in_line=in_line)
     if isinstance(value, Variable):
         return value.text if not _NOT_BARE.match(value.text) else _single(value.text)
@@ -142,9 +142,9 @@ def _scalar(value: Value, *, in_line: bool = False) -> str:
 
 @lru_cache(maxsize=4096)
 def _text(value: str, *, in_line: bool = False) -> str:
-    """A text, in quotation marks unless every reader takes it for the same text without them."""
+    """A text, in quotation marks unless every YAML reader reads it as the same text without."""
     text = value.replace("$", "$$")
-    # By YAML 1.1, and by YAML 1.2.
+    # Checked by the rules of YAML 1.1 and of YAML 1.2.
     tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
     is_text = str(tag) == "tag:yaml.org,2002:str" and isinstance(parse_scalar(text), str)
     if not (is_text and text.isprintable()):

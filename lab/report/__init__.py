@@ -1,1 +1,1 @@
-"""The report: figures and tables of one run, or of several, as one page that needs nothing else."""
+"""The report: figures and tables of one or several runs, as one self-contained HTML page."""

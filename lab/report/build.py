@@ -1,4 +1,4 @@
-"""From runs to files: each figure is drawn once, and written beside the page that shows it."""
+"""Writes a report: draws each figure once, and writes the figures and the HTML page."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ FIGURES: Final = "figures"
 PAGE: Final = "report.html"
 
 MARKER: Final = '<meta name="generator" content="lab report">'
-"""Every page has it near its beginning, and is known by it as one that may be replaced."""
+"""The mark of a report; a file that has it near the beginning may be replaced."""
 
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPaths:
-    """Where the files of a report go.
+    """The output paths of a report.
 
     Attributes:
         page: The HTML file.
@@ -53,11 +53,11 @@ class PlotSection:
     """A figure on the page.
 
     Attributes:
-        chart: Which.
-        see: What is to be seen in it, sentence by sentence.
-        read: How to read it.
-        address: The PNG as an address that holds all of it; empty where there is nothing to draw.
-        wide: CSS pixels across, where there is room.
+        chart: The chart.
+        description: What it shows, sentence by sentence.
+        caption: How to read it.
+        data_uri: The PNG as a data URI; "" if there is nothing to draw.
+        width: Its width in CSS pixels.
     """
 
     chart: Chart
@@ -70,17 +70,17 @@ class PlotSection:
 def output_paths(
     runs: Sequence[Path], output: str | None, store: Path, *, force: bool = False
 ) -> OutputPaths:
-    """Where a report goes, and that it can go there.
+    """Return the output paths of a report, and check that it can be written there.
 
     Args:
         runs: The directories of the runs.
-        output: The page's file, as it was typed, whose figures go beside it and are named after it;
-            None: in the run's directory, or beside several.
-        store: Where runs are kept.
-        force: Whether to replace a file that is no report.
+        output: The page's file, as the user typed it; the figures go into a directory beside it,
+            with a name from the file. None: the run's directory, or the store for several runs.
+        store: The run store.
+        force: Whether to replace a file that is not a report.
 
     Raises:
-        InputError: What is there is no file, or no report; or its directory is missing.
+        InputError: The path is not a file or not a report, or its directory is missing.
     """
     if output is None:
         folder = runs[0] if len(runs) == 1 else store
@@ -89,18 +89,18 @@ def output_paths(
         target = Path(output)
         check_output("--output", target, is_a_page, force=force)
         if target.exists() and not target.is_file():
-            what = f"--output: {short(output)} is no file"
-            raise InputError(what, "name one, such as report.html")
-        # A directory of this page's own: what lies beside it may be anybody's.
+            what = f"--output: {short(output)} is not a file"
+            raise InputError(what, "give a file name, such as report.html")
+        # This page has its own directory: other files beside it may not belong to a report.
         found = OutputPaths(target, target.with_name(f"{target.stem}-{FIGURES}"))
     if found.figures.is_symlink() or (found.figures.exists() and not found.figures.is_dir()):
-        what = f"{short(str(found.figures))} is no directory of its own"
-        raise InputError(what, "move it away")
+        what = f"{short(str(found.figures))} is not a directory"
+        raise InputError(what, "move or remove it")
     return found
 
 
 def is_a_page(begin: bytes) -> bool:
-    """Whether a file that begins so is a page of the lab's."""
+    """Return whether a file with this beginning is a report."""
     return MARKER.encode() in begin
 
 
@@ -113,9 +113,9 @@ def build(
     """Draw the figures, and write them and the page.
 
     Args:
-        runs: One or several.
-        judged: Verdicts that are to stand on the page, or None.
-        where: Where the files go.
+        runs: One or several runs.
+        judged: The results of claims for the page, or None.
+        where: The output paths.
         notify: Receives a line for each figure.
 
     Returns:
@@ -125,7 +125,7 @@ def build(
         LabError: A file cannot be written.
     """
     traces = [each.trace for each in runs]
-    if len(traces) > 1:  # how long each took to begin stands in the table
+    if len(traces) > 1:  # the table shows the time of the first step
         traces = [from_first_step(trace) for trace in traces]
     shown, files = [], []
     try:
@@ -145,7 +145,7 @@ def build(
 
 
 def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
-    """Draw a figure into both of its files; without a figure remove those of an older report."""
+    """Write a figure to both files; without a figure, remove the files of an older report."""
     figure = chart.draw(traces)
     if figure is None:
         png.unlink(missing_ok=True)
@@ -160,25 +160,25 @@ def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
 
 
 def _unwritten(error: OSError, where: OutputPaths) -> LabError:
-    """What to say of a report that cannot be written, and how it can be."""
+    """Return the error of a report that cannot be written, with the hint."""
     is_figure = str(error.filename or "").startswith(str(where.figures))
     place = short(str(where.figures if is_figure else where.page))
     what = f"the report cannot be written to {place}: {error.strerror or error}"
-    full = "make room, or " if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
-    return LabError(what, f"{full}name a file in another directory with --output")
+    full = "free disk space, or " if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+    return LabError(what, f"{full}give a file in another directory with --output")
 
 
 def page(
     runs: Sequence[ReportRun], figures: Sequence[PlotSection], judged: ClaimResults | None
 ) -> str:
-    """The whole page, in HTML.
+    """Return the page as HTML.
 
     Args:
-        runs: One or several.
-        figures: In their order.
-        judged: The verdicts that are to stand on it, or None.
+        runs: One or several runs.
+        figures: The figures, in their order.
+        judged: The results of claims for the page, or None.
     """
-    # What comes from a run is escaped by the template, and its control characters are shown.
+    # The template escapes the texts of a run, and shows their control characters.
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -193,7 +193,7 @@ def page(
     } | {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}  # fmt: skip
     ids = {each.info.run_id for each in runs}
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        marker=Markup(MARKER),  # noqa: S704  (our own)
+        marker=Markup(MARKER),  # noqa: S704  (a constant)
         one=runs[0] if len(runs) == 1 else None,
         runs=runs,
         groups=by_group(runs),
@@ -207,12 +207,12 @@ def page(
 
 
 def _seen(value: object) -> object:
-    """A text without what would turn or hide it; what the template itself made stays as it is."""
+    """Return a text with visible control characters; markup of the template is unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def mean(values: Iterable[float | None], form: Callable[[float], str]) -> str:
-    """A mean with its 95% interval, over those values that are known; nothing where none is."""
+    """Return the mean of the known values with its 95% interval, as text; "" without values."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return ""

@@ -1,4 +1,4 @@
-"""A run's files, read once for a report."""
+"""Reads the files of runs for a report."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ReportRun:
 
     Attributes:
         run: Its directory.
-        summary: What it came to.
-        trace: What its figures are drawn from.
-        note: What is to be said of its state, or "".
-        damaged: A text for each damaged line among its records, with its place.
-        not_done: The faults that it was given and that no record tells of.
-        learning_rate: What its tasks say that they train with; None where they do not.
+        summary: Its summary.
+        trace: The data of its figures.
+        note: A note on its state, or "".
+        damaged: A text for each damaged line of its records, with its location.
+        not_done: The requested faults without a record.
+        learning_rate: The learning rate that its tasks record; None if they record none.
     """
 
     run: RunDir
@@ -44,22 +44,22 @@ class ReportRun:
 
     @property
     def info(self) -> RunInfo:
-        """Its `run.json`, with the state that it is in."""
+        """Its `run.json`, with its current state."""
         return self.trace.info
 
 
-def read_runs(runs: Sequence[RunDir], ask: Probe, notify: Notify) -> list[ReportRun]:
-    """Read runs, and find out which are repeats of one another.
+def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[ReportRun]:
+    """Read runs, and group those that are repeats of each other.
 
     Args:
-        runs: Which.
-        ask: Tells how a run stands that has not been brought home.
-        notify: Receives what is noticed on the way.
+        runs: The runs.
+        probe: Returns the status of a run that is not collected.
+        notify: Receives warnings.
 
     Raises:
         LabError: A `run.json` is missing or unreadable.
     """
-    read = [_read(run, ask, notify) for run in runs]
+    read = [_read(run, probe, notify) for run in runs]
     groups = group_names([each.info for each in read])
     return [
         replace(each, trace=replace(each.trace, group=group))
@@ -67,9 +67,9 @@ def read_runs(runs: Sequence[RunDir], ask: Probe, notify: Notify) -> list[Report
     ]
 
 
-def _read(run: RunDir, ask: Probe, notify: Notify) -> ReportRun:
-    standing = status_or_warn(run, ask, notify)
-    info = standing.info
+def _read(run: RunDir, probe: Probe, notify: Notify) -> ReportRun:
+    status = status_or_warn(run, probe, notify)
+    info = status.info
     records = records_frame(run, notify=notify)
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
@@ -78,9 +78,9 @@ def _read(run: RunDir, ask: Probe, notify: Notify) -> ReportRun:
     rates = records["learning_rate"].dropna()
     return ReportRun(
         run,
-        sum_up(run, info, standing.statuses),
+        sum_up(run, info, status.statuses),
         replace(trace, marks=marks),
-        note=standing.note,
+        note=status.note,
         damaged=records.attrs.get(DAMAGED, ()),
         not_done=not_done(info, marks),
         learning_rate=float(rates.iloc[0]) if len(rates) else None,
@@ -88,7 +88,7 @@ def _read(run: RunDir, ask: Probe, notify: Notify) -> ReportRun:
 
 
 def by_group(runs: Sequence[ReportRun]) -> Mapping[str, list[ReportRun]]:
-    """Group to its runs, in order of appearance."""
+    """Return group to its runs, in order of appearance."""
     found: dict[str, list[ReportRun]] = {}
     for each in runs:
         found.setdefault(each.trace.group, []).append(each)
@@ -99,9 +99,9 @@ _NOT_COMPARED: Final = frozenset({"seed"})
 
 
 def group_names(runs: Sequence[RunInfo]) -> list[str]:
-    """A name for each run; runs that differ by their seed alone have the same.
+    """Return a group name for each run; runs that differ only by their seed share it.
 
-    A name is the experiment's, and whatever else tells its groups apart.
+    It is the experiment's name with the settings that differ between its groups.
     """
     traits: dict[str, list[Mapping[str, str]]] = {}
     for info in runs:
@@ -117,7 +117,7 @@ def group_names(runs: Sequence[RunInfo]) -> list[str]:
 
 
 def _traits(info: RunInfo) -> Mapping[str, str]:
-    """All that makes a run what it is, as texts."""
+    """Return the settings of a run, as texts."""
     return {
         **{f"{job} tasks": str(len(tasks)) for job, tasks in info.cluster.items()},
         "cluster": info.cluster_file or info.cluster_sha256[:8],

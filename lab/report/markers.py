@@ -1,4 +1,4 @@
-"""What happened to a run's tasks on purpose, or by accident, as marks on its clock."""
+"""The marks of a run on its time axis: faults, late starts and restarts."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from lab.run.run_info import RunInfo
 from lab.task.protocol.faults import DONE, OVER, Fault, Kind, parse_resolved
 from lab.task.text import short
 
-_LONGEST: Final = 160  # characters of a text
+_LONGEST: Final = 160  # maximum length of a text
 
 
 def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
-    """Faults that were done, tasks that began late, programs that were started again.
+    """Return the marks of injected faults, late starts and restarted programs.
 
     Args:
-        trace: The run; what nothing ends holds until its last moment.
-        records: All of its records, as `lab.run.dataframe` reads them.
+        trace: The run; a fault without an end lasts until the end of the run.
+        records: All its records, as `lab.run.dataframe` reads them.
     """
     found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
     return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))
 
 
 def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
-    """The faults that the run was given and that no record tells of."""
+    """Return the requested faults without a record."""
     done = {mark.text for mark in marks if mark.what == "fault"}
     return [text for fault in info.spec.faults if (text := short(str(fault), _LONGEST)) not in done]
 
 
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
-    """Task, seconds of the run and message of each event."""
+    """Yield task, seconds of the run and message of each event."""
     rows = records[(records["kind"] == "event") & records["message"].notna()]
     seconds = rows["time_unix"] - zero_of(info)
     for task, when, message in zip(rows["task"], seconds, rows["message"], strict=True):
@@ -49,10 +49,8 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
         if not message.startswith(DONE):
             continue
         text = message.removeprefix(DONE)
-        ends = (
-            at for who, at, printed in over if (who, printed) == (task, OVER + text) and at >= when
-        )
-        fault = _reported(text)
+        ends = (at for name, at, line in over if (name, line) == (task, OVER + text) and at >= when)
+        fault = _parsed(text)
         until = next(ends, min(when + (fault.seconds if fault else 0.0), max(end, when)))
         lasts = until > when
         yield Mark(
@@ -65,8 +63,8 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
         )
 
 
-def _reported(text: str) -> Fault | None:
-    """The fault that a text tells of; None where it tells of none."""
+def _parsed(text: str) -> Fault | None:
+    """Parse the fault of a text; None if it has none."""
     try:
         return parse_resolved(text)
     except ValueError:
@@ -74,19 +72,19 @@ def _reported(text: str) -> Fault | None:
 
 
 def _late_starts(trace: Trace) -> Iterator[Mark]:
-    """The first step of each task that was to start later than the others."""
+    """Yield the first step of each task with a later start."""
     for task, when in trace.info.spec.start.items():
         steps = trace.of(str(task))
         if len(steps):
-            text = f"begins to train, as scheduled: {short(str(when), _LONGEST)}"
+            text = f"starts training, as scheduled: {short(str(when), _LONGEST)}"
             yield Mark(str(task), "late start", text, first_step(steps))
 
 
 def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
-    """The first record of every further attempt."""
+    """Yield the first record of every further attempt."""
     again = records[records["attempt"].fillna(0) > 0]
     first = again.groupby(["task", "attempt"])["time_unix"].min().reset_index()
     for task, attempt, begin in first.itertuples(index=False):
         if np.isfinite(begin):
-            text = f"its program is started again (attempt {int(attempt) + 1})"
+            text = f"program restarted (attempt {int(attempt) + 1})"
             yield Mark(str(task), "new start", text, float(begin) - zero_of(info))

@@ -1,4 +1,4 @@
-"""What the runs were made with, so that somebody else can make them again."""
+"""The provenance of runs: all settings and versions to repeat them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lab.run.run_info import RunInfo
 def provenance(
     runs: Sequence[RunInfo], rates: Mapping[str, float | None]
 ) -> dict[str, str | dict[str, str]]:
-    """What was the same for all runs, and what was not; what nothing is known of is left out.
+    """Return the provenance of runs, without unknown fields.
 
     Args:
         runs: The runs.
-        rates: Run id to the learning rate that its records tell, which counts where none was given.
+        rates: Run id to the learning rate of its records, used if no flag gives one.
 
     Returns:
-        Name to one text where it holds for all runs, otherwise to a text of each run id.
+        Field name to one text if it is the same for all runs, else to the text of each run id.
     """
     found: dict[str, str | dict[str, str]] = {}
-    for name, notify in _TELLS.items():
-        texts = {info.run_id: notify(info, rates.get(info.run_id)) for info in runs}
+    for name, read in _FIELDS.items():
+        texts = {info.run_id: read(info, rates.get(info.run_id)) for info in runs}
         if any(texts.values()):
             several = set(texts.values())
             found[name] = several.pop() if len(several) == 1 else texts
@@ -34,7 +34,7 @@ def provenance(
 def _git(info: RunInfo) -> str:
     if not info.git:
         return ""
-    dirty = ", with changes that were not committed" if info.git.get("dirty") else ""
+    dirty = ", with uncommitted changes" if info.git.get("dirty") else ""
     return f"{info.git.get('commit', '')}{dirty}"
 
 
@@ -43,7 +43,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _hyperparameters(info: RunInfo, rate: float | None) -> str:
-    """Without the seed, which has a line of its own, and without an end that was not given."""
+    """Return them without the seed, which has its own field, and without an unset limit."""
     given = dict(info.hyperparameters)
     given.pop("seed", None)
     if not given.get("global_steps"):
@@ -65,16 +65,16 @@ def _cluster(info: RunInfo) -> str:
     return ", ".join(part for part in (info.cluster_file, digest) if part)
 
 
-_TELLS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
+_FIELDS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
     "command": lambda info, _: command(info),
     "program": lambda info, _: info.spec.program,
     "started": lambda info, _: _when(info),
     "seed": lambda info, _: "" if info.seed is None else str(info.seed),
     "hyperparameters": _hyperparameters,
-    "goes on from": lambda info, _: info.spec.resumed_from,
+    "resumed from": lambda info, _: info.spec.resumed_from,
     "git commit": lambda info, _: _git(info),
     "versions": lambda info, _: _pairs(info.versions),
-    "ran in": lambda info, _: _pairs(info.provenance),
+    "environment": lambda info, _: _pairs(info.provenance),
     "backend": lambda info, _: info.backend,
     "cluster": lambda info, _: _cluster(info),
     "GPUs": lambda info, _: ", ".join(map(str, info.gpus)),

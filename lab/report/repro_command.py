@@ -1,29 +1,28 @@
-"""The words that make a run again, as one would type them."""
+"""The command that repeats a run."""
 
 from __future__ import annotations
 
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import PurePosixPath
 from typing import Final
 
 from lab.run.run_info import RunInfo
-from lab.task.protocol import READY_S, RunSpec
+from lab.task.protocol import READY_S
 from lab.task.protocol.experiments import ProgramFlag, registered
 from lab.task.protocol.policy import FAIL, Policy
 from lab.tf_versions import CURRENT
 
 _MOUNTED: Final = PurePosixPath("/lab")
-"""Where a container sees the project's directory."""
+"""The project's directory in a container."""
 
 
 def command(info: RunInfo) -> str:
-    """The words that make the same run again, as one would type them in the project's directory.
+    """Return the command that repeats a run, for the project's directory.
 
-    What the experiment gives by itself is left out, and of a flag that was given twice what counted
-    stays. What stood behind `--` and is no flag of the experiment's stands there again.
+    It has no arguments that the experiment sets itself, and only the last value of a repeated
+    flag. Arguments after `--` that are not flags of the experiment are after `--` again.
     """
     return shlex.join(["lab", "run", *_program(info), *_options(info), *_arguments(info)])
 
@@ -49,7 +48,7 @@ def _options(info: RunInfo) -> Iterator[str]:
     flags = {
         "cluster": info.cluster_file,
         "backend": info.backend,
-        "data-dir": _seen_here(info.spec.data_dir),
+        "data-dir": _host_path(info.spec.data_dir),
         "resume": info.spec.resumed_from,
         "start": start,
         "fault": "; ".join(own_faults),
@@ -60,27 +59,15 @@ def _options(info: RunInfo) -> Iterator[str]:
             else _seconds(info.spec.ready_s)
         ),
     }
-    for name, value in {**flags, **_limits(info.spec)}.items():
+    for name, value in flags.items():
         if value:
             yield from (f"--{name}", value)
+    for name, value in info.spec.plain_options().items():
+        yield from (f"--{name}", value) if value else (f"--{name}",)
 
 
-def _limits(spec: RunSpec) -> dict[str, str]:
-    """Flag to value of each limit in seconds that is not the default: of `stall_s`, `--stall`.
-
-    `ready_s` is left out: its default depends on the program.
-    """
-    return {
-        each.name.removesuffix("_s").replace("_", "-"): _seconds(getattr(spec, each.name))
-        for each in fields(spec)
-        if each.name.endswith("_s")
-        and each.name != "ready_s"
-        and getattr(spec, each.name) != each.default
-    }
-
-
-def _seen_here(data_dir: str) -> str:
-    """A directory with data as the user names it, not as a container does."""
+def _host_path(data_dir: str) -> str:
+    """Return a data directory by its path on the host, not in the container."""
     path = PurePosixPath(data_dir)
     return str(path.relative_to(_MOUNTED)) if path.is_relative_to(_MOUNTED) else data_dir
 
@@ -90,14 +77,14 @@ def _seconds(value: float) -> str:
 
 
 def _arguments(info: RunInfo) -> Iterator[str]:
-    """The program's words: flags that `lab run` knows first, and all others behind `--`."""
+    """Yield the program's arguments: first the flags of `lab run`, then the others after `--`."""
     arguments = [str(argument) for argument in info.spec.args]
     wanted = registered(info.spec)
     if wanted is None:
         yield from ["--", *arguments] if info.spec.own and arguments else arguments
         return
-    given, others = _distinguished(arguments, wanted.flags)
-    preset, _ = _distinguished(wanted.args, wanted.flags)
+    given, others = _split_flags(arguments, wanted.flags)
+    preset, _ = _split_flags(wanted.args, wanted.flags)
     for name, value in given.items():
         if preset.get(name) != value:
             yield f"--{name}={value}"
@@ -105,10 +92,10 @@ def _arguments(info: RunInfo) -> Iterator[str]:
         yield from ("--", *others)
 
 
-def _distinguished(
+def _split_flags(
     arguments: Sequence[str], flags: Mapping[str, ProgramFlag]
 ) -> tuple[dict[str, str], list[str]]:
-    """Flag to its value, the last one of a name; and the words that are none of these flags."""
+    """Return flag to its last value, and the arguments that are not known flags."""
     given: dict[str, str] = {}
     others: list[str] = []
     queue = list(arguments)

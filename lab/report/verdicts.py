@@ -1,4 +1,4 @@
-"""What a source says, what was found here, and the verdict: a file of `lab reproduce`, read."""
+"""Reads a file of `lab reproduce`: the claims of a source and their results."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lab.task.text import short
 
 
 class Band(msgspec.Struct, frozen=True):
-    """Where a value has to lie; an end that is None is open."""
+    """The range of a value; an end that is None is open."""
 
     low: float | None = None
     high: float | None = None
 
 
 class Observed(Band, frozen=True):
-    """What was found here.
+    """The observed value.
 
     Attributes:
         mean: The mean over runs; `low` and `high` are the ends of its interval, or None.
-        n: Over how many runs.
+        n: The number of runs.
     """
 
     mean: float | None = None
@@ -31,20 +31,20 @@ class Observed(Band, frozen=True):
 
 
 class ClaimResult(msgspec.Struct, frozen=True):
-    """One claim of a source, judged.
+    """The result of one claim.
 
     Attributes:
-        claim: Its name.
+        claim: The name of the claim.
         verdict: `PASS`, `OUTSIDE_BAND`, `TOO_GOOD`, `INSUFFICIENT_RUNS` or `NOT_COMPARABLE`.
-        words: The claim in words.
-        source_value: What the source says: a number, or its words.
-        ours: What was found here.
-        unit: Of these figures.
-        band: Where the figure has to lie.
+        words: The claim as text.
+        source_value: The value of the source: a number or a text.
+        ours: The observed value.
+        unit: The unit of these values.
+        band: The range that the observed value must be in.
         why: The reason of the verdict.
-        group: What the claim counts as: `independent`, `fitted`, `own` or `uncounted`.
-        source: Who states it.
-        where: The place in the source.
+        group: The group of the claim: `independent`, `fitted`, `own` or `uncounted`.
+        source: The source of the claim.
+        where: The location in the source.
         note: A limit that a reader must know.
     """
 
@@ -63,13 +63,13 @@ class ClaimResult(msgspec.Struct, frozen=True):
 
 
 class ClaimResults(msgspec.Struct, frozen=True):
-    """A whole file.
+    """The content of a file.
 
     Attributes:
-        name: What was reproduced: `book-async`.
-        verdicts: One for each claim.
-        source: What is reproduced, in words.
-        runs: The ids of the runs that were judged.
+        name: The name of the reproduction: `book-async`.
+        verdicts: The result of each claim.
+        source: The reproduced source, as text.
+        runs: The ids of the evaluated runs.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ClaimResults(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> list[str]:
-        """A line for each limit: the first claim that has it, how many more do, and the limit."""
+        """A line for each limit: its first claim, the number of further claims, and the limit."""
         limits: dict[str, list[str]] = {}
         for each in self.verdicts:
             if each.note:
@@ -91,14 +91,14 @@ class ClaimResults(msgspec.Struct, frozen=True):
 
 
 def read_verdicts(path: Path) -> ClaimResults:
-    """Read a file of verdicts.
+    """Read a file with results of claims.
 
     Raises:
-        InputError: It cannot be read, or holds something else.
+        InputError: It cannot be read, or has another content.
     """
-    fix = "give a reproduce-….json that `lab reproduce` wrote"
+    fix = "give a reproduce-….json of `lab reproduce`"
     try:
-        # Python's reader knows NaN, which Python's writer writes.
+        # Python's json reads NaN, which its writer writes; msgspec does not.
         return msgspec.convert(json.loads(path.read_bytes()), ClaimResults)
     except OSError as error:
         reason = error.strerror or "not a file"
@@ -106,5 +106,5 @@ def read_verdicts(path: Path) -> ClaimResults:
             f"--verdicts: {short(str(path))} cannot be read ({reason})", fix
         ) from error
     except (ValueError, RecursionError) as error:
-        what = f"--verdicts: {short(str(path))} holds no verdicts"
+        what = f"--verdicts: {short(str(path))} has no verdicts"
         raise InputError(what, fix) from error

@@ -1,1 +1,1 @@
-"""Published results, claim by claim, against runs of the lab."""
+"""Compare published results, claim by claim, with runs of the lab."""

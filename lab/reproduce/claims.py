@@ -1,4 +1,4 @@
-"""The claims of a source, from its file in `data/`."""
+"""Load the claims of a source from its file in `data/`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ruamel.yaml import YAML
 DATA: Final = Path(__file__).parent / "data"
 
 NAMES: Final = ("book-async", "book-sync", "blog-async", "blog-sync", "staleness")
-"""The results that can be reproduced."""
+"""The names of the results that can be reproduced."""
 
 ALL: Final = "all"
 WHOLE: Final = "whole"
-"""The role of the run that the source tells of; the other ones serve single claims."""
+"""The role of the run that the source describes; runs of other roles serve single claims."""
 
 Better = Literal["high", "low", ""]
 
 Group = Literal["independent", "fitted", "own", "uncounted"]
-"""What a claim counts as."""
+"""The group in which a claim is counted."""
 
 GROUPS: Final[Mapping[Group, str]] = {
     "independent": "independent claims",
@@ -29,7 +29,7 @@ GROUPS: Final[Mapping[Group, str]] = {
     "own": "checks of our own",
     "uncounted": "not counted",
 }
-"""Group to its name, in the order in which they are shown."""
+"""The printed name of each group, in the order in which they are shown."""
 
 SOURCES: Final[Mapping[str, str]] = {
     "book": "Mastering TensorFlow 1.x (Packt, 2018), chapter 15",
@@ -37,27 +37,27 @@ SOURCES: Final[Mapping[str, str]] = {
     "mechanisms": "the post on all mechanisms of distributed TensorFlow",
     "lab": "this project",
 }
-"""Who makes a claim; `lab` makes the checks of our own."""
+"""The authors of claims; `lab` has the checks of our own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that a source states, or that we check.
+    """A statement of a source, or a check of our own.
 
     Attributes:
         id: Its name, unique in the file: `global-step.worker-0.epoch-9`.
-        words: It in words.
-        group: What it counts as.
-        source: Who states it: a key of `SOURCES`.
-        where: The place in the source; of a check of our own, what it follows from.
-        measure: The name of what is measured of the runs; `lab.reproduce.measures` has them.
-        value: What the source prints; None where it says so in words, or prints nothing.
-        unit: Of the value.
-        band: `exact`, `oracle`, `test`, `none`, or the share of the value that it may be off.
-        better: On which side a value would be better than it can be: `high`, `low`, or "".
-        role: Of the runs that answer to it.
+        words: The claim as a text for users.
+        group: The group in which it is counted.
+        source: The author: a key of `SOURCES`.
+        where: The place in the source; for a check of our own, the fact that it follows from.
+        measure: The name of the measured quantity; `lab.reproduce.measures` defines them.
+        value: The printed value; None if the source states it only in its text, or not at all.
+        unit: The unit of the value.
+        band: `exact`, `oracle`, `test`, `none`, or the allowed relative deviation from the value.
+        better: The side on which a value outside the band is `TOO_GOOD`: `high`, `low`, or "".
+        role: The role of the runs that the claim is evaluated on.
         note: A limit that a reader must know, or "".
-        keys: What of a run is meant: worker, epoch, local step, updates.
+        keys: The place in a run: worker, epoch, local step, updates.
     """
 
     id: str
@@ -77,18 +77,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the runs of a role are made.
+    """How to make the runs of a role.
 
     Attributes:
         role: Its name.
-        experiment: What is run.
-        quick: What is run by `--quick`.
+        experiment: The experiment.
+        quick: The experiment with `--quick`.
         flags: The program's flags.
-        quick_flags: Those that `--quick` adds, or changes.
-        start: Task to the moment at which it starts.
-        faults: What is done to it, a line each.
-        repeats: How often at most; None: as often as is asked for.
-        workers: How many workers it has; None: as many as the cluster config has.
+        quick_flags: The flags that `--quick` adds or changes.
+        start: The start of each late task.
+        faults: The faults, a line each.
+        repeats: The most runs; None: as many as requested.
+        workers: The number of workers; None: as in the cluster config.
     """
 
     role: str
@@ -107,11 +107,11 @@ class Source:
     """All claims about one training.
 
     Attributes:
-        name: What `lab reproduce` calls it.
-        title: Which training of which source it is.
-        reference: The oracle's training that has the same mode, or "".
-        recipes: How its runs are made, by role.
-        claims: In the order in which they are shown.
+        name: Its name in `lab reproduce`.
+        title: The source, and which of its trainings this is.
+        reference: The mode of the NumPy reference to compare with, or "".
+        recipes: How to make its runs, by role.
+        claims: The claims, in the order in which they are shown.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Source:
 
 
 def load(name: str) -> Source:
-    """Read the claims of a source; `name` is one of `NAMES`."""
+    """Load a source and its claims; `name` is one of `NAMES`."""
     raw: dict[str, Any] = YAML(typ="safe", pure=True).load(DATA / f"{name}.yaml")
     recipes = {role: _recipe(role, each) for role, each in raw["runs"].items()}
     claims = tuple(claim for each in raw["claims"] for claim in _claims(each))
@@ -139,7 +139,7 @@ _SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "step
 
 
 def _claims(raw: Mapping[str, Any]) -> Iterator[Claim]:
-    """One claim, or one for each row of a table."""
+    """Yield the claim, or a claim for each row if it has a table."""
     own = {name: raw[name] for name in _OWN if name in raw}
     rest = {name: raw[name] for name in raw if name not in {*_OWN, "id", "each", "rows"}}
     if "rows" not in raw:
@@ -154,7 +154,7 @@ def _of_row(
 ) -> Claim:
     keys = {key: value for key, value in row.items() if key != "value"}
     shown = [form.format(keys[key]) for key, form in _SHOWN.items() if key in keys]
-    arguments = f"{own['words']}: {', '.join(shown).replace('worker-', 'w')}"
+    text = f"{own['words']}: {', '.join(shown).replace('worker-', 'w')}"
     place = ".".join(each.replace(" ", "-").replace(",", "") for each in shown)
-    changed = {**own, "words": arguments, "value": row.get("value")}
+    changed = {**own, "words": text, "value": row.get("value")}
     return Claim(id=f"{name}.{place}", keys={**rest, **keys}, **changed)

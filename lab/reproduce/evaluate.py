@@ -1,4 +1,4 @@
-"""A claim and the runs that answer to it: the verdict; pure functions."""
+"""Evaluate claims on runs; all functions are pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lab.reproduce import measures, qualitative_claims
 from lab.reproduce.claims import Claim, Group, Source
 from lab.reproduce.qualitative_claims import Runs
 from lab.reproduce.reference import Band, Reference
-from lab.reproduce.run_metrics import RunFigures
+from lab.reproduce.run_metrics import RunMetrics
 from lab.reproduce.statistics import Interval, mean_interval
 
 
 class ClaimStatus(enum.StrEnum):
-    """What a verdict comes to."""
+    """The verdict on a claim."""
 
     PASS = "PASS"  # noqa: S105  (no password)
     OUTSIDE_BAND = "OUTSIDE_BAND"
@@ -30,7 +30,7 @@ class ClaimStatus(enum.StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """0 it is as claimed, 1 it is not, 3 that cannot be judged."""
+        """0: the claim holds; 1: it does not hold; 3: it cannot be evaluated."""
         if self is ClaimStatus.PASS:
             return 0
         return 1 if self in {ClaimStatus.OUTSIDE_BAND, ClaimStatus.TOO_GOOD} else 3
@@ -38,13 +38,13 @@ class ClaimStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What our runs have.
+    """The value of our runs.
 
     Attributes:
-        mean: Over runs; of losses the geometric one.
-        low: The lower end of the mean's 95% interval; None of a single run.
+        mean: The mean over runs; for losses the geometric mean.
+        low: The lower end of the mean's 95% interval; None for a single run.
         high: The upper end.
-        n: Over how many runs.
+        n: The number of runs.
     """
 
     mean: float | None
@@ -55,19 +55,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What is found of one claim.
+    """The result of one claim. It is also a row of the JSON file.
 
     Attributes:
         claim: The claim's name.
-        words: The claim in words.
-        source_value: What the source prints, or None.
-        ours: What our runs have.
-        unit: Of all of these.
-        band: Where our mean has to lie, or None.
-        verdict: The word for it.
+        words: The claim as a text for users.
+        source_value: The value that the source prints, or None.
+        ours: The value of our runs.
+        unit: The unit of these values.
+        band: The interval that must contain our mean, or None.
+        verdict: The verdict.
         why: The reason, in a line.
-        group: What it counts as: a key of `GROUPS`.
-        source: Who states the claim: a key of `SOURCES`.
+        group: The group in which it is counted: a key of `GROUPS`.
+        source: The author of the claim: a key of `SOURCES`.
         where: The place in the source.
         note: A limit that a reader must know, or "".
     """
@@ -87,23 +87,23 @@ class ClaimResult:
 
 
 def evaluate_claims(
-    source: Source, runs: Mapping[str, Sequence[RunFigures]], reference: Reference | None
+    source: Source, runs: Mapping[str, Sequence[RunMetrics]], reference: Reference | None
 ) -> list[ClaimResult]:
-    """Judge every claim of a source, and whether every run succeeded.
+    """Evaluate every claim of a source, and whether every run succeeded.
 
     Args:
-        source: The claims.
-        runs: Role to all of its runs, also those that failed.
-        reference: The oracle's trainings of the same mode, if there are any.
+        source: The source.
+        runs: All runs by role, including failed runs.
+        reference: The NumPy reference of the same mode, if there is one.
     """
     good = {role: [run for run in runs.get(role, ()) if run.succeeded] for role in source.recipes}
     return [
-        _every_run([run for several in runs.values() for run in several]),
-        *(_judge(claim, good, reference) for claim in source.claims),
+        _all_succeeded([run for several in runs.values() for run in several]),
+        *(_evaluate(claim, good, reference) for claim in source.claims),
     ]
 
 
-def _every_run(runs: Sequence[RunFigures]) -> ClaimResult:
+def _all_succeeded(runs: Sequence[RunMetrics]) -> ClaimResult:
     failed = [run.run_id for run in runs if not run.succeeded]
     status = (
         ClaimStatus.OUTSIDE_BAND
@@ -121,16 +121,16 @@ def _every_run(runs: Sequence[RunFigures]) -> ClaimResult:
     )  # fmt: skip
 
 
-def _judge(claim: Claim, runs: Runs, reference: Reference | None) -> ClaimResult:
+def _evaluate(claim: Claim, runs: Runs, reference: Reference | None) -> ClaimResult:
     if claim.band == "none":
-        return _verdict(claim, [], None, ClaimStatus.NOT_COMPARABLE, claim.where)
-    answering = runs.get(claim.role, [])
-    if not answering:
-        why = f"no run of the kind {claim.role!r} succeeded"
-        return _verdict(claim, [], None, ClaimStatus.INSUFFICIENT_RUNS, why)
-    if not any(_comes_so_far(claim, run) for run in answering):
-        return _verdict(
-            claim, [], None, ClaimStatus.NOT_COMPARABLE, "the runs were not to go so far"
+        return _result(claim, [], None, ClaimStatus.NOT_COMPARABLE, claim.where)
+    of_role = runs.get(claim.role, [])
+    if not of_role:
+        why = f"no run with the role {claim.role!r} succeeded"
+        return _result(claim, [], None, ClaimStatus.INSUFFICIENT_RUNS, why)
+    if not any(_is_long_enough(claim, run) for run in of_role):
+        return _result(
+            claim, [], None, ClaimStatus.NOT_COMPARABLE, "the runs are too short for this claim"
         )
     if claim.band == "test":
         values, test = qualitative_claims.test(claim, runs)
@@ -139,22 +139,22 @@ def _judge(claim: Claim, runs: Runs, reference: Reference | None) -> ClaimResult
             False: ClaimStatus.OUTSIDE_BAND,
             None: ClaimStatus.INSUFFICIENT_RUNS,
         }
-        return _verdict(claim, values, None, found[test.passed], test.why)
-    return _by_value(claim, answering, reference)
+        return _result(claim, values, None, found[test.passed], test.why)
+    return _by_value(claim, of_role, reference)
 
 
-def _by_value(claim: Claim, runs: Sequence[RunFigures], reference: Reference | None) -> ClaimResult:
-    """A claim that each run has a number of."""
+def _by_value(claim: Claim, runs: Sequence[RunMetrics], reference: Reference | None) -> ClaimResult:
+    """Evaluate a claim with a number for each run."""
     found = [(run, measures.value(claim, run)) for run in runs]
     values = [value for _, value in found if value is not None]
     odd = [run.run_id for run, value in found if value is not None and not math.isfinite(value)]
     if odd:
-        return _verdict(claim, [], None, ClaimStatus.OUTSIDE_BAND, f"no number in run {odd[0]}")
+        why = f"the value of run {odd[0]} is NaN or infinite"
+        return _result(claim, [], None, ClaimStatus.OUTSIDE_BAND, why)
     if len(values) < len(found):
-        untold = next(run.run_id for run, value in found if value is None)
-        return _verdict(
-            claim, values, None, ClaimStatus.OUTSIDE_BAND, f"run {untold} does not tell it"
-        )
+        lacking = next(run.run_id for run, value in found if value is None)
+        why = f"run {lacking} did not record this value"
+        return _result(claim, values, None, ClaimStatus.OUTSIDE_BAND, why)
     if claim.band == "oracle":
         return _by_oracle(claim, runs, values, reference)
     if claim.band == "exact":
@@ -162,8 +162,8 @@ def _by_value(claim: Claim, runs: Sequence[RunFigures], reference: Reference | N
     return _nearly(claim, values)
 
 
-def _comes_so_far(claim: Claim, run: RunFigures) -> bool:
-    """Whether a run was asked to train as long as the claim's place is in."""
+def _is_long_enough(claim: Claim, run: RunMetrics) -> bool:
+    """Whether the run's flags let it train up to the epoch or updates of the claim."""
     steps, epochs = run.parameters.get("global_steps"), run.parameters.get("epochs")
     if "updates" in claim.keys and isinstance(steps, int):
         return steps >= int(claim.keys["updates"])
@@ -177,48 +177,50 @@ def _exactly(claim: Claim, values: Sequence[float]) -> ClaimResult:
     off = [value for value in values if value != wanted]
     why = f"{len(off)} of {len(values)} runs differ" if off else "in every run"
     status = ClaimStatus.OUTSIDE_BAND if off else ClaimStatus.PASS
-    return _verdict(claim, values, Interval(wanted, wanted), status, why)
+    return _result(claim, values, Interval(wanted, wanted), status, why)
 
 
 def _nearly(claim: Claim, values: Sequence[float]) -> ClaimResult:
-    """The mean lies within a share of what is printed."""
+    """Compare the mean with the printed value, with a relative tolerance."""
     wanted, share = float(claim.value or 0), float(claim.band)
     band = Interval(wanted * (1 - share), wanted * (1 + share))
     mean = float(np.mean(values))
-    why = f"{100 * (mean / wanted - 1):+.1f}% off, may be {100 * share:g}%"
+    why = f"{100 * (mean / wanted - 1):+.1f}% off, tolerance {100 * share:g}%"
     if len(values) < LEAST_RUNS:
-        why = f"{counted(len(values), 'run')}, and the mean of {LEAST_RUNS} is judged"
-        return _verdict(claim, values, band, ClaimStatus.INSUFFICIENT_RUNS, why)
+        why = f"{counted(len(values), 'run')}, the mean of {LEAST_RUNS} is needed"
+        return _result(claim, values, band, ClaimStatus.INSUFFICIENT_RUNS, why)
     status = ClaimStatus.PASS if mean in band else ClaimStatus.OUTSIDE_BAND
-    return _verdict(claim, values, band, status, why)
+    return _result(claim, values, band, status, why)
 
 
 def _by_oracle(
-    claim: Claim, runs: Sequence[RunFigures], values: Sequence[float], reference: Reference | None
+    claim: Claim, runs: Sequence[RunMetrics], values: Sequence[float], reference: Reference | None
 ) -> ClaimResult:
-    """Our mean lies where the oracle's seeds say, and the source where any seed's run may."""
+    """Compare with the NumPy reference: our mean for our seeds, the printed value for any seed."""
     band = None if reference is None else _band(claim, runs, reference)
     if band is None:
-        return _verdict(
-            claim, values, None, ClaimStatus.NOT_COMPARABLE, "the oracle has no such place"
+        return _result(
+            claim, values, None, ClaimStatus.NOT_COMPARABLE, "the reference lacks this value"
         )
     mean = _mean(claim, values)
     if mean not in band.ours:
         better = (mean > band.ours.high) if claim.better == "high" else (mean < band.ours.low)
         good = bool(claim.better) and better
-        why = "better than this training can be" if good else "not what the oracle comes to"
+        why = "better than this training can be" if good else "outside the reference's interval"
         status = ClaimStatus.TOO_GOOD if good else ClaimStatus.OUTSIDE_BAND
-        return _verdict(claim, values, band.ours, status, why)
+        return _result(claim, values, band.ours, status, why)
     if claim.value is None:
-        return _verdict(claim, values, band.ours, ClaimStatus.PASS, "as the oracle")
+        return _result(
+            claim, values, band.ours, ClaimStatus.PASS, "within the reference's interval"
+        )
     low, high = band.source.low, band.source.high
-    why = f"one run lies in {low:.4f} to {high:.4f}"
+    why = f"a single run is within {low:.4f} to {high:.4f}"
     status = ClaimStatus.PASS if claim.value in band.source else ClaimStatus.OUTSIDE_BAND
-    where = "" if status is ClaimStatus.PASS else ", and the printed value does not"
-    return _verdict(claim, values, band.ours, status, why + where)
+    where = "" if status is ClaimStatus.PASS else ", the printed value is not"
+    return _result(claim, values, band.ours, status, why + where)
 
 
-def _band(claim: Claim, runs: Sequence[RunFigures], reference: Reference) -> Band | None:
+def _band(claim: Claim, runs: Sequence[RunMetrics], reference: Reference) -> Band | None:
     seeds = [run.seed for run in runs]
     if claim.measure == "accuracy":
         tested = [run.workers[claim.keys["worker"]].tested_at or run.global_steps for run in runs]
@@ -229,7 +231,7 @@ def _band(claim: Claim, runs: Sequence[RunFigures], reference: Reference) -> Ban
 
 
 _GEOMETRIC: Final = ("loss_at", "losses_at")
-"""Measures whose mean over runs is the geometric one."""
+"""The measures whose mean over runs is the geometric mean."""
 
 
 def _mean(claim: Claim, values: Sequence[float]) -> float:
@@ -238,7 +240,7 @@ def _mean(claim: Claim, values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def _verdict(
+def _result(
     claim: Claim, values: Sequence[float], band: Interval | None, status: ClaimStatus, why: str
 ) -> ClaimResult:
     if not values:

@@ -1,4 +1,4 @@
-"""The claims in words: a statistic of each run, and a test over all of them."""
+"""The claims without a number: a statistic of each run, and a test over all runs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from lab.formatting import LEAST_RUNS, counted, p_value
 from lab.reproduce import statistics
 from lab.reproduce.claims import Claim
 from lab.reproduce.measures import overlap
-from lab.reproduce.run_metrics import RunFigures, Step
+from lab.reproduce.run_metrics import RunMetrics, Step
 from lab.task.protocol.faults import Kind
 
-Runs = Mapping[str, Sequence[RunFigures]]
-"""Role to its runs that have succeeded."""
+Runs = Mapping[str, Sequence[RunMetrics]]
+"""The succeeded runs of each role."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What a test over runs came to.
+    """The result of a test over runs.
 
     Attributes:
-        passed: Whether the claim holds; None: too few runs, or records, to say so.
-        why: The statistic, the test and its p, in a line.
+        passed: Whether the claim holds; None: too few runs or records to decide.
+        why: The test and its p, or the reason, in a line.
     """
 
     passed: bool | None
@@ -37,12 +37,12 @@ class TestResult:
 
 
 def test(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """A statistic of each run for a claim in words, and whether it holds."""
+    """Compute a statistic of each run for a claim, and whether the claim holds."""
     return _TESTS[claim.measure](claim, runs)
 
 
-def overlapping_steps(run: RunFigures) -> Iterator[list[Step]]:
-    """Each worker's records of the time in which all workers trained."""
+def overlapping_steps(run: RunMetrics) -> Iterator[list[Step]]:
+    """Yield each worker's records from the time in which all workers trained."""
     if not all(worker.steps for worker in run.workers):
         return
     begun = max(worker.steps[0].total for worker in run.workers)
@@ -51,13 +51,14 @@ def overlapping_steps(run: RunFigures) -> Iterator[list[Step]]:
         yield [step for step in worker.steps if begun <= step.total <= ended]
 
 
-def _odd_stretches(run: RunFigures) -> tuple[int, int]:
-    """Stretches between records in which the global step grew otherwise than it mostly does.
+def _odd_stretches(run: RunMetrics) -> tuple[int, int]:
+    """Count stretches between two records with an unusual growth of the global step.
 
-    It is the growth per local step that is looked at, of each worker for itself.
+    The growth is taken per local step. It is unusual if it differs from the worker's most frequent
+    growth.
 
     Returns:
-        How many are otherwise, and how many there are.
+        The number of unusual stretches, and the number of all stretches.
     """
     odd, every = 0, 0
     for steps in overlapping_steps(run):
@@ -72,20 +73,20 @@ def _odd_stretches(run: RunFigures) -> tuple[int, int]:
 
 
 _LEAST_RECORDS: Final = 30
-"""Of fewer no test at 0.001 says much, and that there is no pattern would mean nothing."""
+"""With fewer records a test at level 0.001 has too little power."""
 
 
 def _too_few(records: int) -> TestResult:
     return TestResult(
         None,
-        f"{records} records of a run while all workers train, and the test needs {_LEAST_RECORDS}",
+        f"a run has {records} records while all workers train, the test needs {_LEAST_RECORDS}",
     )
 
 
 def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """While a worker makes as many steps, the global step grows by another number each time.
+    """For the same number of a worker's steps, the global step grows by different numbers.
 
-    The run with the highest p decides: many good runs do not hide a bad one.
+    The run with the highest p decides, so that many good runs do not hide a bad one.
     """
     several = [_odd_stretches(run) for run in runs[claim.role]]
     fewest = min(every for _, every in several)
@@ -97,7 +98,7 @@ def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
 
 
 def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """Workers that take turns see the same remainder of the global step for ever."""
+    """The remainders of the global step vary; workers that take turns always see the same one."""
     several = [_remainders(run) for run in runs[claim.role]]
     fewest = min(sum(map(sum, tables)) for tables in several)
     if fewest < _LEAST_RECORDS:
@@ -108,19 +109,19 @@ def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     return largest, TestResult(p > statistics.LEVEL, why)
 
 
-def _remainders(run: RunFigures) -> list[list[int]]:
-    """How often each remainder of the global step by the number of workers is, by worker."""
+def _remainders(run: RunMetrics) -> list[list[int]]:
+    """For each worker, the count of each remainder of the global step by the number of workers."""
     count = len(run.workers)
     tables = (Counter(step.total % count for step in steps) for steps in overlapping_steps(run))
     return [[table[remainder] for remainder in range(count)] for table in tables]
 
 
-def _untested(run: RunFigures) -> TestResult:
+def _untested(run: RunMetrics) -> TestResult:
     return TestResult(None, f"a worker of run {run.run_id} has no final accuracy")
 
 
 def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The accuracy of the worker that ends last, less the best of the others'."""
+    """The accuracy of the worker that ends last, minus the best accuracy of the others."""
     gains: list[float] = []
     for run in runs[claim.role]:
         tests = [(worker.tested_at, worker.accuracy) for worker in run.workers]
@@ -132,9 +133,7 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]
         *others, last = sorted(known)
         gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < LEAST_RUNS:
-        return gains, TestResult(
-            None, f"{counted(len(gains), 'run')}, and the test needs {LEAST_RUNS}"
-        )
+        return gains, TestResult(None, f"{counted(len(gains), 'run')}, the test needs {LEAST_RUNS}")
     p = statistics.ttest_p(gains)
     return gains, TestResult(
         p < statistics.FEW_LEVEL, f"Student's t: p {p_value(p)}, must be < 0.05"
@@ -142,7 +141,7 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]
 
 
 def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """How far a run's final accuracies are apart, from the least to the most."""
+    """The difference between the highest and the lowest final accuracy of a run."""
     ranges: list[float] = []
     for run in runs[claim.role]:
         tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
@@ -150,24 +149,26 @@ def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], TestResul
             return ranges, _untested(run)
         ranges.append(max(tested) - min(tested))
     same = sum(each == 0 for each in ranges)
-    why = f"the same in {same} of {len(ranges)} runs" if same else "they differ in every run"
+    why = f"equal in {same} of {len(ranges)} runs" if same else "they differ in every run"
     return ranges, TestResult(not same, why)
 
 
 def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """Updates that the others make after a late starter has come, in a long training."""
+    """The number of updates by others after a late worker has started, in a long training."""
     several = [(run.run_id, overlap(claim, run)) for run in runs[claim.role]]
     found = [updates for _, updates in several if updates is not None]
     if len(found) < len(several):
-        untold = next(name for name, updates in several if updates is None)
-        return found, TestResult(None, f"the late worker of run {untold} has recorded no step")
-    return found, TestResult(min(found) > 0, "in every run the others go on after it has come")
+        lacking = next(name for name, updates in several if updates is None)
+        return found, TestResult(None, f"the late worker of run {lacking} has recorded no step")
+    return found, TestResult(
+        min(found) > 0, f"updates by others: {min(found):g} at least, must be > 0"
+    )
 
 
 def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The losses recorded in a stretch of global steps, against those that are printed of it.
+    """Compare the losses recorded in a range of global steps with the printed losses.
 
-    Each run is compared, and all together. The lowest p decides.
+    Each run is compared, and all runs together. The lowest p decides.
     """
     within = range(claim.keys["since"], claim.keys["until"] + 1)
     several = [
@@ -178,7 +179,7 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     printed = claim.keys["printed"]
     if 2 / math.comb(fewest + len(printed), len(printed)) >= statistics.LEVEL:
         return [], TestResult(
-            None, f"{fewest} losses of a run recorded there, too few for the test"
+            None, f"a run has {fewest} losses in this range, too few for the test"
         )
     every = [loss for losses in several for loss in losses]
     p = min(statistics.mannwhitney_p(printed, losses) for losses in [*several, every])
@@ -187,7 +188,7 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
 
 
 def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """How far a worker's own count is from the global one, at most: a round, synchronously."""
+    """The largest difference between local and global step; at most 1 in synchronous training."""
     if not all(worker.steps for run in runs[claim.role] for worker in run.workers):
         return [], TestResult(None, "a worker has recorded no step")
     found = [
@@ -199,8 +200,8 @@ def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     )
 
 
-def losses_of_updates(run: RunFigures) -> list[float]:
-    """The recorded losses by update: the mean of those workers that have recorded the same one."""
+def losses_of_updates(run: RunMetrics) -> list[float]:
+    """The recorded loss of each update, in order; the mean over the workers that recorded it."""
     found: dict[int, list[float]] = {}
     for worker in run.workers:
         for step in worker.steps:
@@ -208,11 +209,11 @@ def losses_of_updates(run: RunFigures) -> list[float]:
     return [float(np.mean(found[total])) for total in sorted(found)]
 
 
-def _unsteadiness(run: RunFigures) -> list[float]:
-    """Logarithms of the ratio of neighbouring losses in a training's second half.
+def _unsteadiness(run: RunMetrics) -> list[float]:
+    """The logarithms of the ratios of neighbouring losses in a training's second half.
 
-    Of neighbours, so that the loss's way down does not count; of pairs that share none, so that
-    the ratios are independent; by logarithms, so that a higher loss does not count as a wilder one.
+    Neighbours remove the trend of the loss. The pairs share no loss, so that the ratios are
+    independent. Logarithms make the ratio independent of the size of the loss.
     """
     losses = [loss for loss in losses_of_updates(run) if 0 < loss < math.inf]
     late = losses[len(losses) // 2 :]
@@ -220,14 +221,14 @@ def _unsteadiness(run: RunFigures) -> list[float]:
 
 
 _LEAST_PAIRS: Final = 100
-"""Of each kind. The mean of three losses spreads 0.58 times as much as one: the test sees that in a
-hundred pairs nearly always, and in thirty hardly ever."""
+"""The least pairs of each kind. The mean of three losses has 0.58 times the spread of one. With 100
+pairs the test nearly always detects that, with 30 pairs hardly ever."""
 
 
 def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The spread of the loss, as a share of the asynchronous one's.
+    """The spread of the loss, relative to the spread in asynchronous training.
 
-    All runs together decide at 0.001, and each by itself at 0.05.
+    All runs together are tested at level 0.001, and each run at 0.05.
     """
     others = [ratio for run in runs.get("async", ()) for ratio in _unsteadiness(run)]
     several = [_unsteadiness(run) for run in runs[claim.role]]
@@ -235,7 +236,7 @@ def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     if not others:
         return [], TestResult(None, "no asynchronous run to compare with")
     if min(len(every), len(others)) < _LEAST_PAIRS:
-        why = f"{len(every)} and {len(others)} pairs, and the test needs {_LEAST_PAIRS} of each"
+        why = f"{len(every)} and {len(others)} pairs, the test needs {_LEAST_PAIRS} of each"
         return [], TestResult(None, why)
     reference = float(np.std(others))
     if not reference:
@@ -247,27 +248,27 @@ def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     worst = max(statistics.brown_forsythe_p(ratios, others) for ratios in several)
     why = (
         f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {p_value(p)},"
-        f" must be < 0.001; of one run {p_value(worst)} at most, must be < 0.05"
+        f" must be < 0.001; single runs: p {p_value(worst)} at most, must be < 0.05"
     )
     holds = p < statistics.LEVEL and worst < statistics.FEW_LEVEL and max(shares) < 1
     return shares, TestResult(holds, why)
 
 
-# Who sets the pace where one worker is slowed.
+# The speed of the workers while one of them is slowed.
 
 _SAME: Final = 1.1
-"""In step: no faster and no slower than by a tenth."""
+"""In step: at most a tenth faster or slower."""
 
 _AHEAD: Final = 1.5
-"""Ahead: faster by half at least."""
+"""Ahead: at least 1.5 times as fast."""
 
 _PACE_LEVEL: Final = 0.01
 _LEAST_EPOCHS: Final = 8
-"""Of fewer pairs Wilcoxon's p cannot be below the level by a margin."""
+"""With fewer pairs Wilcoxon's p is not clearly below the level."""
 
 
-def _slowed_worker(run: RunFigures) -> int | None:
-    """The index of the worker that was slowed, as its records tell; None: none was."""
+def _slowed_worker(run: RunMetrics) -> int | None:
+    """The index of the slowed worker, from the recorded faults; None: no worker was slowed."""
     return next(
         (
             index
@@ -278,8 +279,11 @@ def _slowed_worker(run: RunFigures) -> int | None:
     )
 
 
-def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
-    """Local steps a second of the worker that is slowed, and of the others together, by epoch."""
+def _paces(run: RunMetrics) -> tuple[list[float], list[float]]:
+    """The speed in each epoch: of the slowed worker, and the mean of the others.
+
+    Epochs per second; only epochs that all workers recorded.
+    """
     slowed = _slowed_worker(run)
     by_worker = [
         {s.epoch: s.time_s for s in worker.steps if s.ends_epoch} for worker in run.workers
@@ -296,7 +300,7 @@ def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
 
 
 def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
+    """The others' speed, as a multiple of the slowed worker's; in step it is 1 within 10%."""
     return _paces_differ(
         [_paces(run) for run in runs[claim.role]],
         lambda mine, theirs: max(
@@ -308,7 +312,7 @@ def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], TestResul
 
 
 def _others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The same asynchronously: they are faster by half at least."""
+    """The same in asynchronous training: the others are at least 1.5 times as fast."""
     return _paces_differ(
         [_paces(run) for run in runs[claim.role]],
         lambda mine, theirs: statistics.wilcoxon_p(theirs, mine, _AHEAD),
@@ -321,11 +325,11 @@ def _paces_differ(
     p_of: Callable[[list[float], list[float]], float],
     what: str,
 ) -> tuple[list[float], TestResult]:
-    """Each run's median ratio, and the test; the run with the highest p decides."""
+    """The median ratio of speeds of each run, and the test; the run with the highest p decides."""
     ratios = [float(np.median(np.divide(theirs, mine))) for mine, theirs in several if mine]
     fewest = min(len(mine) for mine, _ in several)
     if fewest < _LEAST_EPOCHS:
-        why = f"{fewest} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
+        why = f"{fewest} epochs beside a slowed worker, the test needs {_LEAST_EPOCHS}"
         return ratios, TestResult(None, why)
     p = max(p_of(mine, theirs) for mine, theirs in several)
     epochs = sum(len(mine) for mine, _ in several)
@@ -335,41 +339,41 @@ def _paces_differ(
     )
 
 
-# What stale gradients do to a loss, and what reduces it: claims about pairs of runs. A pair is one
-# run by a single worker, whose gradients are never stale, and one by several workers. Both have the
-# same seed and make the same number of updates. The harm is the logarithm of the ratio of their
-# test losses. Logarithms make the harm comparable where the losses themselves differ.
+# The effect of stale gradients on the loss, and what reduces it: claims about pairs of runs. A pair
+# is a run by a single worker, whose gradients are never stale, and a run by several workers. Both
+# have the same seed and number of updates. The harm is the logarithm of the ratio of their test
+# losses. Logarithms make the harm comparable if the losses themselves differ.
 
 LOSS: Final = "test loss"
 STALENESS: Final = "staleness"
 
 
 def _stale_harm(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """The loss with stale gradients as a multiple of the loss without, a pair."""
+    """The loss with stale gradients, as a multiple of the loss without them, for each pair."""
     harms = _harms(claim.keys["pair"], runs)
     return _above_zero([harms[seed] for seed in sorted(harms)], runs)
 
 
 def _stale_cure(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
-    """How many times less the loss rises where the pair has a smaller rate, or batch."""
+    """The factor by which a smaller rate or batch reduces the rise of the loss."""
     plain, cured = _harms(claim.keys["pair"], runs), _harms(claim.keys["cured"], runs)
     return _above_zero([plain[s] - cured[s] for s in sorted(plain.keys() & cured.keys())], runs)
 
 
 def _harms(pair: Sequence[str], runs: Runs) -> dict[int, float]:
-    """Seed to the harm of its pair, where both runs of the pair have a loss."""
+    """The harm of each seed's pair, if both runs of the pair have a loss."""
     alone, several = (_losses(runs.get(role, ())) for role in pair)
     seeds = alone.keys() & several.keys()
     return {seed: math.log(several[seed] / alone[seed]) for seed in seeds}
 
 
-def _losses(runs: Sequence[RunFigures]) -> dict[int, float]:
+def _losses(runs: Sequence[RunMetrics]) -> dict[int, float]:
     found = {run.seed: run.results.get(LOSS, math.nan) for run in runs}
     return {seed: loss for seed, loss in found.items() if seed is not None and 0 < loss < math.inf}
 
 
 def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], TestResult]:
-    """Whether the mean of logarithms is above 0; the values are shown as factors."""
+    """Test whether the mean of logarithms is above 0; the values are returned as factors."""
     factors = [float(each) for each in np.exp(logs)]
     fresh = _fresh(runs)
     if fresh is not None:
@@ -377,15 +381,15 @@ def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], TestRes
     if len(logs) < LEAST_RUNS:
         pairs = counted(len(logs), "pair")
         return factors, TestResult(
-            None, f"{pairs} of runs with the same seed, of {LEAST_RUNS} needed"
+            None, f"{pairs} of runs with the same seed, the test needs {LEAST_RUNS}"
         )
     p = statistics.ttest_p(logs)
     why = f"Student's t, {len(logs)} seeds: p {p_value(p)}, must be < {statistics.FEW_LEVEL}"
     return factors, TestResult(p < statistics.FEW_LEVEL, why)
 
 
-def _fresh(runs: Runs) -> RunFigures | None:
-    """A run of several workers whose gradients were less than half as old as they can be."""
+def _fresh(runs: Runs) -> RunMetrics | None:
+    """A run of several workers with less than half of the largest mean staleness, or None."""
     return next(
         (
             run

@@ -1,9 +1,9 @@
-"""The bands: what a training in NumPy comes to, from several initializations and orders of batches.
+"""The NumPy reference: intervals from trainings with several initial weights and batch orders.
 
-`data/oracle.json` is made by `python -m benchmarks.chapter_oracle`. A run whose seed is among the
-oracle's is held against the training with the same initial weights: what is left to chance are the
-batches and the order in which the workers come, a seventh of the spread between weights. The
-source's run, whose initial weights nobody knows, has the wide band.
+`python -m benchmarks.chapter_oracle` writes `data/oracle.json`. A run with a seed of the reference
+is compared with the training from the same initial weights. Then only the batches and the order of
+the workers are random: a seventh of the spread between initial weights. The initial weights of the
+source's run are not known, so its interval is wide.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from lab.reproduce.statistics import (
 
 FILE: Final = DATA / "oracle.json"
 BATCHES: Final = 110
-"""Updates over which the spread of the loss among batches was taken."""
+"""The number of updates from which the spread of the loss between batches was computed."""
 
 LAST_PLACE: Final = "0.49"
 LATE_LOSSES: Final = {"async": 150, "sync": 50}
-"""Losses in the mean of late epochs: five an epoch of each worker, or of the round of all three."""
+"""Losses in the mean of late epochs: five an epoch of each worker, or of all three together."""
 
 Seeds = Sequence[int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where a mean of runs has to lie, and where one run of unknown initial weights does.
+    """The intervals of a value.
 
     Attributes:
-        ours: Of the mean of our runs, with their seeds.
-        source: Of one further run.
+        ours: The interval for the mean of our runs, with their seeds.
+        source: The interval for one run with unknown initial weights.
     """
 
     ours: Interval
@@ -53,23 +53,23 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The oracle's trainings of one mode.
+    """The NumPy trainings of one mode.
 
     Attributes:
         initials: The seeds of the initial weights: the rows of each table.
-        trainings: A table's columns: what was trained with one order of the batches.
+        trainings: The results for each order of the batches: the columns of each table.
     """
 
     initials: tuple[int, ...]
     trainings: tuple[Any, ...]
 
     def accuracy(self, updates: Sequence[float], seeds: Seeds, source: float) -> Band | None:
-        """The test accuracy after so many updates; None where the oracle was not tested by then.
+        """The test accuracy after `updates`; None before the first test of the reference.
 
         Args:
-            updates: Of each of our runs, when it was tested.
-            seeds: Of each of our runs.
-            source: Updates of the source's run.
+            updates: The updates before the test of each of our runs.
+            seeds: The seed of each of our runs.
+            source: The updates of the source's run.
         """
         first, *_ = self._tested()
         if min(updates) < first:
@@ -80,9 +80,9 @@ class Reference:
     def late_loss(self, seeds: Seeds) -> Band:
         """The mean loss of late epochs.
 
-        Its spread follows from that among batches, which is known better than from a few orders:
-        with s the deviation of a loss's logarithm, a mean of n has the variance
-        mean² · (exp(s²) - 1) / n, as of a lognormal loss.
+        Its spread is computed from the spread between batches, which is known better than the
+        spread between a few orders. With s the standard deviation of the logarithm of a log-normal
+        loss, the mean of n losses has the variance mean² · (exp(s²) - 1) / n.
         """
         table = self._table(lambda training: training["late_loss"])
         batches = self._batches(LAST_PLACE)
@@ -92,14 +92,14 @@ class Reference:
         return self._band([table] * len(seeds), seeds, table, within=within)
 
     def losses(self, places: Sequence[str], seeds: Seeds) -> Band | None:
-        """The geometric mean of single batches' losses; None where the oracle lacks a place.
+        """The geometric mean of single batches' losses; None if the reference lacks a place.
 
-        By logarithms, since a loss is above 0 and its spread grows with it: ours is the geometric
-        mean of the runs, too. Of n independent batches each adds its variance / n².
+        Logarithms are used because a loss is positive and its spread grows with it. The value of
+        our runs is also their geometric mean. Each of n independent batches adds its variance / n².
 
         Args:
-            places: Each is a `worker.epoch`.
-            seeds: Of each of our runs.
+            places: Names of the form `worker.epoch`.
+            seeds: The seed of each of our runs.
         """
         if any(place not in each["log_loss"] for each in self.trainings for place in places):
             return None
@@ -112,17 +112,17 @@ class Reference:
         return Band(_exponential(band.ours), _exponential(band.source))
 
     def _batches(self, place: str) -> Variance:
-        """The spread of a loss's logarithm among batches; the initializations had the same ones."""
+        """The variance of a loss's logarithm between batches; all initial weights had the same."""
         deviations = self._table(lambda training: training["log_loss"][place]["deviation"])
         freedom = deviations.shape[1] * (BATCHES - 1)
         return Variance(float((deviations**2).mean()), freedom)
 
     def _table(self, of: Callable[[Any], Sequence[float] | Numbers]) -> Numbers:
-        """[initializations, orders]."""
+        """A table [initial weights, orders] of a value of each training."""
         return np.array([of(training) for training in self.trainings], np.float64).T
 
     def _tested(self) -> list[int]:
-        """Updates after which there was a test."""
+        """The numbers of updates after which the reference was tested."""
         return sorted(int(step) for step in self.trainings[0]["accuracy"])
 
     def _accuracies(self, updates: float) -> Numbers:
@@ -146,14 +146,14 @@ class Reference:
         within: Variance | None = None,
         batches: Sequence[Variance] = (),
     ) -> Band:
-        """Both intervals, from each run's table and the source's.
+        """Both intervals, from the tables of our runs and of the source's run.
 
         Args:
-            tables: Of each of our runs.
-            seeds: Of each of our runs.
+            tables: The table of each of our runs.
+            seeds: The seed of each of our runs.
             source: The table of the source's run.
-            within: What batches do to a figure; None: as the source's table tells.
-            batches: What single batches do to it beside that.
+            within: The variance due to batch orders; None: computed from the source's table.
+            batches: Further variances due to single batches.
         """
         between, of_orders = variance_components(source)
         within = within or of_orders
@@ -163,7 +163,7 @@ class Reference:
             Variance(within.variance, within.freedom),
         ]
         known = {seed: row for row, seed in enumerate(self.initials)}
-        # Runs with the same seed have the same batches: together they say little more than one.
+        # Runs with the same seed have the same batches, so they count as one.
         count = max(len({seed for seed in seeds if seed is not None}) + seeds.count(None), 1)
         if all(seed in known for seed in seeds):
             middle = np.mean(
@@ -188,7 +188,7 @@ def _exponential(interval: Interval) -> Interval:
 
 
 def of_mode(trainings: Sequence[Any], mode: str, variant: str = "") -> Reference | None:
-    """The trainings of a mode; None where there are fewer than two of them."""
+    """The trainings of a mode; None if there are fewer than two."""
     chosen = [each for each in trainings if (each["mode"], each["variant"]) == (mode, variant)]
     if len(chosen) < 2:  # noqa: PLR2004
         return None
@@ -197,5 +197,5 @@ def of_mode(trainings: Sequence[Any], mode: str, variant: str = "") -> Reference
 
 @cache
 def load_trainings(path: Path = FILE) -> tuple[Any, ...]:
-    """What `benchmarks.chapter_oracle` has written."""
+    """Load the trainings that `benchmarks.chapter_oracle` wrote."""
     return tuple(json.loads(path.read_text(encoding="utf-8"))["trainings"])

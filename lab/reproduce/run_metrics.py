@@ -1,4 +1,4 @@
-"""What is judged of a run: its figures, read from its files."""
+"""The metrics of a run that claims are about, read from its files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _STEPS: Final = ("step", "epoch")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that a worker has recorded.
+    """A recorded step of a worker.
 
     Attributes:
-        local: Its own steps so far.
+        local: The worker's own steps so far.
         total: The global step right after this step's own increment.
         epoch: Its epoch, 0-based.
         ends_epoch: Whether it is the last of its epoch.
         loss: The loss of its batch.
-        time_s: When it was recorded, in seconds since the program began.
+        time_s: The time of the record, in seconds since the program began.
     """
 
     local: int
@@ -40,16 +40,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFigures:
-    """What one worker has recorded.
+class WorkerMetrics:
+    """The recorded metrics of one worker.
 
     Attributes:
-        steps: In the order in which they were recorded.
-        accuracy: Test accuracy at its own end, a share; None where it did not come so far.
+        steps: Its steps, in the order of their records.
+        accuracy: The test accuracy at the worker's end (0 to 1); None if it ended before the test.
         tested_at: The global step at that test.
         ended_at: The local step of its final record; 0: it has none.
-        rate: The learning rate that its program says it trains with, before it decays.
-        disturbed: The faults that were done to it, as its agent recorded them.
+        rate: The recorded learning rate, before it decays.
+        disturbed: The faults of this worker that its agent recorded.
     """
 
     steps: tuple[Step, ...]
@@ -61,7 +61,7 @@ class WorkerFigures:
 
     @property
     def local_steps(self) -> int:
-        """How many steps it made; the last ones are in its final record alone."""
+        """The number of its steps; only its final record counts the last ones."""
         return max([self.ended_at, *(step.local for step in self.steps[-1:])])
 
     def at_end_of(self, epoch: int) -> Step | None:
@@ -70,22 +70,22 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFigures:
-    """What one run comes to, as far as a claim can ask for it.
+class RunMetrics:
+    """The metrics of one run that claims use.
 
     Attributes:
         run_id: The run's name.
-        experiment: What it was started as.
-        seed: Of its initial weights and batches; None where it is not known.
-        succeeded: Whether it ended well.
-        parameters: Hyperparameters as they were recorded.
-        start: Task to the moment at which it was to start.
-        faults: What was done to it, a line each.
-        workers: In the order of their indices.
+        experiment: Its experiment.
+        seed: The seed of its initial weights and batches; None if it is not known.
+        succeeded: Whether the run succeeded.
+        parameters: The recorded hyperparameters.
+        start: The requested start of each late task.
+        faults: The requested faults, a line each.
+        workers: Its workers, in the order of their indices.
         global_steps: The highest global step.
         updates_lost: Updates that were counted and never reached the parameters; None: not known.
-        accuracy: Test accuracy of the final parameters, a share, or None.
-        results: What its experiment has measured, by name: `test loss`.
+        accuracy: The test accuracy of the final parameters (0 to 1), or None.
+        results: The measurements of its experiment, by name: `test loss`.
     """
 
     run_id: str
@@ -95,15 +95,15 @@ class RunFigures:
     parameters: Mapping[str, Any]
     start: Mapping[str, str]
     faults: tuple[str, ...]
-    workers: tuple[WorkerFigures, ...]
+    workers: tuple[WorkerMetrics, ...]
     global_steps: int
     updates_lost: int | None
     accuracy: float | None
     results: Mapping[str, float] = field(default_factory=dict)
 
 
-def read_figures(run: RunDir) -> RunFigures:
-    """Read a run.
+def read_metrics(run: RunDir) -> RunMetrics:
+    """Read the metrics of a run.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
@@ -111,7 +111,7 @@ def read_figures(run: RunDir) -> RunFigures:
     info = run.read()
     summary = summarize(run)
     workers = tuple(_worker(run, task) for task in info.task_names() if _is_worker(task))
-    return RunFigures(
+    return RunMetrics(
         run_id=info.run_id,
         experiment=info.spec.experiment,
         seed=info.seed,
@@ -132,11 +132,11 @@ def _is_worker(task: str) -> bool:
 
 
 def _parameters(info: RunInfo) -> dict[str, Any]:
-    """Those that were recorded; a name stands alone where the program's own default counts."""
+    """The recorded hyperparameters; 0 stands for the program's own default and is left out."""
     return {name: value for name, value in info.hyperparameters.items() if value != 0}
 
 
-def _worker(run: RunDir, task: str) -> WorkerFigures:
+def _worker(run: RunDir, task: str) -> WorkerMetrics:
     steps: list[Step] = []
     disturbed: list[str] = []
     accuracy, tested_at, ended_at, rate = None, None, 0, None
@@ -152,7 +152,7 @@ def _worker(run: RunDir, task: str) -> WorkerFigures:
             ended_at = record["local_step"]
         elif kind == "event" and isinstance(message, str) and message.startswith(DONE):
             disturbed.append(message.removeprefix(DONE))
-    return WorkerFigures(
+    return WorkerMetrics(
         steps=tuple(steps),
         accuracy=accuracy,
         tested_at=tested_at if is_whole(tested_at) else None,

@@ -1,4 +1,4 @@
-"""Which runs a source needs, and which role an existing run has."""
+"""The runs that a source needs, and the role of an existing run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from lab.reproduce.claims import WHOLE, Recipe, Source
-from lab.reproduce.run_metrics import RunFigures
+from lab.reproduce.run_metrics import RunMetrics
 from lab.sweep.grid import Point
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.faults import parse
@@ -23,13 +23,13 @@ MODES: Final[Mapping[str, str]] = {
     "sync-mlp": "sync-mlp",
     "staleness": "staleness",
 }
-"""Experiment to what it trains, and how: those with the same answer to the same claims."""
+"""The training mode of each experiment; claims hold for all experiments of a mode."""
 
 _ROLE: Final = "run"
 
 
 def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
-    """How the runs of a role are made: as the recipe says, or quickly."""
+    """The recipe of a role, or its quick variant."""
     if not quick:
         return recipe
     flags = {**recipe.flags, **recipe.quick_flags}
@@ -37,12 +37,12 @@ def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
 
 
 def worker_counts(source: Source) -> list[int | None]:
-    """The numbers of workers that a source's runs have; each needs an environment of its own."""
+    """The numbers of workers of a source's runs; each number needs its own environment."""
     return list(dict.fromkeys(recipe.workers for recipe in source.recipes.values()))
 
 
 def points(source: Source, repeats: int, workers: int | None = None) -> list[Point]:
-    """The runs with this number of workers, each kind once before any comes twice."""
+    """The runs with this number of workers: each role once, then all again for each repeat."""
     return [
         Point({_ROLE: role}, repeat)
         for repeat in range(repeats)
@@ -52,20 +52,20 @@ def points(source: Source, repeats: int, workers: int | None = None) -> list[Poi
 
 
 def role_of_point(point: Point) -> str:
-    """The role of a run that is to be made."""
+    """The role of a run that will be made."""
     return point.values[_ROLE]
 
 
-def role_of_run(run: RunFigures, source: Source) -> str | None:
-    """The role that a run has for a source; None: no claim is about it.
+def role_of_run(run: RunMetrics, source: Source) -> str | None:
+    """The role of a run for a source; None: no claim is about such a run.
 
-    The claims themselves check the flags of the whole run, so these may differ from the recipe.
-    A run of any other role must match its recipe: another slowdown gives other results.
+    The claims themselves check the flags of the run with the role WHOLE, so these flags may differ
+    from the recipe. A run of any other role must match its recipe.
     """
     try:
         start = _start_times(run.start)
         faults = frozenset(map(parse, run.faults))
-    except ValueError:  # a run.json that no lab has written
+    except ValueError:  # lab did not write this run.json
         return None
     for role, recipe in source.recipes.items():
         if MODES.get(run.experiment) != MODES[recipe.experiment]:
@@ -89,7 +89,7 @@ def _start_times(start: Mapping[str, str]) -> dict[str, Trigger]:
     return {task: parse_trigger(moment) for task, moment in start.items()}
 
 
-def _has_flags(run: RunFigures, recipe: Recipe) -> bool:
+def _has_flags(run: RunMetrics, recipe: Recipe) -> bool:
     known = EXPERIMENTS[recipe.experiment].flags
     return all(
         run.parameters.get(name) == known[name].parse(str(value))

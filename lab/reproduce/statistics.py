@@ -1,4 +1,4 @@
-"""Statistics of runs, and tests of them; pure functions of numbers.
+"""Intervals, variances and tests; pure functions of numbers.
 
 Student's t: Student, The probable error of a mean, Biometrika 6 (1908). Prediction intervals: Hahn
 and Meeker, Statistical Intervals (1991). Degrees of freedom of a sum of variances: Satterthwaite,
@@ -24,18 +24,18 @@ from lab.statistics import mean_with_ci
 Numbers = NDArray[np.float64]
 
 CONFIDENCE: Final = 0.999
-"""Of a band. Beside fifty claims, one wrong in twenty would be noise."""
+"""The confidence of a band. With fifty claims, 95% would give two or three false alarms."""
 
 LEVEL: Final = 0.001
-"""At which a test over many records decides, for the same reason."""
+"""The significance level of a test over many records, for the same reason."""
 
 FEW_LEVEL: Final = 0.05
-"""At which a test over runs decides: three of them cannot say more."""
+"""The significance level of a test over runs: three runs do not allow a lower one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From low to high, both included."""
+    """A closed interval."""
 
     low: float
     high: float
@@ -46,7 +46,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """A variance, and how well it is known.
+    """A variance, and its degrees of freedom.
 
     Attributes:
         variance: The variance.
@@ -58,12 +58,12 @@ class Variance:
 
 
 def prediction_interval(middle: float, *parts: Variance) -> Interval:
-    """The interval in which a further value lies with `CONFIDENCE`.
+    """The interval that contains a further value with probability `CONFIDENCE`.
 
     Args:
-        middle: What is expected.
-        parts: Independent sources of spread, which add up; their degrees of freedom are joined as
-            Satterthwaite does.
+        middle: The expected value.
+        parts: Variances of independent sources, which add up. Satterthwaite's formula combines
+            their degrees of freedom.
     """
     total = sum(part.variance for part in parts)
     if total <= 0:
@@ -82,16 +82,16 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def variance_components(table: Numbers) -> tuple[Variance, Variance]:
-    """Split a table's spread: what rows do to a value, and what columns and chance do.
+    """Split a table's variance into the part between rows, and the part within a row.
 
-    The model of a two-way layout with random effects and one value in each cell: the mean squares
-    of columns and of the rest tell the variance of a cell about its row's mean in the long run.
+    The model is a two-way layout with random effects and one value in each cell. The mean squares
+    of the columns and of the residuals estimate the variance of a cell about its row's mean.
 
     Args:
         table: [rows, columns], 2 or more of each.
 
     Returns:
-        Between rows, and within one row.
+        The variance between rows, and within one row.
     """
     rows, columns = table.shape
     by_row, by_column = table.mean(1), table.mean(0)
@@ -107,29 +107,29 @@ def variance_components(table: Numbers) -> tuple[Variance, Variance]:
 
 
 def ttest_p(values: Sequence[float]) -> float:
-    """The p of Student's t-test that a mean is above 0; one-sided, for three values and more."""
+    """The p of Student's t-test that a mean is above 0; one-sided, for at least three values."""
     if np.ptp(values) == 0:
         return 0.0 if values[0] > 0 else 1.0
     return float(stats.ttest_1samp(values, 0, alternative="greater").pvalue)
 
 
 def binomial_p(some: int, every: int) -> float:
-    """The p of the exact binomial test that more than half of them are so; one-sided."""
+    """The p of the exact binomial test that `some` of `every` is more than half; one-sided."""
     return float(stats.binomtest(some, every, 0.5, alternative="greater").pvalue)
 
 
 def brown_forsythe_p(some: Sequence[float], others: Sequence[float]) -> float:
-    """The p of Brown's and Forsythe's test that two samples have the same spread; two-sided."""
+    """The p of the Brown-Forsythe test that two samples have the same spread; two-sided."""
     if np.ptp(some) == 0 and np.ptp(others) == 0:
         return 1.0
     return float(stats.levene(some, others, center="median").pvalue)
 
 
 def chi2_p(tables: Sequence[Sequence[int]]) -> float:
-    """The p of Pearson's test that in each table all classes are equally frequent, taken together.
+    """The p of Pearson's test that all classes of each table are equally frequent; over all tables.
 
     Args:
-        tables: How often each class was seen.
+        tables: The count of each class.
     """
     total, freedom = 0.0, 0
     for counts in tables:
@@ -148,5 +148,5 @@ def wilcoxon_p(some: Sequence[float], others: Sequence[float], factor: float = 1
 
 
 def mannwhitney_p(some: Sequence[float], others: Sequence[float]) -> float:
-    """The p of Mann's and Whitney's test that neither sample tends to larger values; two-sided."""
+    """The p of the Mann-Whitney test that neither sample tends to larger values; two-sided."""
     return float(stats.mannwhitneyu(some, others).pvalue)

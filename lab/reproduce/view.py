@@ -1,4 +1,4 @@
-"""The verdicts: as tables that fit into 80 columns, one for each group of claims, and as a file."""
+"""Show the results of claims: as tables of at most 80 columns, and as a JSON file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CLAIM: Final = 26
 def verdicts_table(verdicts: Sequence[ClaimResult]) -> Table:
     """A row for each claim: the source's value, ours with its interval, the band, the verdict.
 
-    The place in the source stands below the first of the claims that it makes.
+    The place in the source is below the first of its claims.
     """
     heads = ["claim", ">source", ">ours, 95%", ">band of ours", "verdict"]
     places = [f"{each.source}: {each.where}" for each in verdicts]
@@ -41,13 +41,13 @@ def verdicts_table(verdicts: Sequence[ClaimResult]) -> Table:
 
 
 def grouped(verdicts: Sequence[ClaimResult]) -> dict[Group, list[ClaimResult]]:
-    """The verdicts by what they count as; groups without a verdict are left out."""
+    """The results by group; empty groups are left out."""
     found = {group: [each for each in verdicts if each.group == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
 
 def notes(verdicts: Sequence[ClaimResult]) -> list[str]:
-    """A line for each limit that claims have: `loss.worker-0.epoch-9 and 14 more: weak: …`."""
+    """A line for each note, with its claims: `loss.worker-0.epoch-9 and 14 more: weak: …`."""
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.note:
@@ -60,7 +60,7 @@ def _several(claims: Sequence[str]) -> str:
 
 
 def reasons(verdicts: Sequence[ClaimResult]) -> list[str]:
-    """A line for each reason why claims do not pass."""
+    """A line for each reason for which claims do not pass."""
     groups: dict[tuple[ClaimStatus, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.verdict is not ClaimStatus.PASS:
@@ -69,7 +69,7 @@ def reasons(verdicts: Sequence[ClaimResult]) -> list[str]:
 
 
 def counts(verdicts: Sequence[ClaimResult]) -> str:
-    """`48 PASS, 2 OUTSIDE_BAND`."""
+    """The counts of each verdict: `48 PASS, 2 OUTSIDE_BAND`."""
     found = Counter(verdict.verdict for verdict in verdicts)
     return ", ".join(f"{found[status]} {status}" for status in ClaimStatus if found[status])
 
@@ -84,28 +84,28 @@ def _row(verdict: ClaimResult, place: str) -> list[Cell]:
         "" if verdict.source_value is None else compared(verdict.source_value),
         _ours(verdict),
         "" if verdict.band is None else band(verdict.band.low, verdict.band.high),
-        # Its parts below each other: whole, the longest would be a fifth of the table.
+        # One part a line: the longest verdict would take a fifth of the table's width.
         Text("_\n".join(status.split("_")), style=_STYLES[status]),
     ]
 
 
-def _wrapped(arguments: str) -> list[str]:
-    """Lines that the first column has room for."""
-    return textwrap.wrap(arguments, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
+def _wrapped(text: str) -> list[str]:
+    """Wrap a text to the width of the first column."""
+    return textwrap.wrap(text, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _ours(verdict: ClaimResult) -> Text:
     ours = verdict.ours
     if ours.mean is None:
         return Text()
-    # A number that is compared with no other one says what it is.
+    # A number without another one to compare with has its unit.
     alone = verdict.source_value is None and verdict.band is None and verdict.unit
     unit = f"\n{visible(verdict.unit)}" if alone else ""
     return Text(mean_of_runs(ours.mean, ours.low, ours.high, ours.n) + unit)
 
 
 def as_json(source: Source, verdicts: Sequence[ClaimResult], runs: Sequence[str]) -> dict[str, Any]:
-    """All verdicts, how many there are of each in each group, and the runs that they are about."""
+    """All results, the counts of verdicts in each group, and the ids of the runs."""
     counts = {group: Counter(v.verdict for v in verdicts if v.group == group) for group in GROUPS}
     return {
         "name": source.name,
@@ -118,7 +118,7 @@ def as_json(source: Source, verdicts: Sequence[ClaimResult], runs: Sequence[str]
 
 
 def path_of(store: Path, source: Source) -> Path:
-    """A file that is not there yet: `reproduce-book-async-20261122-0810.json`."""
+    """A new path in the run store: `reproduce-book-async-20261122-081000.json`."""
     stem = f"reproduce-{source.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     found = store / f"{stem}.json"
     count = 1

@@ -1,1 +1,1 @@
-"""A run at home: from its request to its directory, its summary and its tables."""
+"""Runs in the local run store: preparation, execution, collection, summary and tables."""

@@ -1,7 +1,8 @@
-"""Collection: a run volume → `runs/<id>/`, by byte offset, and to the view of whoever follows.
+"""Collect the files of a run from its run volume into `runs/<id>/`, and pass them to a view.
 
-The collected files are the only memory: their sizes are the offsets from which a collector goes on.
-So a collector may die between any two writes, and the next one collects every byte once.
+The collector keeps no state but the collected files: their sizes are the offsets at which it
+continues. So it may be killed between any two writes, and the next collector collects every byte
+once.
 """
 
 from __future__ import annotations
@@ -40,59 +41,62 @@ RESERVED: Final = frozenset(
         "original",
     }
 )
-"""Files that the client writes; a run may not overwrite them with files of its own."""
+"""Names of files that the client writes; a run's own files must not overwrite them."""
 
 REPLACED: Final = "status"
-"""The directory whose files are compared by content, not by size."""
+"""The directory whose files are always collected whole, not by byte offset."""
 
-_FAULTS_OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_DISK_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 class View:
-    """Receives what is collected of a run; this one shows nothing."""
+    """Receives the collected data of a run; this base class shows nothing."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the view."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """Stop the view."""
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """New records of a task."""
+        """Receive new records of a task."""
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines that a task's program printed, safe to show."""
+        """Receive lines that a task's program printed, safe to show."""
 
     def status(self, status: TaskStatus) -> None:
-        """A task's new state."""
+        """Receive a task's new status."""
 
     def forget(self, task: str) -> None:
-        """The task's records come again from the first."""
+        """Forget a task's records: all of them are passed again, from the first."""
 
     def gpus(self, use: Mapping[str, float]) -> None:
-        """How busy each task's GPUs are now, a share; from another thread, once a second."""
+        """Receive the utilisation of each task's GPUs, from 0 to 1.
+
+        The sampling thread calls this once a second.
+        """
 
     def tick(self) -> None:
-        """Time has passed; called at least once a second."""
+        """Update whatever depends on time; called at least once a second."""
 
     def notice(self, line: str) -> None:
-        """One line for the user."""
+        """Receive one line for the user."""
 
 
 Tick = Callable[[int | None], None]
-"""Called at least once a second, with the global step as far as it is known."""
+"""Called at least once a second, with the global step if it is known."""
 
 
 @dataclass(slots=True)
 class Collector:
-    """Writes the pieces of one run.
+    """Writes the chunks of one run into its files.
 
     Attributes:
         root: The run's directory.
-        on_append: Receives path and new bytes of each file that grew.
-        on_replace: Receives path and bytes of each file that came whole.
-        left: Path to each file that could not be collected.
+        on_append: Receives the path and the new bytes of each file that grew.
+        on_replace: Receives the path and the bytes of each file that was sent whole.
+        left: The files that could not be collected, by path.
     """
 
     root: Path
@@ -106,14 +110,14 @@ class Collector:
         self._sizes.update(collected_sizes(self.root))
 
     def offsets(self) -> Mapping[str, int]:
-        """Path → bytes that are collected."""
+        """Return the number of collected bytes of each file, by path."""
         return dict(self._sizes)
 
     def accept(self, chunk: Chunk) -> None:
-        """Write one piece; what is wrong with one file alone is kept in `left`.
+        """Write one chunk; a problem of one file only is recorded in `left`.
 
         Raises:
-            LabError: Bytes are missing before it.
+            LabError: The bytes before the chunk are missing.
             OSError: The disk is full, or fails.
         """
         path = chunk.path
@@ -123,7 +127,7 @@ class Collector:
             self.left[path] = Uncollected(path, chunk.fault, chunk.kept)
             return
         if not is_safe(path):
-            self.left[path] = Uncollected(path, "the name belongs to lab", kept=True)
+            self.left[path] = Uncollected(path, "the name is reserved for lab", kept=True)
             return
         try:
             if chunk.offset is None:
@@ -131,7 +135,7 @@ class Collector:
             else:
                 self._append(path, chunk.offset, chunk.data)
         except OSError as error:
-            if error.errno in _FAULTS_OF_THE_DISK:
+            if error.errno in _DISK_ERRORS:
                 raise
             reason = (error.strerror or str(error)).lower()
             self.left[path] = Uncollected(path, f"it cannot be written: {reason}", kept=True)
@@ -148,8 +152,8 @@ class Collector:
         size = self._sizes.get(path, 0)
         if offset > size:
             raise LabError(
-                f"{path} of run {self.root.name}: bytes {size} to {offset} did not come",
-                f"run `lab collect {self.root.name}`",
+                f"{path} of run {self.root.name}: bytes {size} to {offset} are missing",
+                f"collect it again with `lab collect {self.root.name}`",
             )
         fresh = data[size - offset :]
         if not fresh and path in self._sizes:
@@ -166,20 +170,23 @@ class Collector:
         if target.parent in self._folders:
             return target
         if not target.parent.resolve().is_relative_to(self.root.resolve()):
-            raise OSError(errno.ELOOP, f"{target.parent} is a link that leads out of {self.root}")
+            raise OSError(errno.ELOOP, f"{target.parent} links to a directory outside {self.root}")
         target.parent.mkdir(parents=True, exist_ok=True)
         self._folders.add(target.parent)
         return target
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path that a run sent stays in its directory and overwrites nothing of ours."""
+    """Whether a path from a run stays in its directory and overwrites no file of the client."""
     first = PurePosixPath(path).parts[:1]
     return framing.is_safe(path) and not first[0].startswith(".") and first[0] not in RESERVED
 
 
 def task_of(path: str, directory: str, suffix: str) -> str | None:
-    """The task whose file a path is: of `tasks/ps-0.jsonl`, `tasks` and `.jsonl` it is `ps-0`."""
+    """Return the task that a path belongs to: for `tasks/ps-0.jsonl`, `tasks`, `.jsonl`: `ps-0`.
+
+    None if the path has another directory or suffix.
+    """
     parts = PurePosixPath(path).parts
     if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
         name = parts[1].removesuffix(suffix)
@@ -188,7 +195,7 @@ def task_of(path: str, directory: str, suffix: str) -> str | None:
 
 
 def collected_sizes(root: Path) -> dict[str, int]:
-    """Path → size of every file of the run that is collected."""
+    """Return the size of every collected file of a run, by path."""
     found = {}
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
@@ -204,7 +211,7 @@ def collected_sizes(root: Path) -> dict[str, int]:
 
 
 class _Feed:
-    """Passes on what is collected: to the view, and the run's state to `run.json`."""
+    """Passes collected data to the view, and writes the run's state into `run.json`."""
 
     def __init__(self, run: OpenRun, view: View) -> None:
         self._run, self._view = run, view
@@ -213,12 +220,12 @@ class _Feed:
         self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
 
     def replay(self) -> None:
-        """Show the view what is collected already, and leave half a line with its reader."""
+        """Pass the data that is already collected to the view; the reader keeps half a line."""
         for task in self._run.info.task_names():
             path = self._run.directory.records(task)
             if path.is_file():
                 reader = self._readers.setdefault(task, LineReader())
-                self._view.forget(task)  # it may have been followed before
+                self._view.forget(task)  # the view may have received these records before
                 with path.open("rb") as file:
                     while data := file.read(1 << 20):
                         self._view.records(task, list(reader.feed(data)))
@@ -226,7 +233,7 @@ class _Feed:
             self._view.status(status)
 
     def append(self, path: str, data: bytes) -> None:
-        """New bytes of a file that grew."""
+        """Process the new bytes of a file that grew."""
         if task := task_of(path, "logs", ".log"):
             self.printed.feed(task, data)
         if task := task_of(path, "tasks", ".jsonl"):
@@ -235,9 +242,9 @@ class _Feed:
                 self._view.records(task, records)
 
     def replace(self, path: str, data: bytes) -> None:
-        """All bytes of a file that came whole."""
+        """Process the content of a file that was sent whole."""
         if task := task_of(path, "tasks", ".jsonl"):
-            # The volume no longer holds what came before: the records count anew from here.
+            # The volume no longer has the earlier content, so the records start again here.
             self._readers.pop(task, None)
             self._view.forget(task)
             self.append(path, data)
@@ -250,7 +257,7 @@ class _Feed:
             self._record_state()
 
     def _record_state(self) -> None:
-        """Write the run's state into `run.json`, but not its end: `finish` decides that."""
+        """Write the run's state into `run.json`, but no final state: `finish` writes that."""
         info = self._run.info
         if not info.state.ended and not lifecycle.all_ended(info, self.statuses):
             state = lifecycle.state_under_way(info, self.statuses)
@@ -265,7 +272,7 @@ class _Feed:
 
 
 def status_in(path: str, data: bytes) -> TaskStatus | None:
-    """The status of a task that a collected file holds; None where it is another file."""
+    """Return the task status in a collected file; None if it is not a status file."""
     if not task_of(path, "status", ".json"):
         return None
     return TaskStatus.from_json(data.decode("utf-8", errors="replace"))
@@ -284,17 +291,17 @@ def collect(
     """Collect a run.
 
     Args:
-        run: Where to.
-        environment: Where from.
-        view: Receives what is collected.
-        follow: Go on until its last task has ended, otherwise stop at what is there now.
-        tick: Called at least once a second, with the global step as far as it is known.
+        run: The run in the run store.
+        environment: The environment with the run volume.
+        view: Receives the collected data.
+        follow: Continue until the last task has ended; otherwise collect what is available now.
+        tick: Called at least once a second, with the global step if it is known.
         all_sizes: Collect files of any size.
-        rest: Collect all files although a task has not written its end: its agent has died.
+        rest: Collect all files of tasks that wrote no final status because their agents died.
 
     Raises:
-        LabError: The environment has gone; what was collected is kept.
-        OSError: The disk is full; what was collected is kept.
+        LabError: The environment no longer runs; the collected data is kept.
+        OSError: The disk is full; the collected data is kept.
     """
     feed = _Feed(run, view)
     feed.replay()
@@ -313,7 +320,7 @@ def collect(
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
         if collected and not any(each.kept for each in left):
-            with suppress(LabError):  # without the note it may be collected twice: no harm
+            with suppress(LabError):  # without the mark, the run may be collected twice: harmless
                 store = run.directory.path.parent.resolve()
                 environment.mark_collected(run.run_id, str(store))
 
@@ -321,26 +328,27 @@ def collect(
 def follow(
     run: OpenRun, environment: Environment, view: View, tick: Tick = lambda _step: None
 ) -> None:
-    """Collect the run until it ends; where that breaks off, go on, or collect what is left.
+    """Collect the run until it ends; if the stream breaks off, open it again.
 
-    A stream ends with the one task that it comes through, while the others may train on. The run
-    is given up when the stream breaks off twice and nothing has come in between.
+    A stream passes through one task. If that task ends, the stream breaks off, while other tasks
+    may still train. Following stops if the stream breaks off twice with no new data in between. If
+    the environment no longer runs, the rest is collected.
 
     Raises:
-        LabError: It was given up, or the environment has gone.
+        LabError: The stream broke off twice, or the environment no longer runs.
     """
     before = -1
     while True:
         try:
             collect(run, environment, view, follow=True, tick=tick)
         except LabError as error:
-            gone = lifecycle.has_gone(environment)
+            stopped = lifecycle.has_stopped(environment)
             now = sum(collected_sizes(run.directory.path).values())
-            if not gone and now == before:
+            if not stopped and now == before:
                 raise
             before = now
-            view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
-            if gone:
+            view.notice(f"{error.what}; " + ("collecting the rest" if stopped else "trying again"))
+            if stopped:
                 with suppress(LabError):  # the first error names the cause
                     collect(run, environment, view, tick=tick)
                 lifecycle.abort(run, State.LOST, str(error))

@@ -1,8 +1,8 @@
-"""The records of a run as a data frame: one row a record.
+"""The records of a run as a data frame: one row for each record.
 
-A record that follows the grammar is decoded straight into its types, a block of lines at a time. A
-block in which one does not is read again line by line: a number that is NaN is no fault there, a
-field of another type is left empty, and what is no record at all is left out. Both are told.
+Records that follow the grammar are decoded a block of lines at a time. If a block has another
+line, it is read again line by line. NaN is then valid, a field of the wrong type is left empty, and
+a line that is not a record is skipped. The last two are reported.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from lab.run.store import RunDir
 from lab.task.protocol.results import is_number, is_whole
 
 DAMAGED: Final = "damaged"
-"""The key in a frame's `attrs`: a text for each damaged line, with its place."""
+"""The key in a frame's `attrs`: a text for each damaged line, with its file and line number."""
 
 STEPS: Final = ("step", "epoch")
-"""The kinds of records that stand behind a step of the training."""
+"""The kinds of records that a task writes after a training step."""
 
 _CATEGORIES: Final = frozenset({"kind", "run", "job_name", "status"})
-"""Texts of which there are few."""
+"""Fields with few different texts."""
 
 _TASK: Final = re.compile(r"[a-z]+-[0-9]+")
 _BLOCK: Final = 1 << 20  # bytes that are decoded at once
 _MISSING: Final = -(2**63)
-"""Stands for a whole number that is not there, until the frame is made; no record counts so far."""
+"""Represents a missing whole number until the frame is made; no record has this value."""
 
 _Whole = Annotated[int, msgspec.Meta(gt=_MISSING, le=2**63 - 1)]
 _TYPES: Final[dict[Any, tuple[Any, Any]]] = {
@@ -49,27 +49,27 @@ _TYPES: Final[dict[Any, tuple[Any, Any]]] = {
 _Row: Final = msgspec.defstruct(
     "_Row",
     [(name, *_TYPES[kind]) for name, kind in FIELDS.items()],
-    gc=False,  # it holds no other objects, and there are a million of them
+    gc=False,  # rows refer to no other objects, and there may be a million rows
 )
 _VALUES: Final = attrgetter(*FIELDS)
 
-_Columns = dict[str, Any]  # name to an array of one element a record
+_Columns = dict[str, Any]  # name to an array with one element for each record
 
 
 def records_frame(
     run: RunDir, tasks: Collection[str] | None = None, *, notify: Notify | None = None
 ) -> pd.DataFrame:
-    """All records of a run, ordered by task and by place in the task's file.
+    """Return all records of a run, ordered by task and by their order in the task's file.
 
     Args:
-        run: The run. Where it is under way, half a line at the end of a file counts for nothing.
+        run: The run. If it is under way, half a line at the end of a file is ignored.
         tasks: Only these tasks; None: all.
-        notify: Receives a line where lines are damaged; by default that is a warning.
+        notify: Receives one line if lines are damaged; None: this is a Python warning.
 
     Returns:
         A row for each record: `task`, and the fields of `lab.records.FIELDS`. Whole numbers are
-        `Int64` with NA where there is none, other numbers `float64` with NaN. `attrs["damaged"]`
-        names each line that could not be read, or not all of it.
+        `Int64` with NA for a missing one, other numbers `float64` with NaN. `attrs["damaged"]`
+        names each line that could not be read, or only in part.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
@@ -81,15 +81,15 @@ def records_frame(
     frame = pd.DataFrame(_together(parts), copy=False)
     frame.attrs[DAMAGED] = tuple(damaged)
     if damaged:
-        several = f"{len(damaged):,} damaged lines" if len(damaged) > 1 else "a damaged line"
-        (notify or _warn)(f"run {run.run_id} has {several} among its records: {damaged[0]}")
+        count = f"{len(damaged):,} damaged lines" if len(damaged) > 1 else "1 damaged line"
+        (notify or _warn)(f"run {run.run_id} has {count} in its records: {damaged[0]}")
     return frame
 
 
 def steps_frame(
     run: RunDir, tasks: Collection[str] | None = None, *, notify: Notify | None = None
 ) -> pd.DataFrame:
-    """The same of those records alone that stand behind a step.
+    """Return only the records of kind `step` and `epoch`.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
@@ -98,7 +98,7 @@ def steps_frame(
 
 
 def steps_of(records: pd.DataFrame) -> pd.DataFrame:
-    """Those rows that stand behind a step of the training, and at an epoch's end."""
+    """Return only the rows of kind `step` and `epoch`."""
     return records[records["kind"].isin(STEPS)].reset_index(drop=True)
 
 
@@ -107,19 +107,19 @@ def _warn(line: str) -> None:
 
 
 def recorded_tasks(run: RunDir) -> list[str]:
-    """Tasks that have records: in the cluster's order, then any others.
+    """Return the tasks that have records, in the cluster's order, then any others.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
     """
-    there = {path.stem for path in (run.path / "tasks").glob("*.jsonl") if path.is_file()}
-    known = [name for name in run.read().task_names() if name in there]
-    others = sorted(name for name in there.difference(known) if _TASK.fullmatch(name))
+    found = {path.stem for path in (run.path / "tasks").glob("*.jsonl") if path.is_file()}
+    known = [name for name in run.read().task_names() if name in found]
+    others = sorted(name for name in found.difference(known) if _TASK.fullmatch(name))
     return [*filter(_TASK.fullmatch, known), *others]
 
 
 def _parts(path: Path, task: str, damaged: list[str]) -> Iterator[_Columns]:
-    """A task's file in pieces."""
+    """Yield the columns of a task's file, block by block."""
     decoder = msgspec.json.Decoder(_Row)
     first = 1
     with path.open("rb") as file:
@@ -136,7 +136,7 @@ def _parts(path: Path, task: str, damaged: list[str]) -> Iterator[_Columns]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], block: bytes, lines: int) -> list[Any] | None:
-    """The rows of a block in which every line is a record; None where one is none."""
+    """Return the rows of a block; None if a line of it is not a valid record."""
     try:
         rows = decoder.decode_lines(block)
     except (ValueError, RecursionError):
@@ -159,9 +159,9 @@ def _one_by_one(
 
 
 def _lenient(line: bytes) -> tuple[Any, str]:
-    """What can be read of a line that is not as it should be, and what is wrong with it."""
+    """Return the row of a line that msgspec refused, as far as it is readable, and the error."""
     try:
-        # Python's own reader knows NaN and Infinity, which its writer writes.
+        # Python's reader accepts NaN and Infinity, which Python's writer writes.
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None, "not a JSON object"
@@ -170,13 +170,13 @@ def _lenient(line: bytes) -> tuple[Any, str]:
     good = {name: _value(name, record[name]) for name in FIELDS if record.get(name) is not None}
     bad = [name for name, value in good.items() if value is None]
     row = _Row(**{name: value for name, value in good.items() if value is not None})
-    return row, f"{', '.join(bad)} of another type" if bad else ""
+    return row, f"wrong type of {', '.join(bad)}" if bad else ""
 
 
 def _value(name: str, raw: object) -> int | float | str | None:
-    """The value of a field; None where it is of another type."""
+    """Return the value of a field; None if it has the wrong type."""
     if FIELDS[name] is str:
-        # Half a surrogate pair is no text that could be written anywhere.
+        # Half a surrogate pair cannot be encoded, so it is replaced.
         return raw.encode(errors="replace").decode() if isinstance(raw, str) else None
     if FIELDS[name] is float:
         return float(raw) if is_number(raw) else None
@@ -184,13 +184,13 @@ def _value(name: str, raw: object) -> int | float | str | None:
 
 
 def _columns(task: str, rows: Sequence[Any]) -> _Columns:
-    """A column for each field, and one for the task."""
+    """Return a column for each field, and one for the task."""
     names = pd.Index([task], dtype="str")
     columns: _Columns = {"task": pd.Categorical.from_codes(np.zeros(len(rows), np.int8), names)}
     each = zip(*map(_VALUES, rows), strict=True)
     for (name, kind), values in zip(FIELDS.items(), each, strict=True):
         if kind is str and name in _CATEGORIES:
-            # Of type `str` also where none of these records has one, so that pieces fit together.
+            # The type is `str` even if all values are missing, so that the parts can be joined.
             columns[name] = pd.Categorical(pd.array(values, dtype="str"))
         elif kind is str:
             columns[name] = np.array(values, object)
@@ -200,7 +200,7 @@ def _columns(task: str, rows: Sequence[Any]) -> _Columns:
 
 
 def _together(parts: Sequence[_Columns]) -> _Columns:
-    """The pieces as one, in the types of the frame."""
+    """Join the parts, in the types of the frame."""
     if not parts:
         one = {name: _joined(name, [column]) for name, column in _columns("", [_Row()]).items()}
         return {name: _none_of(column) for name, column in one.items()}
@@ -208,7 +208,7 @@ def _together(parts: Sequence[_Columns]) -> _Columns:
 
 
 def _none_of(column: Any) -> Any:  # noqa: ANN401  (one of pandas' arrays)
-    """A column of the same type without an element."""
+    """Return an empty column of the same type."""
     none = column[:0]
     return none.remove_unused_categories() if isinstance(none, pd.Categorical) else none
 

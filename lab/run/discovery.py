@@ -1,4 +1,4 @@
-"""Where a run is that a user names: on the run volume of an environment, or at home only."""
+"""Find the run that a user names: on the run volume of an environment, or in the run store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LocatedRun:
     """A run that a user named.
 
     Attributes:
-        run: Its directory at home, which may not be there yet.
-        request: What its agents were told, or None where no volume has it any more.
-        environment: Whose volume has it, or None.
+        run: Its directory in the run store, which may not exist yet.
+        request: The request that its agents received; None if no run volume has the run.
+        environment: The environment whose run volume has the run, or None.
     """
 
     run: RunDir
@@ -30,33 +30,35 @@ class LocatedRun:
 
 
 def reachable(known: Sequence[Backend], here: str | None) -> list[Environment]:
-    """All environments that are up, and what is left of the one of this directory.
+    """Return all environments that are up, and the rest of this directory's if it is not up.
 
     Args:
         known: All backends.
-        here: The name in this directory's description, or None.
+        here: The name in this directory's config, or None.
     """
     up = list_running(known)
-    gone = find_leftover(here, known) if here and all(each.project != here for each in up) else None
-    return [*up, gone] if gone else up
+    if here is None or any(each.project == here for each in up):
+        return up
+    stopped = find_leftover(here, known)
+    return [*up, stopped] if stopped else up
 
 
 def find(argument: str, store: Path, among: Sequence[Environment], here: str | None) -> LocatedRun:
-    """The run that is meant: its id, a unique beginning of it, or `last`.
+    """Find a run by its id, a unique beginning of the id, or `last`.
 
-    An engine is shared, and the environments of others are up on it too. So `last` is the newest
-    run of this directory's project, or begun from this home; only a run that is named may be
-    anyone's.
+    Users share an engine, and with it their environments. So `last` is the newest run of this
+    directory's project, or one that was started with this run store. A run of another user must be
+    named by its id.
 
     Args:
         argument: What the user typed.
-        store: The directory of all runs.
+        store: The run store.
         among: The environments that can be reached.
-        here: The name in this directory's description, or None.
+        here: The name in this directory's config, or None.
 
     Raises:
-        InputError: No run, or several, fit; or it is not clear whose last one is meant.
-        LabError: A run volume that had to be asked cannot be read.
+        InputError: No run matches, several do, or `last` is ambiguous.
+        LabError: A run volume cannot be read.
     """
     stored = infos(store)
     collected = {run.run_id: info for run, info in stored.items() if info is not None}
@@ -73,34 +75,34 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         }
     else:
         requested = [] if argument in collected else among
-    there = _runs(requested)
-    begun = {run_id: request.submitted_unix for run_id, (request, _) in there.items()}
+    on_volumes = _runs(requested)
+    begun = {run_id: request.submitted_unix for run_id, (request, _) in on_volumes.items()}
     begun |= {run_id: info.started_unix for run_id, info in collected.items()}
     if before_last(argument) is None:
         begun |= dict.fromkeys(damaged, 0.0)
     wanted = resolve(argument, sorted(begun, key=lambda each: (begun[each], each)), where=where)
     if wanted in damaged:
-        damaged[wanted].read()  # which says what is wrong
-    if wanted not in there:
-        its = collected[wanted].project
-        there = _runs([each for each in among if each.project == its])
-    request, environment = there.get(wanted, (None, None))
+        damaged[wanted].read()  # raises the error that names the damage
+    if wanted not in on_volumes:
+        project = collected[wanted].project
+        on_volumes = _runs([each for each in among if each.project == project])
+    request, environment = on_volumes.get(wanted, (None, None))
     return LocatedRun(RunDir(store / wanted), request, environment)
 
 
 def locate(argument: str, store: Path, known: Sequence[Backend], here: str | None) -> LocatedRun:
-    """The same, where an environment that has stopped may have the run, too.
+    """Find a run as `find` does, also on the run volume of an environment that has stopped.
 
     Raises:
-        InputError: No run, or several, fit; or it is not clear whose last one is meant.
-        LabError: A run volume that had to be asked cannot be read.
+        InputError: No run matches, several do, or `last` is ambiguous.
+        LabError: A run volume cannot be read.
     """
     found = find(argument, store, reachable(known, here), here)
     if found.environment is None and found.run.info_path.is_file():
-        gone = find_leftover(found.run.read().project, known)
-        there = _runs([gone] if gone else [])
-        if found.run.run_id in there:
-            return LocatedRun(found.run, *there[found.run.run_id])
+        stopped = find_leftover(found.run.read().project, known)
+        on_volume = _runs([stopped] if stopped else [])
+        if found.run.run_id in on_volume:
+            return LocatedRun(found.run, *on_volume[found.run.run_id])
     return found
 
 
@@ -118,10 +120,10 @@ def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]
 
 
 def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
-    """The status of every task of a run, by its name.
+    """Return the status of every task of a run, by task name.
 
     Raises:
-        LabError: There is no such run, or its volume cannot be read.
+        LabError: The run does not exist, or its run volume cannot be read.
     """
     found: dict[str, TaskStatus] = {}
     for chunk in environment.stream(run_id, {}, follow=False):
@@ -131,17 +133,17 @@ def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
 
 
 def under_way(environment: Environment, *, besides: str = "") -> str | None:
-    """The run of an environment whose tasks have not all ended, if there is one.
+    """Return the run of an environment that has not ended, if there is one.
 
     Args:
         environment: The environment.
-        besides: A run that does not count.
+        besides: A run to ignore.
 
     Raises:
-        LabError: Its volume cannot be read.
+        LabError: The run volume cannot be read.
     """
     others = [request for request in environment.runs() if request.run_id != besides]
-    for request in others[-1:]:  # the one before it had ended when it was submitted
+    for request in others[-1:]:  # earlier runs had ended before this one was submitted
         statuses = statuses_of(environment, request.run_id)
         if not all(each.state.ended for each in statuses.values()):
             return request.run_id

@@ -1,7 +1,7 @@
-"""The helper's part in the faults of a run that it follows: those that act on a network.
+"""Inject the network faults of a run that this client follows.
 
-An agent may not change its node's network, so that whoever follows the run has it done from
-outside. Without a follower these faults do not come; the others do.
+An agent has no permission to change its node's network. So the client that follows the run injects
+network faults from outside the node. Without such a client only the other faults are injected.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lab.task.protocol.faults import Fault, Kind, due, parse_all, parse_resolved
 from lab.threads import in_background, signals_blocked
 
 END_S: Final = 2.0
-"""Seconds that faults which have just been begun get to hold, or to be refused, at the end."""
+"""Seconds to wait, at the end of a run, for faults that were just started."""
 
 
 class FaultNotDelivered(LabError):  # noqa: N818  (a state)
-    """A fault holds, and no record of the run says so."""
+    """A fault is in effect, but the run has no record of it."""
 
 
 def parse_faults(raw: str) -> tuple[Fault, ...]:
-    """Read the faults of a flag.
+    """Parse the faults of a flag.
 
     Raises:
-        ValueError: There is none; the message says what was expected.
-        ArgumentTypeError: One of them is none.
+        ValueError: The text is empty; the message names the expected form.
+        ArgumentTypeError: A part of the text is not a fault.
     """
     if not raw:
         raise ValueError("a fault, such as kill worker-1 after 500 steps")
@@ -42,21 +42,21 @@ def parse_faults(raw: str) -> tuple[Fault, ...]:
 
 
 def resolve(
-    faults: Iterable[Fault], places: Mapping[str, str], stall_s: float, notify: Notify
+    faults: Iterable[Fault], nodes: Mapping[str, str], stall_s: float, notify: Notify
 ) -> tuple[str, ...]:
-    """The faults of a request, with everything random drawn, and warnings said.
+    """Return the faults of a request, with all random parts drawn; report warnings.
 
     Args:
-        faults: What was asked for.
-        places: Task to node, in the order of the plan.
-        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        faults: The faults to inject.
+        nodes: Task to node, in the order of the plan.
+        stall_s: Seconds without a new global step after which the run fails; 0: no limit.
         notify: Receives warnings.
 
     Raises:
         InputError: A target does not exist.
     """
     try:
-        drawn = resolve_all(faults, places)
+        drawn = resolve_all(faults, nodes)
     except ValueError as error:
         raise input_error(error) from error
     for fault in drawn:
@@ -66,26 +66,26 @@ def resolve(
 
 
 def check_followed(faults: Iterable[Fault]) -> None:
-    """See that no fault needs a follower, for a run that is to have none.
+    """Check that no fault needs an attached client.
 
     Raises:
-        InputError: One acts on a network.
+        InputError: A fault acts on a network.
     """
     if fault := next((fault for fault in faults if fault.kind.on_network), None):
         raise InputError(
-            f"nobody would be there for {fault.text!r}: whoever follows a run does it",
-            "leave out --detach, or use `lab fault` later",
+            f"fault {fault.text!r} needs an attached client, and --detach leaves none",
+            "leave out --detach, or inject it later with `lab fault`",
         )
 
 
 def input_error(error: ValueError) -> InputError:
-    """What is wrong with a fault, as an error of a command's."""
+    """Convert the error of an invalid fault to an `InputError`."""
     what, _, fix = str(error).partition("; ")
     return InputError(f"no such fault: {what}", fix or "see `lab fault --help`")
 
 
 class NetworkFaults:
-    """Starts the network faults of one run when they are due; nothing of it holds anybody up."""
+    """Starts the network faults of one run when they are due, each in its own thread."""
 
     def __init__(
         self,
@@ -95,60 +95,60 @@ class NetworkFaults:
         notice: Notify,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin: the run has just been submitted.
+        """Start the clock of the faults: the run has just been submitted.
 
         Args:
-            environment: Where the run is.
+            environment: The environment of the run.
             run_id: The run.
-            faults: Those of its request, with nothing random.
-            notice: Receives a line for each that could not be done.
-            monotonic: Seconds that never run back.
+            faults: The faults of its request, with no random part.
+            notice: Receives a line for each fault that could not be injected.
+            monotonic: A monotonic clock, in seconds.
 
         Raises:
-            ValueError: One of them is none, or is still random.
+            ValueError: A text is not a fault, or has a random part.
         """
         self._environment = environment
         self._run_id = run_id
         self._notice = notice
         self._monotonic = monotonic
         self._began = monotonic()
-        every = [parse_resolved(text) for text in faults]
-        self._waiting = [fault for fault in every if fault.kind.on_network]
-        self._begun: list[tuple[Fault, Future[None]]] = []
+        parsed = [parse_resolved(text) for text in faults]
+        self._waiting = [fault for fault in parsed if fault.kind.on_network]
+        self._started: list[tuple[Fault, Future[None]]] = []
 
     def tick(self, global_step: int | None) -> None:
-        """Begin what is due, and say what could not be done; called about once a second.
+        """Start the faults that are due, and report failed ones; called about once a second.
 
         Args:
-            global_step: How far the run is, or None where no step was made.
+            global_step: The run's global step, or None before the first step.
         """
         elapsed_s = self._monotonic() - self._began
         for fault in [each for each in self._waiting if due(each, elapsed_s, global_step)]:
             self._waiting.remove(fault)
             with signals_blocked():
-                self._begun.append((fault, in_background(lambda fault=fault: self._do(fault))))  # type: ignore[misc]
+                self._started.append((fault, in_background(lambda fault=fault: self._do(fault))))  # type: ignore[misc]
         self._report_end()
 
     def end(self) -> None:
-        """Begin nothing more, wait a moment for what was begun, and say what became of it."""
+        """Start no more faults, wait briefly for the started ones, and report the failed ones."""
         self._waiting.clear()
-        wait([future for _, future in self._begun], END_S)
+        wait([future for _, future in self._started], END_S)
         self._report_end()
-        for fault, _ in self._begun:
+        for fault, _ in self._started:
             self._notice(
-                f"fault {fault.text} was begun, and is not known to hold:"
-                f" `lab down {self._environment.project}` ends it"
+                f"fault {fault.text} was started, but it may not be in effect:"
+                f" end it with `lab down {self._environment.project}`"
             )
-        self._begun.clear()
+        self._started.clear()
 
     def _report_end(self) -> None:
-        for fault, future in [each for each in self._begun if each[1].done()]:
-            self._begun.remove((fault, future))
+        for fault, future in [each for each in self._started if each[1].done()]:
+            self._started.remove((fault, future))
             error = future.exception()
             if isinstance(error, FaultNotDelivered):
                 self._notice(str(error))
             elif isinstance(error, LabError | OSError):
-                self._notice(f"fault {fault.text} was not done: {error}")
+                self._notice(f"fault {fault.text} was not injected: {error}")
             elif error is not None:
                 raise error
 
@@ -157,14 +157,15 @@ class NetworkFaults:
 
 
 def inject(environment: Environment, run_id: str, fault: Fault) -> None:
-    """Let a fault be done to a run that is under way.
+    """Inject a fault into a run that is under way.
 
-    What acts on a program is told to the agents. What acts on a network is done from here, and told
-    as soon as it holds, so that it stands among the records of all tasks that it hits.
+    The agents inject faults that act on a program. The client injects network faults itself, and
+    notifies the agents as soon as a fault is in effect. The agents then record it for all tasks
+    that it affects.
 
     Raises:
-        Untold: It holds, and the run could not be told.
-        LabError: It could not be done.
+        FaultNotDelivered: The fault is in effect, but the agents could not be notified.
+        LabError: The fault could not be injected.
     """
     if not fault.kind.on_network:
         environment.inject_fault(run_id, fault.text)
@@ -174,20 +175,20 @@ def inject(environment: Environment, run_id: str, fault: Fault) -> None:
         environment.inject_fault(run_id, fault.text)
     except (LabError, OSError) as error:
         raise FaultNotDelivered(
-            f"fault {fault.text} holds, and no record of run {run_id} says so: {error}"
+            f"fault {fault.text} is in effect, but run {run_id} has no record of it: {error}"
         ) from error
 
 
 def warning(fault: Fault, stall_s: float) -> str | None:
-    """What is to be said of a fault before it comes; None: nothing.
+    """Return the warning about a fault before it is injected; None: no warning.
 
     Args:
         fault: The fault.
-        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        stall_s: Seconds without a new global step after which the run fails; 0: no limit.
     """
     if not stall_s or fault.seconds < stall_s or fault.kind not in {Kind.PAUSE, Kind.CUT}:
         return None
     return (
-        f"fault {fault.text} is no shorter than --stall {stall_s:g}s: where all wait for"
-        f" {fault.target}, the run fails before it is over"
+        f"fault {fault.text} lasts at least as long as --stall {stall_s:g}s: if all tasks wait"
+        f" for {fault.target}, the run fails before the fault ends"
     )

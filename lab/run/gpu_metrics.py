@@ -1,7 +1,7 @@
-"""GPU metrics: the samples of a run's GPUs (`gpu.jsonl`), and the figures of each task.
+"""GPU metrics: the samples of a run's GPUs (`gpu.jsonl`), and the metrics of each task.
 
-Whoever follows a run samples once a second, in a thread of its own. While no client follows, no
-sample is taken. No fault of the driver or of the disk ends the run.
+The client that follows a run samples the GPUs once a second, in a separate thread. While no client
+follows the run, no sample is taken. An error of the driver or of the disk does not end the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.gpu import NvmlError
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -30,48 +29,48 @@ if TYPE_CHECKING:
     from lab.run.collect import View
 
 PERIOD_S: Final = 1.0
-"""From one sample to the next."""
+"""Seconds from one sample to the next."""
 
 PATIENCE_S: Final = 2.0
-"""So long the end of a run waits for a driver that does not answer."""
+"""Seconds that the end of a run waits for a driver that does not answer."""
 
 _LONGEST_LINE: Final = 4096
 
 
 class Gpus(Protocol):
-    """Cards that are open."""
+    """Open GPUs."""
 
     def sample(self) -> Sequence[Sample]:
-        """What each of them does now."""
+        """Return a sample of each GPU."""
 
 
 Open = Callable[[Sequence[str]], AbstractContextManager[Gpus]]
-"""Opens cards by their device ids."""
+"""Opens GPUs by their device ids."""
 
 
 class End(Protocol):
-    """An event that says that nobody follows any more."""
+    """The event that stops sampling."""
 
     def is_set(self) -> bool:
-        """Whether it has come."""
+        """Whether the event is set."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait for it, for so many seconds; whether it has come."""
+        """Wait at most `timeout` seconds for the event; return whether it is set."""
 
 
 Span = tuple[float, float]
-"""A time from its first to its last moment, both in seconds since the epoch."""
+"""The start and the end of a time span, both in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFigures:
-    """The cards of one task over a run; what no card told is None.
+    """The GPU metrics of one task over a run; None for a metric that no GPU reported.
 
     Attributes:
-        utilisation: Mean over moments and cards while the task trained, a share from 0 to 1; over
-            all moments where none falls into that time.
-        memory_bytes: Memory in use on its cards together, at its peak.
-        power_w: Power that its cards draw together, in watts; a mean over the same moments as the
+        utilisation: Mean over samples and GPUs while the task trained, from 0 to 1; over all
+            samples if none was taken in that time.
+        memory_bytes: The peak of the memory in use, summed over its GPUs.
+        power_w: The power of its GPUs together, in watts; a mean over the same samples as the
             utilisation.
     """
 
@@ -81,13 +80,13 @@ class GpuFigures:
 
 
 NO_FIGURES: Final = GpuFigures(None, None, None)
-"""Of a task that holds no card, or whose cards nobody sampled."""
+"""The metrics of a task without GPUs, or without samples."""
 
 
 def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
-    """Task → device ids of those of its cards that can be sampled; tasks without one are left out.
+    """Return the device ids of the GPUs that can be sampled, by task.
 
-    An index names a card of some box, not of this one: only UUIDs count.
+    Tasks without such a GPU are left out. Only UUIDs count: a GPU's index is not unique to a host.
     """
     found = {}
     for row in info.tasks:
@@ -100,12 +99,12 @@ def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
 def lines_of(
     moment: float, samples: Iterable[Sample], gpus: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """The lines of one moment, task by task: one for each card and each task that holds it.
+    """Return the lines of one moment: one line for each GPU of each task.
 
     Args:
-        moment: When the samples were taken, in seconds since the epoch.
-        samples: One for each card that answered; of another one a line says nothing but that.
-        gpus: Task → device ids of its cards.
+        moment: The time of the samples, in seconds since the epoch.
+        samples: One for each GPU that answered; the line of any other GPU has only None values.
+        gpus: Device ids of the GPUs of each task.
     """
     by_gpu = {sample.device_id: sample for sample in samples}
     held = [gpu for each in gpus.values() for gpu in each]
@@ -128,7 +127,7 @@ def lines_of(
 
 
 def use_now(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Task → mean utilisation of its cards, of the lines of one moment."""
+    """Return the mean utilisation of each task's GPUs, from the lines of one moment."""
     found: dict[str, list[float]] = {}
     for line in lines:
         if line["utilisation"] is not None:
@@ -137,11 +136,11 @@ def use_now(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def read_figures(path: Path, trained: Mapping[str, Span | None]) -> dict[str, GpuFigures]:
-    """Fold `gpu.jsonl`, line by line; a file that is missing is an empty one.
+    """Return the GPU metrics of each task in `gpu.jsonl`; a missing file counts as empty.
 
     Args:
-        path: The file. Half a line at its end, and whatever is no sample, is passed over.
-        trained: Task → from its first step record to its last.
+        path: The file. Half a line at its end, and lines that are not samples, are skipped.
+        trained: The time from the first step record to the last, by task.
     """
     return figures(read_records(path), trained)
 
@@ -149,11 +148,11 @@ def read_figures(path: Path, trained: Mapping[str, Span | None]) -> dict[str, Gp
 def figures(
     records: Iterable[Mapping[str, Any]], trained: Mapping[str, Span | None]
 ) -> dict[str, GpuFigures]:
-    """Task → its figures, for every task that has a sample; a pure function.
+    """Return the GPU metrics of each task that has a sample; a pure function.
 
     Args:
-        records: Samples, those of one task and moment in a row.
-        trained: Task → from its first step record to its last.
+        records: Samples; the samples of one task and moment must be adjacent.
+        trained: The time from the first step record to the last, by task.
     """
     tasks: dict[str, _Task] = {}
     for (task, moment), lines in groupby(_samples(records), _moment):
@@ -163,7 +162,7 @@ def figures(
 
 @dataclass(slots=True)
 class _Moments:
-    """Utilisation and power at several moments, as far as they are known."""
+    """The known values of utilisation and power at several moments."""
 
     utilisation: list[float] = field(default_factory=list)
     power_w: list[float] = field(default_factory=list)
@@ -175,7 +174,7 @@ class _Moments:
 
 @dataclass(slots=True)
 class _Task:
-    """The moments of one task so far: all of them, and those while it trained."""
+    """The samples of one task so far: all of them, and those while it trained."""
 
     trained: Span | None
     always: _Moments = field(default_factory=_Moments)
@@ -184,10 +183,10 @@ class _Task:
 
     def add(self, time: float, lines: Sequence[Mapping[str, Any]]) -> None:
         shares = [one for line in lines if (one := _share(line.get("utilisation"))) is not None]
-        seen = _mean(shares), _sum(lines, "power_w")
-        self.always.add(*seen)
+        sample = _mean(shares), _sum(lines, "power_w")
+        self.always.add(*sample)
         if self.trained is not None and self.trained[0] <= time <= self.trained[1]:
-            self.training.add(*seen)
+            self.training.add(*sample)
         memory = _sum(lines, "memory_used_bytes")
         if memory is not None:
             self.memory_bytes = max(int(memory), self.memory_bytes or 0)
@@ -213,13 +212,13 @@ def _samples(records: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 
 def _sum(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """What a task's cards come to together; None where one does not tell: no half of a sum."""
+    """Return the sum over a task's GPUs; None if a GPU has no value: a partial sum is wrong."""
     values = [one for line in lines if (one := _amount(line.get(name))) is not None]
     return sum(values) if len(values) == len(lines) else None
 
 
 def _amount(value: object) -> float | None:
-    """A number that is none below 0, or None."""
+    """Return the value if it is a finite number from 0 on; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < math.inf else None
@@ -232,13 +231,13 @@ def _share(value: object) -> float | None:
 
 @contextmanager
 def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
-    """Sample the cards of a run until the block ends; nothing at all where it holds none.
+    """Sample the GPUs of a run until the block ends; do nothing if the run has no GPUs.
 
     Args:
-        run: Whose `gpu.jsonl` grows.
-        info: Says which task holds which card.
-        view: Receives the newest figures, and one notice if sampling has to end early; from
-            another thread.
+        run: The run; the samples are appended to its `gpu.jsonl`.
+        info: The content of its `run.json`, with the GPUs of each task.
+        view: Receives the newest utilisation, and one notice if sampling ends early; the calls
+            come from another thread.
     """
     gpus = gpus_of(info)
     if not gpus or info.state.ended:
@@ -270,17 +269,19 @@ def sample_until(
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Append a line for each card and task to a file, once a second.
+    """Append a line for each GPU and task to a file, once a second.
 
     Args:
-        end: When to stop; a sample that is under way then is not written.
-        path: The file; it is made with the first sample.
-        gpus: Task → device ids of its cards.
-        view: Receives each moment's figures, and one notice where sampling ends early.
-        opened: Opens the cards; by default through NVML.
-        clock: Seconds since the epoch.
-        monotonic: Seconds that never run back.
+        end: The event that stops sampling; a sample under way then is not written.
+        path: The file; the first sample creates it.
+        gpus: Device ids of the GPUs of each task.
+        view: Receives the utilisation at each moment, and one notice if sampling ends early.
+        opened: Opens the GPUs; None: by NVML.
+        clock: A clock, in seconds since the epoch.
+        monotonic: A monotonic clock, in seconds.
     """
+    from lab.gpu import NvmlError  # noqa: PLC0415  (only runs with GPUs need NVML)
+
     ids = tuple(dict.fromkeys(gpu for each in gpus.values() for gpu in each))
     try:
         with (opened or _nvml)(ids) as open_gpus:
@@ -290,8 +291,8 @@ def sample_until(
                 if end.is_set():
                     return
                 answered = answered or bool(samples)
-                if not answered:  # the containers run on another box, for one
-                    view.notice("no GPU telemetry: this box has none of the run's cards")
+                if not answered:  # for example, the containers run on another host
+                    view.notice("no GPU telemetry: this host has none of the run's GPUs")
                     return
                 lines = lines_of(moment, samples, gpus)
                 append_lines(path, lines)
@@ -305,15 +306,15 @@ def sample_until(
 
 
 def next_due(due: float, now: float) -> float:
-    """The next whole period behind `due` that is still to come; what was missed stays missed."""
+    """Return the next time after `now`, in whole periods from `due`; missed times are skipped."""
     return due + PERIOD_S * max(1, math.floor((now - due) / PERIOD_S) + 1)
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Append whole lines; half a line that a killed process has left is cut off before.
+    """Append whole lines; first cut off half a line that a killed process wrote.
 
     Raises:
-        OSError: They cannot be written; the file then ends with the last whole line before them.
+        OSError: The lines cannot be written; the file then ends with the last whole line before.
     """
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -326,7 +327,7 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cut_half_line(descriptor: int) -> int:
-    """Cut off what stands behind the last line end; the size that is left."""
+    """Cut off the bytes after the last line end; return the new size."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - _LONGEST_LINE)
     last = os.pread(descriptor, size - start, start)
@@ -338,6 +339,6 @@ def _cut_half_line(descriptor: int) -> int:
 
 
 def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Gpus]:
-    from lab.gpu.sampler import Sampler  # noqa: PLC0415  (NVML only for runs that hold a card)
+    from lab.gpu.sampler import Sampler  # noqa: PLC0415  (only runs with GPUs need NVML)
 
     return Sampler(device_ids)

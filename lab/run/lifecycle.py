@@ -1,6 +1,6 @@
-"""The life of a run besides its collection: recorded, submitted, described, finished.
+"""The steps of a run except its collection: record, submit, describe, finish.
 
-All that another client needs to go on with a run is in `runs/<id>/` and on the run volume.
+Everything that another client needs to continue a run is in `runs/<id>/` and on the run volume.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.task.protocol.states import State, run_state
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:
-    """Write into `run.json` what the run really runs on."""
+    """Write the environment into `run.json`: backend, cluster, tasks and GPUs."""
     tasks = tuple(asdict(task) for task in environment.tasks())
     for task in tasks:
         del task["alive"], task["detail"]
@@ -36,11 +36,12 @@ def record_environment(run: OpenRun, environment: Environment) -> None:
 
 
 def describe(run: OpenRun, environment: Environment) -> None:
-    """Write into `run.json`, and beside it, what the environment was made from.
+    """Write the environment's provenance into `run.json`, and its description beside it.
 
-    An engine needs half a second for the answer, in which the programs of a run may start.
+    This comes after the submission: an engine needs half a second for the answer, and the programs
+    can start meanwhile.
     """
-    name, text = environment.description()
+    name, text = environment.boot_file()
     (run.directory.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
     run.update(provenance=environment.provenance())
 
@@ -65,10 +66,10 @@ def submit(run: OpenRun, environment: Environment) -> None:
 def finish(run: OpenRun) -> Summary:
     """Summarize the run; if all of its tasks have ended, write `run.json` and the summary.
 
-    The ends of its tasks count more than the reason for which a client stopped following.
+    The final states of its tasks override the reason for which a client stopped following.
 
     Returns:
-        The summary; its state is the run's, ended or not.
+        The summary, with the run's state, ended or not.
     """
     info = run.info
     statuses = read_statuses(run.directory, info)
@@ -76,7 +77,7 @@ def finish(run: OpenRun) -> Summary:
         state, reason = verdict(info, statuses)
         altered = _altered(run, statuses) if state is State.SUCCEEDED else None
         if altered is not None:
-            state, reason = State.FAILED, f"the records of {altered} were changed after its end"
+            state, reason = State.FAILED, f"the records of {altered} were changed after it ended"
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
@@ -87,7 +88,7 @@ def finish(run: OpenRun) -> Summary:
 
 
 def _altered(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
-    """The first task whose collected records are not those that its agent has written."""
+    """Return the first task whose collected records differ from those that its agent wrote."""
     left = {each.path for each in run.info.left}
     for task, status in statuses.items():
         path = run.directory.records(task)
@@ -100,22 +101,22 @@ def _altered(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
 
 
 def mark_ended(run: OpenRun, state: State, reason: str) -> None:
-    """End a run for a reason that its tasks do not know."""
+    """Mark a run as ended for a reason that is not in the states of its tasks."""
     if not run.info.state.ended:
         run.update(state=state, reason=reason, stopped_unix=time.time())
 
 
 def abort(run: OpenRun, state: State, reason: str) -> None:
-    """End a run that broke off, and summarize it; the ends of its tasks go first."""
+    """Mark a run as ended and summarize it; the final states of its tasks take precedence."""
     if not State(finish(run).state).ended:
         mark_ended(run, state, reason)
         finish(run)
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
-    """The run's state, and why, from the states of its tasks; a pure function.
+    """Return the run's state and its reason, from the states of its tasks; a pure function.
 
-    The worst end of a task is the run's, and the first task that ended so is the reason.
+    The worst final state of a task is the run's state. The first task with it gives the reason.
     """
     names = [name for name in info.task_names() if name in statuses]
     if not all_ended(info, statuses):
@@ -127,8 +128,8 @@ def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, s
     return state, first.reason if state is State.CANCELLED else f"{first.task} {explain(first)}"
 
 
-def has_gone(environment: Environment) -> bool:
-    """Whether no agent is left in an environment.
+def has_stopped(environment: Environment) -> bool:
+    """Whether no agent of an environment runs any more.
 
     Raises:
         LabError: The engine does not answer.
@@ -137,7 +138,7 @@ def has_gone(environment: Environment) -> bool:
 
 
 def explain(status: TaskStatus) -> str:
-    """A task's state and reason as text: `failed: exit code 1`."""
+    """Return a task's state and reason as text: `failed: exit code 1`."""
     reason = status.reason
     if status.state is State.SUCCEEDED and not reason:
         return status.state.value
@@ -154,9 +155,9 @@ def all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:
 
 
 def state_under_way(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> State:
-    """The state of a run that has not ended; once it was submitted, it has begun."""
+    """Return the state of a run that has not ended; a submitted run is at least starting."""
     states = [statuses[task].state for task in info.task_names() if task in statuses]
     missing = len(info.task_names()) - len(states)
     found = run_state([*states, *[State.PENDING] * missing])
-    begun = found is State.PENDING and info.submitted_unix is not None
-    return State.STARTING if begun else found
+    submitted = found is State.PENDING and info.submitted_unix is not None
+    return State.STARTING if submitted else found

@@ -1,4 +1,4 @@
-"""The preparation of a run: what the user asked for is written before anything starts."""
+"""Prepare a run: write its `run.json` and copy its programs before anything starts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _GIT_TIMEOUT_S: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a user asks for, checked.
+    """A checked request for a run.
 
     Attributes:
         spec: The specification of the run.
         plan: The placement.
         root: The project's directory.
-        cluster_file: The config; None where it stands in no file.
-        program: The user's own program, if it is none of the registry.
+        cluster_file: The config's file; None for a config in memory.
+        program: The user's own program; None for an experiment of the registry.
         resumes: The run whose checkpoints it resumes from, or None.
     """
 
@@ -52,7 +52,7 @@ def prepare(submission: Submission, store: Path) -> RunDir:
 
     Raises:
         LabError: `run.json` of the run that it resumes from cannot be read.
-        OSError: The directory cannot be written; it is removed.
+        OSError: The run's directory cannot be written; it is removed.
     """
     spec, plan = submission.spec, submission.plan
     if experiment := registered(spec):
@@ -67,7 +67,7 @@ def prepare(submission: Submission, store: Path) -> RunDir:
         cluster=plan.cluster_spec(),
         cluster_file=str(submission.cluster_file or ""),
         cluster_sha256=plan.cluster_sha256,
-        tasks=tuple(_place(plan)),
+        tasks=tuple(_task_rows(plan)),
         gpus=tuple(dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)),
         plan=asdict(plan),
         git=git_state(submission.root),
@@ -89,7 +89,7 @@ def prepare(submission: Submission, store: Path) -> RunDir:
     return run
 
 
-def _place(plan: Plan) -> Iterator[TaskRow]:
+def _task_rows(plan: Plan) -> Iterator[TaskRow]:
     for task in plan.tasks:
         yield {
             "task": task.name,
@@ -100,43 +100,45 @@ def _place(plan: Plan) -> Iterator[TaskRow]:
 
 
 def check_resumable(
-    run: RunDir, wanted: Experiment, data_dir: str | None, stands: RunStatus
+    run: RunDir, wanted: Experiment, data_dir: str | None, status: RunStatus
 ) -> RunInfo:
-    """See that a run can be resumed from.
+    """Check that a run can be resumed.
 
     Args:
         run: The run.
         wanted: The experiment to train.
-        data_dir: The directory with one's own data that was given, or None.
-        stands: The status of the run.
+        data_dir: The directory of the user's own data, or None.
+        status: The status of the run.
 
     Raises:
-        InputError: It is another experiment's, was trained on data of one's own and none is given,
-            has not ended, is not all collected, or left no checkpoint.
+        InputError: The run is of another experiment, used the user's own data and none is given,
+            has not ended, is not completely collected, or has no checkpoint.
     """
-    info = stands.info
+    info = status.info
     if info.spec.own or info.spec.experiment != wanted.name:
         raise InputError(
-            f"run {run.run_id} is one of {info.spec.experiment!r}, not of {wanted.name!r}",
-            "resume the programs of this project by their own experiment",
+            f"run {run.run_id} is a run of {info.spec.experiment!r}, not of {wanted.name!r}",
+            "resume it with its own experiment; a program of your own cannot be resumed",
         )
     if info.spec.data_dir and data_dir is None:
         raise InputError(
-            f"run {run.run_id} was trained on data of your own, {info.spec.data_dir}",
-            "give it again, with --data_dir",
+            f"run {run.run_id} was trained on your own data, {info.spec.data_dir}",
+            "give the same data again with --data_dir",
         )
-    if not stands.state.ended:
+    if not status.state.ended:
         raise InputError(
-            f"run {run.run_id} has not ended: it is {stands.state.value}",
-            stands.note
-            or f"end it with `lab cancel {run.run_id}`, and bring it home with `lab collect`",
+            f"run {run.run_id} has not ended: it is {status.state.value}",
+            status.note
+            or f"end it with `lab cancel {run.run_id}`, and collect it with `lab collect`",
         )
-    if stands.note:
-        raise InputError(f"run {run.run_id} is not at home: it is {stands.state}", stands.note)
+    if status.note:
+        raise InputError(
+            f"run {run.run_id} is {status.state} and not completely collected", status.note
+        )
     if not has_checkpoint(run.checkpoints):
         raise InputError(
             f"run {run.run_id} left no checkpoint in {run.checkpoints}",
-            "begin anew; --checkpoint_every 10 saves one every 10 seconds",
+            "start a new run; --checkpoint_every 10 saves a checkpoint every 10 seconds",
         )
     return info
 
@@ -144,29 +146,29 @@ def check_resumable(
 def resumed_end(
     info: RunInfo, parameters: Mapping[str, Any], training_images: Callable[[], int]
 ) -> Sequence[str]:
-    """The arguments that let a program end where the run would have ended that it resumes from.
+    """Return the arguments that end a program at the same step as the run that it resumes from.
 
     Args:
         info: The run that it resumes from.
-        parameters: The program's flags by name, as they are now.
-        training_images: Counts the training images.
+        parameters: The program's current flags, by name.
+        training_images: Returns the number of training images.
     """
     return global_end(parameters, epoch_workers(info), training_images)
 
 
 def epoch_workers(info: RunInfo) -> int:
-    """The number of workers whose epochs make the end of a run and of those resumed from it."""
+    """Return the number of workers whose epochs determine the end of a run, and of resumed runs."""
     return info.epoch_workers or len(info.cluster.get("worker", ()))
 
 
 def inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
-    """The arguments of a run for those that resume from it.
+    """Return the arguments of a run for a run that resumes from it.
 
-    Its end by the global step is left out where the user counts in epochs or batches anew.
+    `--global_steps` is left out if the user gives the epochs or the batch size anew.
 
     Args:
         info: The run.
-        own: The program's flags by name, as far as the user gives them now.
+        own: The program's flags that the user gives now, by name.
     """
     args = info.spec.args
     if not own.keys() & {"epochs", "batch_size"}:
@@ -175,7 +177,7 @@ def inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of lab, Python and the libraries that are installed on this side."""
+    """Return the versions of lab, Python and the libraries of the client."""
     found = {"lab": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -186,7 +188,10 @@ def versions() -> dict[str, str]:
 
 
 def git_state(root: Path) -> dict[str, Any] | None:
-    """Commit and dirtiness of a directory; None outside a repository or without git."""
+    """Return the commit of a directory, and whether files were changed.
+
+    None outside a repository or without git.
+    """
     commit = _git(root, "rev-parse", "HEAD")
     if commit is None:
         return None

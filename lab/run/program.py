@@ -1,4 +1,4 @@
-"""A program of the user's own: found, checked, and copied into the run with what it needs."""
+"""Find and check a user's own program, and copy it into the run with the files that it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.task.text import short
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
-"""More than this beside a program is no program, but somebody's home directory."""
+"""The limits for a program's modules. A larger directory is probably the user's home directory."""
 
 _TASK: Final = r"[a-z]+-(?:0|[1-9][0-9]{0,4})"
 _FOR_A_TASK: Final = re.compile(rf"({_TASK})=(.*)", re.DOTALL)
@@ -32,17 +32,17 @@ _NO_DATA: Final = frozenset({".py", ".pyc"})
 
 @dataclass(frozen=True, slots=True)
 class OwnProgram:
-    """A program that is no experiment of the registry, or one for each task.
+    """The user's own program, or one program for each task.
 
     Attributes:
-        folder: The directory in which it lies, with the modules beside it.
-        program: Its file's name; of several, each behind its task: `worker-0=a.py,worker-1=b.py`.
-        name: The file's name without `.py`; of several, all names with hyphens between them.
-        files: It and the modules beside it, relative to its directory.
-        cluster_flags: Those flags of the cluster that it can be started with.
-        programs: Task to its program, where each task has its own; else empty.
-        data: Data files that a listing names, relative to its directory.
-        converted: File to what it became, where a listing is written in Python 2.
+        folder: The directory of the program and its modules.
+        program: The file's name; for several programs: `worker-0=a.py,worker-1=b.py`.
+        name: The file's name without `.py`; for several programs, all names joined by hyphens.
+        files: The program and the modules in its directory, relative to the directory.
+        cluster_flags: The flags of the cluster that the program accepts.
+        programs: Task to program if each task has its own; else empty.
+        data: Data files that a listing names, relative to the directory.
+        converted: File to conversion, for the files of a listing in Python 2.
     """
 
     folder: Path
@@ -55,16 +55,16 @@ class OwnProgram:
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
 
     def complete(self, spec: RunSpec) -> RunSpec:
-        """A specification with what is known of the program."""
+        """Return the specification with the program's cluster flags and the tasks' programs."""
         return replace(spec, own=True, cluster_flags=self.cluster_flags, programs=self.programs)
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
-        """Copy it; a directory is made where something goes into it.
+        """Copy the program; directories that stay empty are not created.
 
         Args:
-            program: Receives the program and its modules as they run.
+            program: Receives the program and its modules, converted if necessary.
             data: Receives the data files.
-            original: Receives what was converted, as it was.
+            original: Receives the converted files in their original form.
         """
         for file in self.files:
             conversion = self.converted.get(file)
@@ -83,51 +83,53 @@ class OwnProgram:
         shutil.copyfile(self.folder / file, target)
 
     def notes(self) -> Iterator[str]:
-        """A line for each file that was converted."""
+        """Yield a line for each converted file."""
         for file, conversion in self.converted.items():
             yield f"{file}: converted from Python 2: {conversion}"
 
 
 def names_a_program(argument: str) -> bool:
-    """Whether a word on the command line is a program's path, and no experiment's name."""
+    """Whether an argument is the path of a program, not the name of an experiment."""
     return argument.endswith(SUFFIX) or "/" in argument or _FOR_A_TASK.match(argument) is not None
 
 
 def user_path(argument: str) -> Path:
-    """A path as a user types it: `~` is the home directory, as far as there is such a user."""
-    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises where there is none)
+    """Return the path that a user typed: `~` and `~name` become home directories if they exist."""
+    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
 def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = ()) -> OwnProgram:
     """Find a program, or one for each task, and check it before anything starts.
 
     Args:
-        argument: Its path; of several, `worker-0=a.py,worker-1=b.py`.
-        listing: Whether it is to run as it was printed: with its data files, and converted where
-            it is written in Python 2.
-        argv: The arguments for it, which may name data files.
+        argument: The program's path; for several programs, `worker-0=a.py,worker-1=b.py`.
+        listing: Whether it is a printed program: its data files are copied, and Python 2 is
+            converted.
+        argv: The program's arguments, which may name data files.
 
     Raises:
-        InputError: It is missing, unreadable, not Python, or it or a module beside it that it
-            imports has a syntax error; a data file cannot be copied.
+        InputError: The program is missing, unreadable or not Python; the program, or a module of
+            its directory that it imports, has a syntax error; or a data file cannot be copied.
     """
     paths = _paths(argument)
     converted: dict[Path, Conversion] = {}
     trees: dict[Path, ast.Module] = {}
     for path in paths.values():
         if path.suffix != SUFFIX:
-            raise InputError(f"{path} is no Python program", f"name a file that ends in {SUFFIX}")
+            raise InputError(
+                f"{path} is not a Python program", f"name a file that ends in {SUFFIX}"
+            )
         trees.update(check_syntax(path, converted if listing else None))
     first = next(iter(paths.values()))
     flags = {path: cluster_flags(trees[Path(path.name)]) for path in paths.values()}
     own = [Path(path.name) for path in paths.values()]
-    beside = _beside(first.parent, trees)
+    modules = _modules(first.parent, trees)
     several = {task: TaskProgram(path.name, flags[path]) for task, path in paths.items() if task}
     return OwnProgram(
         folder=first.parent,
         program=",".join(f"{task}={each.program}" for task, each in several.items()) or first.name,
         name="-".join(dict.fromkeys(path.stem for path in paths.values())),
-        files=tuple(dict.fromkeys((*own, *beside))),
+        files=tuple(dict.fromkeys((*own, *modules))),
         cluster_flags=flags[first],
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
@@ -136,10 +138,10 @@ def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = 
 
 
 def _paths(argument: str) -> dict[str, Path]:
-    """Task to the path of its program; the task is "" where all have the same.
+    """Return the path of each task's program, by task; the task is "" if all have the same program.
 
     Raises:
-        InputError: The word does not fit, or the programs lie in several directories.
+        InputError: The argument is invalid, or the programs are in several directories.
     """
     if not _FOR_A_TASK.match(argument):
         return {"": user_path(argument)}
@@ -147,26 +149,27 @@ def _paths(argument: str) -> dict[str, Path]:
     for part in _NEXT_TASK.split(argument):
         task, _, name = part.partition("=")
         if not name:
-            raise InputError(f"{task}= names no program", f"write {task}=FILE{SUFFIX}")
+            raise InputError(f"{task}= has no program", f"write {task}=FILE{SUFFIX}")
         if task in found:
-            raise InputError(f"{task} has two programs", "give it one")
+            raise InputError(f"{task} has two programs", "give it only one")
         found[task] = user_path(name)
     (task, first), *others = found.items()
     for other, path in others:
-        # As typed: through links, modules beside the one would not be beside the other.
+        # Compare the paths as typed: behind links, the programs may have different modules.
         if path.parent != first.parent:
             raise InputError(
-                f"the programs of {task} and {other} lie in two directories, {first.parent} and"
+                f"the programs of {task} and {other} are in two directories, {first.parent} and"
                 f" {path.parent}",
-                "put them into one, with the modules and data files that they need",
+                "put them into one directory, with the modules and data files that they need",
             )
     return found
 
 
-def _beside(folder: Path, imported: Iterable[Path]) -> list[Path]:
-    """Modules and packages in a directory, relative to it; never through links to directories.
+def _modules(folder: Path, imported: Iterable[Path]) -> list[Path]:
+    """Return the modules of a directory and its packages, relative to it.
 
-    A package is a directory with an `__init__.py`, or one that the program imports from.
+    A package is a directory with an `__init__.py`, or one that the program imports from. Links to
+    directories are not followed.
     """
     found = [path.relative_to(folder) for path in sorted(folder.glob(f"*{SUFFIX}"))]
     packages = {path.parent for path in folder.glob("*/__init__.py")}
@@ -178,8 +181,9 @@ def _beside(folder: Path, imported: Iterable[Path]) -> list[Path]:
     size = sum((folder / file).stat().st_size for file in found)
     if len(found) > MAX_FILES or size > MAX_BYTES:
         raise InputError(
-            f"{folder} holds {len(found):,} Python files ({size >> 20:,} MiB)",
-            "give the program a directory of its own with the modules that it needs",
+            f"{folder} has too many or too large Python files: {len(found):,} files,"
+            f" {size >> 20:,} MiB",
+            "put the program into its own directory, with the modules that it needs",
         )
     return found
 
@@ -189,20 +193,20 @@ def find_data_files(
 ) -> tuple[Path, ...]:
     """Find the data files of a listing.
 
-    A file is one of them if a text in the program, or an argument for it, is its name: the path
-    relative to the program's directory, below it. Hidden files, and all that is behind a link to a
-    directory, are left out. A link to a file is followed.
+    A data file is in the program's directory, and a text in the program or an argument is its
+    relative path. Hidden files and files behind a link to a directory are left out. A link to a
+    file is followed.
 
     Args:
         folder: The program's directory.
-        programs: The program and the modules beside it that it imports.
-        argv: The arguments for the program: `data.csv`, or `--input=data.csv`.
+        programs: The program and the modules of its directory that it imports.
+        argv: The program's arguments: `data.csv`, or `--input=data.csv`.
 
     Returns:
         Paths relative to the directory, in the order of their names.
 
     Raises:
-        InputError: A file cannot be read, or they are too large.
+        InputError: A file cannot be read, or the files are too large together.
     """
     names = {
         node.value
@@ -225,7 +229,7 @@ def _is_data(folder: Path, file: Path) -> bool:
         if not (folder / file).is_file():
             return False
         return (folder / file.parent).resolve() == folder.resolve() / file.parent
-    except (OSError, ValueError):  # a text is too long for a name, or no name at all
+    except (OSError, ValueError):  # the text is too long for a file name, or invalid as one
         return False
 
 
@@ -240,7 +244,7 @@ def _check_data(folder: Path, files: Sequence[Path]) -> None:
     largest = max(files, key=lambda file: sizes[file])
     raise InputError(
         f"the data file {short(str(folder / largest))} has {sizes[largest] / (1 << 20):,.0f} MiB;"
-        f" the data files beside a program may have {MAX_DATA_BYTES >> 20} MiB together",
+        f" all data files of a program may have {MAX_DATA_BYTES >> 20} MiB together",
         "move it to another directory and give the program its absolute path; containers see only"
         " the project's data/, as /lab/data",
     )

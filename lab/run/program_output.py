@@ -1,6 +1,6 @@
-"""The lines that programs print, as people see them.
+"""The lines that programs print, in the form that users see.
 
-The logs of a run keep every byte. TensorFlow's own lines are left out here, and named once.
+A run's logs keep every byte. TensorFlow's own lines are hidden here, and one notice says so.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from lab.task.text import LONGEST_MESSAGE, short
 MOST_PER_S: Final = 500
 """Maximum lines of a task that are shown in one second."""
 
-_LONGEST: Final = 1 << 16  # bytes of a line that are read at once; agents write shorter ones
+_LONGEST: Final = 1 << 16  # bytes of a line that are read at once; agents write shorter lines
 
 _TRACEBACK: Final = b"Traceback (most recent call last):"
 
 
 def readable(line: bytes) -> str:
-    """One line of a log, safe for a terminal; a long one is cut, with its length named."""
+    """Return one line of a log, safe for a terminal; a long line is cut and its length named."""
     return short(line.removesuffix(b"\r"), LONGEST_MESSAGE)
 
 
 def prefixed(task: str, width: int, line: str) -> str:
-    """`worker-0  | line`, as `docker compose` shows it.
+    """Return `worker-0  | line`, in the form of `docker compose`.
 
     Args:
-        task: Who printed it.
-        width: Characters of the longest name of a task.
+        task: The task whose program printed the line.
+        width: The length of the longest task name.
         line: Safe text.
     """
     return f"{task:<{width}}  | {line}"
@@ -42,7 +42,7 @@ def prefixed(task: str, width: int, line: str) -> str:
 
 @dataclass(slots=True)
 class _Task:
-    rest: bytes = b""  # the beginning of a line whose end has not come
+    rest: bytes = b""  # an incomplete line
     second: int = -1
     shown: int = 0
     left_out: int = 0
@@ -52,14 +52,14 @@ class _Task:
     def in_traceback_of(self, line: bytes) -> bool:
         """Whether a line belongs to a traceback, before the line that names the exception.
 
-        The last lines of a failed task are shown whole when the run has ended.
+        Such lines are hidden: when the run has ended, the last lines of a failed task are shown.
         """
         self.in_traceback = line == _TRACEBACK or (self.in_traceback and line[:1] in b" ")
         return self.in_traceback
 
 
 class PrintedLines:
-    """Turns the pieces of the logs of a run into lines, and limits how many are shown."""
+    """Splits the log data of a run into lines, and limits the number of shown lines."""
 
     def __init__(
         self,
@@ -68,27 +68,27 @@ class PrintedLines:
         notice: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Start with empty logs.
 
         Args:
             run_id: The run.
-            show: Receives a task and lines of it, in order.
-            notice: Receives what is said about lines that are not shown.
-            monotonic: Seconds that never run back.
+            show: Receives a task and its lines, in order.
+            notice: Receives notices about lines that are not shown.
+            monotonic: A monotonic clock, in seconds.
         """
         self._run_id, self._show, self._notice = run_id, show, notice
         self._monotonic = monotonic
         self._tasks: dict[str, _Task] = {}
-        self._has_noted = False
+        self._has_notified = False
 
     def feed(self, task: str, data: bytes) -> None:
-        """The next bytes of a task's log."""
+        """Process the next bytes of a task's log."""
         state = self._tasks.setdefault(task, _Task())
         *lines, state.rest = (state.rest + data).split(b"\n")
         own = [line for line in lines if not self._is_hidden(state, line)]
         second = int(self._monotonic())
         if second != state.second:
-            self._name_left_out(task, state)
+            self._report_left_out(task, state)
             state.second, state.shown = second, 0
         room = MOST_PER_S - state.shown
         if own[:room]:
@@ -97,25 +97,25 @@ class PrintedLines:
         state.left_out += len(own[room:])
 
     def forget(self, task: str) -> None:
-        """The task's log comes again from its first byte."""
+        """Forget a task's log: all of it is fed again, from the first byte."""
         self._tasks.pop(task, None)
 
     def close(self) -> None:
-        """All logs have come."""
+        """Show incomplete last lines, and report the lines that were left out."""
         for task, state in self._tasks.items():
             if state.rest:
                 self.feed(task, b"\n")
-            self._name_left_out(task, state)
+            self._report_left_out(task, state)
 
     def _is_hidden(self, state: _Task, line: bytes) -> bool:
         if not state.of_tensorflow.has(line):
             return state.in_traceback_of(line)
-        if not self._has_noted:
-            self._has_noted = True
+        if not self._has_notified:
+            self._has_notified = True
             self._notice(tensorflow_notice(self._run_id))
         return True
 
-    def _name_left_out(self, task: str, state: _Task) -> None:
+    def _report_left_out(self, task: str, state: _Task) -> None:
         if state.left_out:
             lines = "1 more line" if state.left_out == 1 else f"{state.left_out:,} more lines"
             self._notice(f"{task} printed {lines}: `lab logs {self._run_id} --task {task}`")
@@ -123,16 +123,16 @@ class PrintedLines:
 
 
 def tensorflow_notice(run_id: str) -> str:
-    """What stands in the place of TensorFlow's own lines."""
+    """Return the notice that replaces TensorFlow's own lines."""
     return f"TensorFlow's own lines are not shown: `lab logs {run_id} --tensorflow`"
 
 
 def lines_of(log: Path) -> Iterator[bytes]:
-    """The lines of a log in the run store, without their line ends; none where there is no log.
+    """Yield the lines of a log in the run store, without line ends; none if the log is missing.
 
     Raises:
-        LabError: It is no regular file.
-        OSError: It cannot be read.
+        LabError: The log is not a regular file.
+        OSError: The log cannot be read.
     """
     try:
         file = open_regular(log)

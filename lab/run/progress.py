@@ -1,4 +1,4 @@
-"""What the records of a task say so far: one fold for the live view and for the summary."""
+"""The progress of a task, computed from its records: for the live view and for the summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_SEQ: Final = 0
 
 @dataclass(slots=True)
 class TaskProgress:
-    """The records of one task, folded.
+    """The progress of one task, computed from its records.
 
     Attributes:
         task: `worker-0`.
@@ -29,24 +29,24 @@ class TaskProgress:
         global_step: The newest global step, or None.
         highest: The highest global step, or None.
         loss: The newest loss, or None.
-        diverged_at: The step from which on the loss is NaN or infinite, or None.
-        staleness: The newest staleness, in updates by others, or None.
+        diverged_at: The first step of the current NaN or infinite losses, or None.
+        staleness: The newest staleness, in updates by other workers, or None.
         batch_size: The newest batch size, or None.
-        accuracy: The task's own last accuracy, a share, or None.
+        accuracy: The newest accuracy that the task measured, from 0 to 1, or None.
         probe: The probe variable beside the final parameters, or None.
         probe_global_step: The global step read together with the probe, or None.
-        final_accuracy: The accuracy of the final parameters, a share, or None.
-        first_step_unix: When its first step had ended, in seconds since the epoch; None also where
-            its records do not tell, as a listing's, which says something first after many steps.
-        last_unix: When its newest record was written, in seconds since the epoch, or None.
-        records: How many records there are.
-        lost: How many sequence numbers are missing; a record without one counts for nothing here.
+        final_accuracy: The accuracy of the final parameters, from 0 to 1, or None.
+        first_step_unix: The end of its first step, in seconds since the epoch. None also if its
+            records do not show it: a listing prints its first line after many steps.
+        last_unix: The time of its newest record, in seconds since the epoch, or None.
+        records: The number of records.
+        lost: The number of missing sequence numbers; records without one are ignored here.
         attempt: The newest attempt.
         message: The newest event's message.
-        results: Name to what the experiment has found; of several the newest.
+        results: Name to the newest result of the experiment with this name.
         global_marks: Time and global step of the first and of the newest step record.
         peaks: Attempt to time and global step of its highest step record.
-        resumed: Time and global step of each checkpoint that a further attempt went on from.
+        resumed: Time and global step of each checkpoint from which a later attempt resumed.
     """
 
     task: str
@@ -77,7 +77,7 @@ class TaskProgress:
     _expected: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any]) -> None:
-        """Fold one record; a field that is missing changes nothing."""
+        """Add one record; a missing field changes nothing."""
         self.records += 1
         self._count(record)
         for name in _WHOLE:
@@ -109,7 +109,7 @@ class TaskProgress:
     def steps_per_s(self) -> float | None:
         """Local steps per second of the newest attempt, from its first step record on.
 
-        None where all its records are of one step.
+        None if its records are all of one step.
         """
         if self._first is None or self._newest is None:
             return None
@@ -118,19 +118,19 @@ class TaskProgress:
 
     @property
     def trained(self) -> tuple[float, float] | None:
-        """When its first and its newest step record were written, in seconds since the epoch."""
+        """The times of its first and newest step record, in seconds since the epoch, or None."""
         if self._first is None or self._newest is None:
             return None
         return self._first[0], self._newest[0]
 
     def _count(self, record: dict[str, Any]) -> None:
-        """Find sequence numbers that never came: `seq` rises by one per task and attempt."""
+        """Count missing sequence numbers: `seq` rises by one for each record of an attempt."""
         seq, attempt = record.get("seq"), record.get("attempt", 0)
         if not is_whole(attempt):
             return
         if attempt > self.attempt:
             self.attempt = attempt
-            self._first = self._newest = None  # its local steps count from 0 again
+            self._first = self._newest = None  # local steps start from 0 again
         if not is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
@@ -138,7 +138,7 @@ class TaskProgress:
         self._expected[attempt] = max(expected, seq + 1)
 
     def _lose(self, record: dict[str, Any]) -> None:
-        """Follow the loss, and since when it is no number."""
+        """Update the loss, and the step from which on it is not finite."""
         self.loss = record["loss"]
         if math.isfinite(record["loss"]):
             self.diverged_at = None
@@ -153,7 +153,7 @@ class TaskProgress:
         if self._first is None:
             self._first = (time, step)
             step_time = record.get("step_time_s")
-            # The record stands behind `step` steps; the first of them ended so much earlier.
+            # The record comes after `step` steps; the first one ended (step - 1) steps earlier.
             if self.first_step_unix is None and step <= 1:
                 self.first_step_unix = time
             elif self.first_step_unix is None and is_number(step_time):
@@ -165,7 +165,7 @@ class TaskProgress:
             self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
 
     def _event(self, record: dict[str, Any]) -> None:
-        """An event with a global step tells where a program goes on from."""
+        """Record the checkpoint from which a program resumed: an event with a global step."""
         time, step = record.get("time_unix"), record.get("global_step")
         if is_number(time) and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
@@ -176,20 +176,20 @@ def _step_of(mark: tuple[float, int]) -> int:
 
 
 class LineReader:
-    """Cuts the bytes of one file of records into records, wherever the pieces end."""
+    """Splits the bytes of a records file into records; a chunk may end anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The records that these bytes complete; a line that is no record is passed over."""
+        """Return the records that these bytes complete; skip lines that are not records."""
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         return _records(lines)
 
 
 def read_progress(path: Path, task: str) -> TaskProgress:
-    """Fold a task's file of records; a file that is missing is an empty one."""
+    """Return the progress from a task's records file; a missing file counts as empty."""
     progress = TaskProgress(task)
     for record in read_records(path):
         progress.add(record)
@@ -197,7 +197,7 @@ def read_progress(path: Path, task: str) -> TaskProgress:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file of JSON lines, up to its last line end; none where it is missing."""
+    """Yield the objects of a file of JSON lines, up to its last line end; none if it is missing."""
     if path.is_file():
         with path.open("rb") as file:
             yield from _records(line for line in file if line.endswith(b"\n"))

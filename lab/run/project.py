@@ -1,4 +1,4 @@
-"""The project's directory, the description in it, and what an experiment needs of both."""
+"""The project's directory and config, and checks that an experiment fits them."""
 
 from __future__ import annotations
 
@@ -18,85 +18,90 @@ DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
 DATA: Final = "data"
 SERVICES: Final = ("ps",)
-"""Jobs that serve until every other job has ended, whatever the program."""
+"""Jobs that serve until every other job has ended, with any program."""
 
 CLIENT: Final = "client"
-"""A job that trains on the servers of all others."""
+"""The job that trains on the servers of all other jobs."""
 
 
 def cluster_path(given: str | None, argument: str | None = None) -> Path:
-    """The description that is meant: the flag's, or `cluster.yaml` in this directory.
+    """Return the path of the config: the one of the flag, or `cluster.yaml` in this directory.
 
     Args:
         given: The value of `--cluster`.
-        argument: The file that the command line names without the flag, where a command allows it.
+        argument: The file that the command line names without the flag, if the command allows it.
 
     Raises:
-        InputError: There is none, or both are given and differ.
+        InputError: There is no config, or both are given and differ.
     """
     if given is not None and argument is not None and _real(given) != _real(argument):
         raise InputError(
-            f"two descriptions are given: {argument} and --cluster {given}", "leave out one of them"
+            f"two configs are given: {argument} and --cluster {given}", "leave out one of them"
         )
     given = argument if given is None else given
     path = Path(given or DEFAULT_CLUSTER)
     if given is None and not path.exists():
         raise InputError(
             f"no {DEFAULT_CLUSTER} in {Path.cwd()}",
-            "go to the project's directory, or name a description with --cluster",
+            "change to the project's directory, or name a config with --cluster",
         )
     return path
 
 
 def _real(path: str | Path) -> str:
-    """The path without links; pathlib raises where one leads to itself."""
+    """Return the path without links; pathlib would raise for a link that leads to itself."""
     return os.path.realpath(path)
 
 
 def default_name() -> str | None:
-    """The name in this directory's description; None when there is none, or it is not valid."""
+    """Return the name in this directory's config; None if the config is missing or invalid."""
     try:
         return load_cluster(Path(DEFAULT_CLUSTER)).name
     except (InputError, OSError):
         return None
 
 
-def find_root(description: Path) -> Path:
-    """The project's directory: the nearest one above the description that holds `scripts/`.
+def find_root(config: Path) -> Path:
+    """Return the project's directory: the nearest one above the config with a `scripts/`.
 
     Raises:
-        InputError: There is none.
+        InputError: No directory above the config has a `scripts/`.
     """
-    for folder in description.resolve().parents:
+    for folder in config.resolve().parents:
         if (folder / SCRIPTS).is_dir():
             return folder
     raise InputError(
-        f"no {SCRIPTS}/ beside {description} or above it",
-        "keep the description in a project's directory",
+        f"no {SCRIPTS}/ in the directory of {config} or above it",
+        "move the config into a project's directory",
     )
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of this name.
+    """Return the experiment of this name.
 
     Raises:
-        InputError: There is none.
+        InputError: The experiment does not exist.
     """
     found = EXPERIMENTS.get(name)
     if found is None:
         hint = suggestion(name, EXPERIMENTS)
         raise InputError(
             f"no experiment {name!r}",
-            f"{hint}see `lab experiments`; a program of your own is named by its path, {name}.py",
+            f"{hint}see `lab experiments`; run your own program by its path, such as {name}.py",
         )
     return found
 
 
 def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Experiment:
-    """A program of one's own, on this TensorFlow, as an experiment that no registry has.
+    """Return an unregistered experiment for the user's own program.
+
+    Args:
+        program: The program.
+        cluster: The config.
+        tensorflow: The TensorFlow version.
 
     Raises:
-        InputError: It is for a task that the cluster lacks, or a task that is no service has none.
+        InputError: A program is for a task that does not exist, or a task has no program.
     """
     services = _services(cluster)
     _check_tasks(program, cluster, services)
@@ -111,7 +116,7 @@ def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Exp
 
 
 def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str]) -> None:
-    """See that programs and tasks fit, where each task has a program of its own."""
+    """Check that programs and tasks match if each task has its own program."""
     if not program.programs:
         return
     tasks = [
@@ -122,7 +127,7 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
         raise InputError(
             f"{unknown[0]}={program.programs[unknown[0]].program}: environment {cluster.name!r} has"
             f" no task {unknown[0]!r}",
-            f"its tasks are {', '.join(tasks)}",
+            f"use one of {', '.join(tasks)}",
         )
     without = [
         task
@@ -134,17 +139,18 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
 
 
 def _services(cluster: Cluster) -> tuple[str, ...]:
-    """The jobs that only serve: where a client trains, all others do."""
+    """Return the jobs that only serve: with a client, all other jobs."""
     if CLIENT in cluster.jobs:
         return tuple(job for job in cluster.jobs if job != CLIENT)
     return tuple(job for job in SERVICES if job in cluster.jobs)
 
 
-def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Path) -> None:
-    """See that the cluster has every job that the experiment needs, and none that it cannot use.
+def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -> None:
+    """Check that the cluster has exactly the jobs that the experiment needs.
 
     Raises:
-        InputError: One is missing, or too many; a description that fits is named.
+        InputError: A job is missing, unused, or has the wrong number of tasks. The hint names a
+            config that fits, if there is one.
     """
     missing = [job for job in wanted.jobs if job not in cluster.jobs]
     idle = [job for job in cluster.jobs if job not in wanted.jobs]
@@ -152,47 +158,47 @@ def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Pa
     if not missing and not idle and not miscounted:
         return
     first = [root / wanted.cluster] if wanted.cluster else []
-    among = [*first, *_descriptions(root)]
+    among = [*first, *_configs(root)]
     fitting = next((path for path in among if _fits(path, wanted)), None)
     if missing:
-        what = f"needs the job {missing[0]!r}, which {description} lacks"
+        what = f"needs the job {missing[0]!r}, which {config} lacks"
         fix = "add it under `jobs:`"
     elif miscounted:
         job, count = miscounted[0], wanted.counts[miscounted[0]]
-        there = len(cluster.jobs[job].on)
-        what = f"needs {count} of the job {job!r}, and {description} has {there}"
-        fix = "change it under `jobs:`"
+        found = len(cluster.jobs[job].on)
+        what = f"needs {count} tasks of the job {job!r}, but {config} has {found}"
+        fix = "change the job under `jobs:`"
     else:
-        what = f"has no use for the job {idle[0]!r} of {description}"
-        fix = "take it out of `jobs:`"
+        what = f"cannot use the job {idle[0]!r} of {config}"
+        fix = "remove it from `jobs:`"
     fix = f"try --cluster {_relative(fitting)}" if fitting else fix
     raise InputError(f"experiment {wanted.name!r} {what}", fix)
 
 
 def check_program(wanted: Experiment, root: Path) -> None:
-    """See that the experiment's program is there and is Python, before anything starts.
+    """Check the experiment's program before anything starts.
 
     Raises:
-        InputError: It is missing, unreadable, or it or a module beside it that it imports has a
-            syntax error.
+        InputError: The program is missing or unreadable; or the program, or a module of its
+            directory that it imports, has a syntax error.
     """
     path = root / SCRIPTS / wanted.program
     if not path.exists():
         raise InputError(
-            f"the program of experiment {wanted.name!r}, {path}, is missing", "put it there"
+            f"the program of experiment {wanted.name!r}, {path}, is missing", "restore the file"
         )
     check_syntax(path)
 
 
 def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path | None:
-    """The directory with a student's own data, absolute, or None.
+    """Return the absolute path of the user's own data directory, or None.
 
     Args:
-        given: As it was typed.
-        wanted: The experiment that is to read it, if it is for one.
+        given: The path that the user typed, or None.
+        wanted: The experiment that must read the data, or None.
 
     Raises:
-        InputError: It is no directory, or it cannot be read, or the experiment reads none.
+        InputError: The path is not a directory or cannot be read, or the experiment reads no data.
     """
     if given is None:
         return None
@@ -200,17 +206,19 @@ def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path 
         raise InputError(f"experiment {wanted.name!r} reads no data", "leave out --data_dir")
     path = Path(_real(user_path(given)))
     if not path.is_dir():
-        raise InputError(f"--data_dir: {given} is no directory", "name the one with the IDX files")
+        raise InputError(
+            f"--data_dir: {given} is not a directory", "name the directory with the IDX files"
+        )
     if not os.access(path, os.R_OK | os.X_OK):
-        raise InputError(f"--data_dir: {given} cannot be read", "mend its permissions")
+        raise InputError(f"--data_dir: {given} cannot be read", "change its permissions")
     return path
 
 
 def data_dir_inside(path: Path | None, backend: str, root: Path) -> str:
-    """The same directory as a task sees it; "" for the data that is shipped.
+    """Return the data directory's path inside a task; "" for the shipped data.
 
     Raises:
-        InputError: A container cannot see it.
+        InputError: A container cannot see the directory.
     """
     if path is None:
         return ""
@@ -219,18 +227,18 @@ def data_dir_inside(path: Path | None, backend: str, root: Path) -> str:
     data = (root / DATA).resolve()
     if not path.is_relative_to(data):
         raise InputError(
-            f"--data_dir: containers see only what lies in {data}, and {path} does not",
+            f"--data_dir: {path} is not in {data}, and containers see no other directory",
             "move it there, or use --backend local",
         )
     return str(Path("/lab") / DATA / path.relative_to(data))
 
 
-def _descriptions(root: Path) -> Sequence[Path]:
+def _configs(root: Path) -> Sequence[Path]:
     return [root / DEFAULT_CLUSTER, *sorted((root / "clusters").glob("*.yaml"))]
 
 
 def _miscounted(wanted: Experiment, cluster: Cluster) -> list[str]:
-    """The jobs that do not have as many tasks as the experiment needs."""
+    """Return the jobs whose number of tasks is not the one that the experiment needs."""
     return [
         job
         for job, count in wanted.counts.items()

@@ -1,4 +1,4 @@
-"""The sources of a program: checked, searched for flags and imports, converted from Python 2."""
+"""Check the sources of a program, find its flags and imports, and convert it from Python 2."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SUFFIX: Final = ".py"
 _DECLARING: Final = ("add_argument", "option")
 _DEFINE: Final = "DEFINE_"
 _OWN_FLAGS: Final = "lab.task"
-"""A program that imports it may use its parser, which knows every flag of the cluster."""
+"""A program that imports this may use lab's parser, which accepts every flag of the cluster."""
 
 _LEFT_OUT: Final = frozenset({"import"})
-"""Turns `import two_layers` into an import that only works inside of a package."""
+"""Fixers that are not used: `import` makes imports that only work inside a package."""
 
 _TRUE_DIVISION: Final = re.compile(r"^from __future__ import .*\bdivision\b", re.MULTILINE)
 _LINE_END: Final = re.compile(rb"\r?\n|\r")
@@ -35,10 +35,10 @@ class Conversion:
     """A file that was converted.
 
     Attributes:
-        source: Its text in Python 3, in the encoding of the original.
-        changes: Kind of change to its count: `{"print": 3, "xrange": 1}`.
-        divides: Whether it divides by `/`, which Python 2 does without a rest between whole
-            numbers: that cannot be seen in the text, and is not converted.
+        source: The text in Python 3, in the encoding of the original.
+        changes: Kind of change to the number of changes: `{"print": 3, "xrange": 1}`.
+        divides: Whether the file divides by `/`. In Python 2, `/` of two integers rounds down. The
+            text does not show the types, so `/` is not converted.
     """
 
     source: bytes
@@ -47,25 +47,25 @@ class Conversion:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.changes.items()))
-        warning = "; `/` now divides with a fraction, also between whole numbers"
+        warning = "; `/` of two integers now gives a fraction"
         return counts + warning * self.divides
 
 
 def check_syntax(
     path: Path, converted: dict[Path, Conversion] | None = None
 ) -> Mapping[Path, ast.Module]:
-    """Read a program and all modules of its directory that it comes to import.
+    """Parse a program and all modules of its directory that it imports, directly or indirectly.
 
     Args:
         path: The program.
-        converted: Receives what was converted from Python 2, by its path relative to that
-            directory; None: nothing is converted.
+        converted: Receives the files converted from Python 2, by path relative to the directory;
+            None: nothing is converted.
 
     Returns:
-        Their syntax trees, by their paths relative to that directory.
+        The syntax trees, by path relative to the directory.
 
     Raises:
-        InputError: One of them cannot be read, or has a syntax error.
+        InputError: A file cannot be read, or has a syntax error.
     """
     folder, program = path.parent, Path(path.name)
     trees = {program: _parse(folder, program, converted)}
@@ -81,15 +81,15 @@ def check_syntax(
 
 
 def cluster_flags(program: ast.Module) -> tuple[str, ...]:
-    """Those flags of the cluster that a program takes, under the names that it has for them.
+    """Return the flags of the cluster that a program accepts, by the program's names for them.
 
-    A parser refuses flags that it does not know. So a program that declares flags (`argparse`,
-    `tf.app.flags`, `absl.flags`, `click`) is given those of the cluster that it declares; one that
-    declares none, or computes their names, is given all of them.
+    A parser refuses unknown flags. So a program that declares flags (`argparse`, `tf.app.flags`,
+    `absl.flags`, `click`) receives only the cluster flags that it declares. A program that declares
+    no flags, or computes their names, receives all of them.
     """
     declares, declared = False, set[str]()
     for node in ast.walk(program):
-        if isinstance(node, ast.ImportFrom | ast.Import) and _imports_our_parser(node):
+        if isinstance(node, ast.ImportFrom | ast.Import) and _imports_lab_parser(node):
             return tuple(CLUSTER_FLAGS)
         if isinstance(node, ast.Call) and _declares(node.func):
             names = _declared(node)
@@ -99,13 +99,13 @@ def cluster_flags(program: ast.Module) -> tuple[str, ...]:
             declared.update(names)
     if not declares:
         return tuple(CLUSTER_FLAGS)
-    taken = []
+    accepted = []
     for flag, aliases in CLUSTER_FLAGS.items():
-        taken += [name for name in (flag, *aliases) if name in declared][:1]
-    return tuple(taken)
+        accepted += [name for name in (flag, *aliases) if name in declared][:1]
+    return tuple(accepted)
 
 
-def _imports_our_parser(node: ast.Import | ast.ImportFrom) -> bool:
+def _imports_lab_parser(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.ImportFrom):
         names = [node.module or ""]
     else:
@@ -119,16 +119,16 @@ def _declares(function: ast.expr) -> bool:
 
 
 def _declared(call: ast.Call) -> set[str] | None:
-    """The flags that a call declares, without dashes; None where their names are computed."""
+    """Return the flags that a call declares, without dashes; None if their names are computed."""
     if _name(call.func).startswith(_DEFINE):
-        # The name comes first; behind it stand the default and the help.
+        # Only the first argument is the name; the others are the default and the help.
         nodes = call.args[:1] or [each.value for each in call.keywords if each.arg == "name"]
         names = _texts(nodes)
         return set(names) or None
     names = _texts(call.args)
     if not names:
         return None
-    # Without dashes it is a positional argument, or what the program itself calls the value.
+    # A name without dashes is a positional argument, or the program's own name for the value.
     return {name.removeprefix("--") for name in names if name.startswith("--")}
 
 
@@ -148,7 +148,7 @@ def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -
     except FileNotFoundError:
         fix = "check its path"
         if "=" in str(path):
-            fix += f"; a task's own program is written worker-0=FILE{SUFFIX}"
+            fix += f"; write the program of a task as worker-0=FILE{SUFFIX}"
         raise InputError(f"no program {path}", fix) from None
     except OSError as error:
         raise InputError(
@@ -162,20 +162,20 @@ def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -
             converted[file] = conversion
             return _tree(conversion.source, path)
         place = f"{path}:{error.lineno or 1}:{error.offset or 1}"
-        raise InputError(f"{place}: {error.msg}", "mend the program") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; far too deep nesting
+        raise InputError(f"{place}: {error.msg}", "fix the program") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; too deep nesting
         what = str(error) or "too deeply nested"
-        raise InputError(f"{path}: {what}", "mend the program") from error
+        raise InputError(f"{path}: {what}", "fix the program") from error
 
 
 def _tree(source: bytes, path: Path) -> ast.Module:
-    # Not by `ast.parse` alone: a `return` outside a function is found by the compiler only.
+    # `ast.parse` is not enough: only the compiler finds a `return` outside a function.
     compile(source, str(path), "exec", dont_inherit=True)
     return ast.parse(source, str(path))
 
 
 def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """What a module imports, from the directory of the program on: `("pkg", "part")`."""
+    """Yield the names that a module imports, relative to the program: `("pkg", "part")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(each.name.split(".")) for each in node.names)
@@ -188,7 +188,7 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
 
 
 def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """The files that Python runs to import a name, outermost package first."""
+    """Yield the files that Python executes to import a name, the outermost package first."""
     for count in range(1, len(name) + 1):
         module = Path(*name[:count])
         if _is_file(folder / module / "__init__.py"):
@@ -201,19 +201,19 @@ def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # another user's directory, of the same name as a library
+    except OSError:  # for example, another user's directory with the name of a library
         return False
 
 
 def convert(source: bytes, name: str) -> Conversion | None:
-    """Convert a program.
+    """Convert a program from Python 2 to Python 3.
 
     Args:
-        source: A program that is no Python 3.
+        source: A program that is not valid Python 3.
         name: Its path, for messages.
 
     Returns:
-        The program in Python 3; None where fissix cannot convert it, or makes no Python 3 of it.
+        The conversion; None if fissix fails, or its result is not valid Python 3.
     """
     changes: Counter[str] = Counter()
     tool = _tool(changes)
@@ -225,14 +225,14 @@ def convert(source: bytes, name: str) -> Conversion | None:
         converted = made.encode(encoding)
         compile(converted, name, "exec", dont_inherit=True)
         tree = ast.parse(converted, name)
-    except Exception:  # noqa: BLE001  (50 fixers on any text: then the syntax error stands)
+    except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
         return None
     return Conversion(converted, changes, _divides(tree) and not _TRUE_DIVISION.search(text))
 
 
 def _tool(changes: Counter[str]) -> Any:  # noqa: ANN401  (fissix has no types)
-    """A converter with all fixers, which counts what each of them changes."""
-    # Imported here: few programs need it. It would keep its grammar in the user's cache.
+    """Return a converter with the fixers; it counts the changes of each fixer."""
+    # Imported here because few programs need it. It would write its grammar to the user's cache.
     import fissix  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +249,7 @@ def _tool(changes: Counter[str]) -> Any:  # noqa: ANN401  (fissix has no types)
 
 
 def _count(fixer: Any, changes: Counter[str]) -> None:  # noqa: ANN401
-    """Let a fixer count the places that it changes: by a new node, or in the tree itself."""
+    """Make a fixer count its changes: it returns a new node, or changes the tree itself."""
     kind = type(fixer).__module__.rpartition(".fix_")[2]
     transform = fixer.transform
 

@@ -1,4 +1,4 @@
-"""Recovery: collects runs that another client has begun, or has not collected to their end."""
+"""Collect runs that another client started, or did not collect completely."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ def collect_runs(
     all_sizes: bool = False,
     anywhere: bool = False,
 ) -> list[str]:
-    """Collect every run of an environment that is not complete at home.
+    """Collect every run of an environment that is not complete in the run store.
 
     Args:
-        environment: It.
-        store: The directory of all runs.
-        notify: Receives one line for each.
-        all_sizes: Collect files of any size; of complete runs, too.
-        anywhere: Leave out runs that are complete in another directory of runs.
+        environment: The environment.
+        store: The run store.
+        notify: Receives one line for each run.
+        all_sizes: Collect files of any size, also of complete runs.
+        anywhere: Leave out runs that are complete in another run store.
 
     Returns:
         The runs that have not ended.
 
     Raises:
-        LabError: One of them cannot be collected.
+        LabError: A run cannot be collected.
     """
-    going = []
+    under_way = []
     known = _collected(environment) if anywhere else {}
     for request in environment.runs():
         run = RunDir(store / safe_run_id(request.run_id))
         other = RunDir(Path(known.get(run.run_id, store)) / run.run_id)
         if not run.info_path.is_file() and _is_complete(other):
-            notify(f"run {run.run_id} is collected already, in {other.path}")
+            notify(f"run {run.run_id} is already collected, in {other.path}")
         elif not run.complete() or (all_sizes and run.read().left):
             summary = collect_one(request, environment, store, notify, all_sizes=all_sizes)
             if not State(summary.state).ended:
-                going.append(request.run_id)
-    return going
+                under_way.append(request.run_id)
+    return under_way
 
 
 def _collected(environment: Environment) -> Mapping[str, str]:
     try:
         return environment.collected()
-    except LabError:  # an older lab has booted it
+    except LabError:  # an older version of lab booted the environment
         return {}
 
 
 def _is_complete(run: RunDir) -> bool:
-    """Whether all of a run is in a directory that a run volume names: it may name anything."""
+    """Whether a run is complete in a directory; a run volume names it, so it may be any path."""
     try:
         return run.complete() and run.read().run_id == run.run_id
     except (LabError, OSError, ValueError):
@@ -72,10 +72,10 @@ def _is_complete(run: RunDir) -> bool:
 
 
 def collect_orphans(backend: Backend, project: str, store: Path, notify: Notify) -> None:
-    """Collect what a dead environment has left, before a new one takes its place.
+    """Collect the runs of a stopped environment, before a new environment replaces it.
 
     Raises:
-        LabError: It cannot be collected.
+        LabError: A run cannot be collected.
     """
     environment = backend.find_any(project)
     if environment is not None:
@@ -92,19 +92,19 @@ def collect_one(
     view: Callable[[RunInfo], AbstractContextManager[View]] = lambda _info: View(),
     all_sizes: bool = False,
 ) -> Summary:
-    """Collect what there is of a run; with `run.json` from its request if there is none.
+    """Collect a run; if it has no `run.json`, write one from its request.
 
     Args:
         request: The run.
-        environment: Where it runs, or ran.
-        store: The directory of all runs.
+        environment: The environment of the run.
+        store: The run store.
         notify: Receives one line.
-        follow: Go on until its last task has ended, otherwise stop at what is there now.
-        view: Makes the context manager of a view of a run; entered while it is collected.
+        follow: Continue until the last task has ended; otherwise collect what is available now.
+        view: Makes the view of the run, which is entered while the run is collected.
         all_sizes: Collect files of any size.
 
     Raises:
-        LabError: Another process collects it, or it cannot be collected.
+        LabError: Another process collects the run, or it cannot be collected.
     """
     run = RunDir(store / safe_run_id(request.run_id))
     if not run.info_path.is_file():
@@ -113,30 +113,32 @@ def collect_one(
         run.write(
             RunInfo.of_request(request, backend=environment.backend, project=environment.project)
         )
-    with run.opened() as it:
-        _reopen(it, environment)
-        with view(it.info) as shown:
+    with run.opened() as opened:
+        _reopen(opened, environment)
+        with view(opened.info) as shown:
             if follow:
-                follow_to_its_end(it, environment, shown)
+                follow_to_its_end(opened, environment, shown)
             else:
-                gone = lifecycle.has_gone(environment)
-                collect(it, environment, shown, all_sizes=all_sizes, rest=gone)
-        summary = lifecycle.finish(it)
-        if not State(summary.state).ended and lifecycle.has_gone(environment):
-            lifecycle.mark_ended(it, State.LOST, GONE)
-            summary = lifecycle.finish(it)
+                stopped = lifecycle.has_stopped(environment)
+                collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)
+        summary = lifecycle.finish(opened)
+        if not State(summary.state).ended and lifecycle.has_stopped(environment):
+            lifecycle.mark_ended(opened, State.LOST, GONE)
+            summary = lifecycle.finish(opened)
     notify(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
 
 
 def _reopen(run: OpenRun, environment: Environment) -> None:
-    """Record where a run is that has not ended, or that a client gave up while its tasks live on.
+    """Record the environment of a run that has not ended.
+
+    A run that its client marked as ended is reopened if its tasks still run.
 
     Raises:
         LabError: The environment does not answer.
     """
     info = run.info
-    if info.state.ended and not info.collected and not lifecycle.has_gone(environment):
+    if info.state.ended and not info.collected and not lifecycle.has_stopped(environment):
         run.update(state=State.STARTING, reason="", stopped_unix=None)
     if not run.info.state.ended:
         lifecycle.record_environment(run, environment)
@@ -144,10 +146,10 @@ def _reopen(run: OpenRun, environment: Environment) -> None:
 
 
 def uncollected_runs(environment: Environment, store: Path) -> list[str]:
-    """The runs of an environment with files on its volume that are not collected.
+    """Return the runs of an environment that have uncollected files on its run volume.
 
     Raises:
-        LabError: The volume, or what is known of a run, cannot be read.
+        LabError: The run volume, or a `run.json`, cannot be read.
     """
     runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
     return [
@@ -158,9 +160,9 @@ def uncollected_runs(environment: Environment, store: Path) -> list[str]:
 
 
 def report_kept(environment: Environment, runs: Sequence[str], notify: Notify) -> None:
-    """Say why a run volume stays, and how to remove it."""
+    """Report why a run volume is kept, and how to remove it."""
     notify(
-        f"the run volume of {environment.project!r} stays: not all files of run {', '.join(runs)}"
-        f" were collected; `lab collect {runs[0]} --all-sizes` collects files of any size,"
-        f" `lab down {environment.project} --discard` removes the volume"
+        f"the run volume of {environment.project!r} is kept: not all files of run"
+        f" {', '.join(runs)} were collected; `lab collect {runs[0]} --all-sizes` collects files of"
+        f" any size, `lab down {environment.project} --discard` removes the volume"
     )

@@ -1,4 +1,4 @@
-"""`run.json`: what a run is, and its state."""
+"""`run.json`: the options, environment and state of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.task.text import short
 FORMAT: Final = 2
 """The version of `run.json`; a reader refuses a later one.
 
-Format 1 held the fields of `spec` beside the others.
+In format 1, the fields of `spec` were at the top level.
 """
 
 _LATEST: Final = 1e11
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class TaskRow(TypedDict, total=False):
-    """Where a task ran: `worker-0`, its node, `host:port` of its server, its GPUs' ids."""
+    """A task's placement: `worker-0`, its node, `host:port` of its server, its GPUs' ids."""
 
     task: str
     node: str
@@ -39,8 +39,8 @@ class Uncollected:
 
     Attributes:
         path: Relative to the run's directory.
-        reason: Why.
-        kept: Whether it holds data, for which the run volume stays.
+        reason: The reason.
+        kept: Whether it holds data, so that the run volume must be kept.
     """
 
     path: str
@@ -50,31 +50,31 @@ class Uncollected:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What `run.json` holds.
+    """The content of `run.json`.
 
     Attributes:
-        run_id: The run's name, also its directory's.
-        spec: What the user asked for.
+        run_id: The run's id, which is also the name of its directory.
+        spec: The specification of the run.
         state: The run's state.
-        reason: Why it is in this state; may be empty.
-        backend: `local` or `compose`; empty while none is chosen.
-        project: The name of the environment that it runs in.
-        hyperparameters: Those arguments of the program that are flags of it, with their values.
-        seed: The seed that was given, or chosen; None where the program takes none.
+        reason: The reason for this state; may be empty.
+        backend: `local` or `compose`; empty before one is chosen.
+        project: The name of the run's environment.
+        hyperparameters: The values of the program's flags, by name.
+        seed: The seed, given or drawn; None if the program has no seed.
         cluster: TensorFlow's cluster spec.
-        cluster_file: The config that it was made from, or "" where it is not known.
+        cluster_file: The config's file, or "" if it is unknown.
         cluster_sha256: The config's digest.
         tasks: Task, node, address and GPUs of every task, in the plan's order.
-        gpus: Device ids of all GPUs that the run could see.
-        plan: The placement, as it was booted; None in an environment that was up before.
+        gpus: Device ids of all GPUs of the run.
+        plan: The placement; None for a run that another client submitted.
         git: `commit` and `dirty` of the project's directory, or None outside a repository.
-        versions: Of lab, Python and the libraries of this side.
-        provenance: What really ran: image digest or interpreter, engine or kernel.
-        epoch_workers: How many workers' epochs make its end, as it was for the first run that it
-            resumes from; 0: its own.
-        started_unix: When the run was asked for, in seconds since the epoch.
-        submitted_unix: When it was submitted to the agents, in seconds since the epoch, or None.
-        stopped_unix: When its last task had ended, in seconds since the epoch, or None.
+        versions: The versions of lab, Python and the libraries of the client.
+        provenance: Image digest or interpreter, and engine or kernel of the environment.
+        epoch_workers: The number of workers whose epochs determine the end of the run. A resumed
+            run inherits the number of the first run; 0: the run's own workers.
+        started_unix: The time of the user's request, in seconds since the epoch.
+        submitted_unix: The time of the submission, in seconds since the epoch, or None.
+        stopped_unix: The time when the last task ended, in seconds since the epoch, or None.
         collected: Whether all files except `left` were collected after the last task had ended.
         left: The files that could not be collected.
     """
@@ -106,7 +106,7 @@ class RunInfo:
 
     @classmethod
     def of_request(cls, request: Request, *, backend: str, project: str) -> RunInfo:
-        """What is known of a run that another client has begun."""
+        """Return the content of `run.json` for a run that another client submitted."""
         return cls(
             run_id=request.run_id,
             spec=request.spec,
@@ -120,7 +120,7 @@ class RunInfo:
         )
 
     def task_names(self) -> list[str]:
-        """Names of all tasks, in the cluster's order."""
+        """Return the names of all tasks, in the cluster's order."""
         return task_names(self.cluster)
 
     @property
@@ -134,21 +134,21 @@ class RunInfo:
         return self.submitted_unix is not None
 
     def to_json(self) -> str:
-        """Indented JSON with a final line end."""
+        """Return indented JSON with a final line end."""
         return dump(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunInfo:
-        """Read it back, in this format or an earlier one.
+        """Parse `run.json`, in this format or an earlier one.
 
         Raises:
-            ValueError: The text is no `run.json` of such a format.
+            ValueError: The text is not a `run.json` of such a format.
         """
         raw = parse(text)
-        later = raw.get("format")
-        if isinstance(later, int) and later > FORMAT:
-            raise ValueError(f"written by a later lab (format {later})")
-        if later is None or later == 1:
+        version = raw.get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise ValueError(f"written by a newer lab (format {version})")
+        if version is None or version == 1:
             raw = nested({_RENAMED.get(key, key): value for key, value in raw.items()})
             raw["format"] = FORMAT
         _check_keys(raw, cls)
@@ -156,25 +156,25 @@ class RunInfo:
         info = convert(raw, cls)
         for name in ("started_unix", "submitted_unix", "stopped_unix"):
             if not 0 <= (getattr(info, name) or 0) <= _LATEST:
-                raise ValueError(f"its {name} is no time")
+                raise ValueError(f"its {name} is not a time")
         for name, hosts in info.cluster.items():
             if not TASK.fullmatch(f"{name}-{len(hosts)}"):
-                raise ValueError(f"its cluster has a job {short(name)!r}, which is no job's name")
+                raise ValueError(f"its cluster has a job {short(name)!r}: not a valid job name")
         return info
 
 
 _RENAMED: Final = {"argv": "args"}
-"""Keys of format 1 that have another name now."""
+"""The keys of format 1 that were renamed."""
 
 
 def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:
     unknown = raw.keys() - {each.name for each in fields(kind)} if isinstance(raw, dict) else ()
     if unknown:
-        raise ValueError(f"its key {short(min(unknown))!r} is not known")
+        raise ValueError(f"unknown key {short(min(unknown))!r}")
 
 
 def parameters_of(spec: RunSpec) -> dict[str, Any]:
-    """The `hyperparameters` and the `seed` of a run."""
+    """Return the fields `hyperparameters` and `seed` of a run."""
     experiment = registered(spec)
     if experiment is None:
         return {}
@@ -184,12 +184,12 @@ def parameters_of(spec: RunSpec) -> dict[str, Any]:
 
 
 def convert(raw: object, kind: type[T]) -> T:
-    """Parsed JSON as a dataclass, with every type checked.
+    """Convert parsed JSON to a dataclass, and check every type.
 
     Raises:
-        ValueError: A key is missing, or its value has another type; the message names the key.
+        ValueError: A key is missing, or its value has the wrong type; the message names the key.
     """
-    # Imported here: not every command reads a run.
+    # Imported here because not every command reads a run.
     import msgspec  # noqa: PLC0415
 
     try:

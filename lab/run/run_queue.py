@@ -1,8 +1,8 @@
-"""Runs of one environment, one after the other, in the order in which they were asked for.
+"""The queue of an environment: its runs execute one after the other, in the order of the requests.
 
-Every `lab run` of a user takes a ticket: a file beside the environment with the next number. It
-keeps that locked until it ends, so that a ticket counts exactly as long as its process lives. A run
-has its turn when no ticket before its own counts.
+Every `lab run` of a user takes a ticket: a file beside the environment with the next number. The
+process locks its ticket until it ends, so a ticket is valid exactly as long as its process runs. A
+run has its turn when no earlier ticket is valid.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
-class Place:
-    """A place in the queue of an environment.
+class Ticket:
+    """A ticket in the queue of an environment.
 
     Attributes:
         project: The environment's name.
-        waited: Whether there was a run to wait for: the environment may have come or gone since.
+        waited: Whether this run had to wait: the environment may have changed since.
     """
 
     project: str
     waited: bool
     _backend: Backend
     _notify: Notify
-    _ticket: Path
+    _path: Path
     _descriptor: int
 
     def begin(self, run_id: str) -> None:
-        """Tell those who wait which run has its turn now."""
+        """Write the id of the run that has its turn, for the waiting commands."""
         self._write(_RUNS, run_id)
 
     def _write(self, what: str, run_id: str) -> None:
-        # One write of one length: a reader sees the old text or the new one.
+        # A single write of fixed length: a reader sees either the old or the new text.
         os.pwrite(self._descriptor, f"{what} {run_id}".encode().ljust(_TEXT), 0)
 
     def wait(self) -> None:
         """Wait until no other run is ahead, or under way in the environment.
 
         Raises:
-            LabError: The environment cannot be asked.
+            LabError: The environment does not answer.
         """
         self._write(_WAITS, "")
         shown: tuple[str | None, int] = None, 0
@@ -66,31 +66,31 @@ class Place:
             if not ahead and other is None and self._is_free():
                 return
             self.waited = True
-            place = 1 + sum(what == _WAITS for what, _ in ahead)
-            now = other or shown[0], place
+            position = 1 + sum(what == _WAITS for what, _ in ahead)
+            now = other or shown[0], position
             if now != shown:
                 name = f"run {now[0]}" if now[0] else "another command"
-                where = f"in environment {self.project!r}: position {place} in the queue"
+                where = f"in environment {self.project!r}: position {position} in the queue"
                 self._notify(f"waiting for {name} {where}")
                 shown = now
             environment = None if ahead else self._backend.find(self.project)
             if environment is not None and other is not None:
                 self._write(_WAITS, other)
-                with suppress(LabError):  # it has gone: the next round sees that
+                with suppress(LabError):  # it no longer runs: the next iteration checks that
                     _follow(environment, other)
             time.sleep(_POLL_S)
 
     def ahead(self) -> list[tuple[str, str]]:
-        """Who is before this place: whether each runs or waits, and the run's id if it is known."""
-        texts = (_holder(path) for path in _tickets(self._ticket) if path.name < self._ticket.name)
+        """Return the runs ahead of this one: `runs` or `waits`, and the run's id if it is known."""
+        texts = (_holder(path) for path in _tickets(self._path) if path.name < self._path.name)
         parts = (text.partition(" ") for text in texts if text is not None)
         return [(what or _WAITS, run_id) for what, _, run_id in parts]
 
     def refuse_if_taken(self) -> None:
-        """See that nobody is ahead.
+        """Check that no other run is ahead.
 
         Raises:
-            Busy: Somebody is.
+            Busy: Another run is ahead.
         """
         if ahead := self.ahead():
             other = _first(ahead)
@@ -103,15 +103,15 @@ class Place:
             )
 
     def _is_free(self) -> bool:
-        """Whether no command boots the environment now, or removes it."""
+        """Whether no command boots or removes the environment now."""
         try:
-            with locked(self._ticket.with_name(f"{self.project}.lock"), "", shared=True):
+            with locked(self._path.with_name(f"{self.project}.lock"), "", shared=True):
                 return True
         except Busy:
             return False
 
     def _under_way(self) -> str | None:
-        """A run that is not in this queue: left by its client, or another user's."""
+        """Return a run that is not in this queue: its client ended, or is another user's."""
         environment = self._backend.find(self.project)
         if environment is None:
             return None
@@ -124,18 +124,18 @@ class Place:
 
 
 @contextmanager
-def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Iterator[Place]:
-    """Have an environment's runs to oneself, among the commands of this user.
+def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Iterator[Ticket]:
+    """Hold an environment's queue, so that no other command of this user starts a run in it.
 
     Args:
-        backend: Where the environment is, or is to be booted.
-        project: Its name.
-        wait: Wait for the runs that were asked for before; otherwise these are an error.
-        notify: Receives the place in the queue, whenever it changes.
+        backend: The backend of the environment, which may not be booted yet.
+        project: The environment's name.
+        wait: Wait for the runs that are ahead; otherwise they are an error.
+        notify: Receives the position in the queue, whenever it changes.
 
     Raises:
-        Busy: A run is ahead, and `wait` is not given.
-        LabError: The environment cannot be asked, or the queue cannot be written.
+        Busy: A run is ahead, and `wait` is not set.
+        LabError: The environment does not answer, or the queue cannot be written.
     """
     folder = state_directory() / backend.name
     try:
@@ -143,15 +143,15 @@ def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Itera
     except OSError as error:
         raise LabError(
             f"the state directory {folder} cannot be used: {error.strerror}",
-            "make room on it, or name another one in LAB_STATE",
+            "free disk space, or set LAB_STATE to another directory",
         ) from error
     try:
-        mine = Place(
+        mine = Ticket(
             project,
             waited=False,
             _backend=backend,
             _notify=notify,
-            _ticket=ticket,
+            _path=ticket,
             _descriptor=descriptor,
         )
         if wait:
@@ -165,12 +165,12 @@ def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Itera
 
 
 def _join(folder: Path, project: str) -> tuple[Path, int]:
-    """Take the next number."""
+    """Take a ticket with the next number."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     queue = folder / f"{project}.queue"
     lock = os.open(queue, _FLAGS, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody keeps it for longer than these lines take
+        fcntl.flock(lock, fcntl.LOCK_EX)  # every process holds this lock only briefly
         last = 0
         for path in _tickets(queue):
             last = int(path.suffix[1:])
@@ -185,18 +185,18 @@ def _join(folder: Path, project: str) -> tuple[Path, int]:
 
 
 def _first(ahead: Sequence[tuple[str, str]]) -> str | None:
-    """The first run that is known."""
+    """Return the first run whose id is known."""
     return next((run_id for _, run_id in ahead if run_id), None)
 
 
 def _tickets(beside: Path) -> list[Path]:
-    """All tickets of a queue, in their order, living or dead."""
+    """Return all tickets of a queue in order, valid or not."""
     queue = beside.name.partition(".")[0] + ".queue."
     return sorted(beside.parent.glob(f"{queue}{'[0-9]' * 8}"))
 
 
 def _holder(ticket: Path) -> str | None:
-    """What is written in a ticket; None where its process has ended."""
+    """Return the text of a ticket; None if its process has ended."""
     try:
         descriptor = os.open(ticket, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -211,17 +211,17 @@ def _holder(ticket: Path) -> str | None:
 
 
 def _follow(environment: Environment, run_id: str) -> None:
-    """Wait until every task of a run has ended; what it writes is passed over.
+    """Wait until every task of a run has ended; ignore its output.
 
     Raises:
-        LabError: The environment has gone.
+        LabError: The environment no longer runs.
     """
     (request,) = (each for each in environment.runs() if each.run_id == run_id)
-    going = set(request.tasks())
+    unfinished = set(request.tasks())
     for chunk in environment.stream(run_id, {}, follow=True):
         if chunk is not None and not chunk.fault:
             status = status_in(chunk.path, chunk.data)
             if status is not None and status.state.ended:
-                going.discard(status.task)
-        if not going:
+                unfinished.discard(status.task)
+        if not unfinished:
             return

@@ -1,4 +1,4 @@
-"""One run from its preparation to its end, whatever happens in between."""
+"""Execute one run: boot, submit, follow, and clean up after errors and interrupts."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from lab.threads import in_background, signals_blocked, with_timeout
 INTERRUPTED: Final = "interrupted"
 
 STOP_S: Final = 9.0
-"""Seconds in which an interrupted run may save and be collected before it is killed.
+"""Seconds for an interrupted run to save a checkpoint and be collected; then it is killed.
 
-Its agents give a program 5 s. With the time for removing the environment, all ends within 15 s."""
+An agent gives its program 5 s. Including the removal of the environment, all ends within 15 s."""
 
 COLLECT_S: Final = 4.0
-"""Seconds in which a killed run may be collected."""
+"""Seconds for the collection of a killed run."""
 
 DOWN_S: Final = 30.0
-"""Seconds that the removal of an environment may take after an interrupt; 2 where nothing hangs."""
+"""The time limit, in seconds, for removing an environment after an interrupt; 2 s is usual."""
 
 
 class _OtherRunUnderWay(Exception):  # noqa: N818  (a state)
-    """Somebody else's run is under way in the environment."""
+    """Another client's run is under way in the environment."""
 
 
 def execute_run(
@@ -51,47 +51,48 @@ def execute_run(
     view: Callable[[RunInfo], AbstractContextManager[View]],
     notify: Notify,
 ) -> Summary:
-    """Boot if nothing is up, submit, follow, summarize, and remove what was booted.
+    """Boot an environment if none is up, submit, follow, summarize, and remove what was booted.
+
+    If this raises before an agent received the run, the run's directory is removed.
 
     Args:
-        run: What `prepare` created.
-        boot: Boots an environment; calls what it is given once that is up, from when on Ctrl-C
-            waits until it is known here.
-        found: The environment that is up already, or None.
+        run: The directory that `prepare` created.
+        boot: Boots an environment. It calls its argument when the environment is up; from then on
+            Ctrl-C waits until `boot` has returned.
+        found: The environment that is already up, or None.
         keep: Whether an environment that this call boots stays up.
-        detach: Whether to leave the run, and the environment, as soon as it is submitted.
-        view: Makes the context manager of a view of a run; entered while it is followed.
+        detach: Whether to return as soon as the run is submitted; the environment then stays up.
+        view: Makes the view of the run, which is entered while the run is followed.
         notify: Receives progress.
 
     Returns:
-        The summary of a run that has ended, in whatever state, or was left.
+        The summary of a run that has ended in any state, or was detached.
 
     Raises:
-        LabError: It could not be run, or the environment went; `run.json` says so.
-        KeyboardInterrupt: The user ended it; `run.json` says so.
+        LabError: The run could not be executed, or the environment failed; `run.json` has the
+            reason.
+        KeyboardInterrupt: The user interrupted the run; `run.json` says so.
         OSError: A file could not be written.
-
-    A run that raises before any agent received it leaves no directory.
     """
     environment = found
-    with run.opened() as it, signals.as_interrupt():
+    with run.opened() as opened, signals.as_interrupt():
         try:
             if environment is None:
                 with signals.blockable_interrupts() as defer:
                     environment = boot(defer)
-            lifecycle.record_environment(it, environment)
+            lifecycle.record_environment(opened, environment)
             if detach:
-                _detach(it, environment, notify)
+                _detach(opened, environment, notify)
                 keep = True
             else:
-                with view(it.info) as shown:
-                    _follow(it, environment, shown)
-            return lifecycle.finish(it)
+                with view(opened.info) as shown:
+                    _follow(opened, environment, shown)
+            return lifecycle.finish(opened)
         except (KeyboardInterrupt, LabError, OSError) as error:
-            # The disk may be full, and stay so: that does not hide the first error.
+            # If the disk is still full, a second OSError must not hide the first error.
             hidden = () if isinstance(error, LabError) else (OSError,)
             with signals.ignore_signals(), suppress(*hidden):
-                _abort(it, environment, error, notify)
+                _abort(opened, environment, error, notify)
             raise
         finally:
             if found is None and environment is not None and not keep:
@@ -102,18 +103,18 @@ def execute_run(
 def _abort(
     run: OpenRun, environment: Environment | None, error: BaseException, notify: Notify
 ) -> None:
-    """End a run that broke off, or remove its directory if no agent received it."""
+    """Mark a run as ended after an error, or remove its directory if no agent received it."""
     interrupted = isinstance(error, KeyboardInterrupt)
     state = State.CANCELLED if interrupted else State.FAILED
-    if run.info.has_started or (environment is not None and _may_hold(environment, run)):
+    if run.info.has_started or (environment is not None and _may_have(environment, run)):
         lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
         run.directory.discard()
         notify(f"run {run.run_id} did not start; its directory is removed")
 
 
-def _may_hold(environment: Environment, run: OpenRun) -> bool:
-    """Whether an environment has received a run; True where it does not answer."""
+def _may_have(environment: Environment, run: OpenRun) -> bool:
+    """Whether an environment received a run; True if the environment does not answer."""
     try:
         requests = with_timeout(PATIENCE_S, environment.runs)
     except (LabError, TimeoutError):
@@ -122,7 +123,7 @@ def _may_hold(environment: Environment, run: OpenRun) -> bool:
 
 
 def _detach(run: OpenRun, environment: Environment, notify: Notify) -> None:
-    """Submit the run, for other clients to follow; an interrupt ends it all the same."""
+    """Submit the run, for other clients to follow; an interrupt during this cancels the run."""
     try:
         with signals.block_interrupts():
             lifecycle.submit(run, environment)
@@ -133,40 +134,40 @@ def _detach(run: OpenRun, environment: Environment, notify: Notify) -> None:
 
 
 def _follow(run: OpenRun, environment: Environment, view: View) -> None:
-    """Submit the run and follow it; when that breaks off, end it on the volume too."""
+    """Submit the run and follow it; after an interrupt or an OSError, cancel it."""
     with ExitStack() as ending:
         try:
             with signals.block_interrupts():
                 lifecycle.submit(run, environment)
             _describe(run, environment, view.notice)
-            faulting = NetworkFaults(environment, run.run_id, run.info.spec.faults, view.notice)
-            ending.callback(faulting.end)
-            follow(run, environment, view, faulting.tick)
+            faults = NetworkFaults(environment, run.run_id, run.info.spec.faults, view.notice)
+            ending.callback(faults.end)
+            follow(run, environment, view, faults.tick)
         except KeyboardInterrupt:
             _stop(run, environment, view)
             raise
         except OSError as error:
-            with suppress(LabError):  # it may not have come so far
-                environment.cancel(run.run_id, f"the helper could not go on: {error}")
+            with suppress(LabError):  # the run may not be submitted yet
+                environment.cancel(run.run_id, f"the client failed: {error}")
             raise
 
 
 def _describe(run: OpenRun, environment: Environment, notify: Notify) -> None:
-    """Record what the environment was made from; the run goes on where that is not known."""
+    """Record the environment's provenance; an error only causes a notice."""
     try:
         lifecycle.describe(run, environment)
     except (LabError, OSError) as error:
         what = error.what if isinstance(error, LabError) else str(error)
-        notify(f"{what}; what the environment was made from stays unknown")
+        notify(f"{what}; run.json does not describe the environment")
 
 
 def _stop(run: OpenRun, environment: Environment, view: View) -> None:
-    """End an interrupted run: gently first, and at once after another interrupt or a time limit.
+    """Cancel an interrupted run; kill it after another interrupt or a time limit.
 
-    What is collected until then is kept either way.
+    All collected data is kept.
     """
-    gently = "interrupted: training ends and comes home; Ctrl-C again kills it"
-    at_once = "the run is killed; what it left comes home"
+    gently = "interrupted: stopping and collecting the run; press Ctrl-C again to kill it"
+    at_once = "killing the run and collecting what it wrote"
     for line, end, seconds in (
         (gently, environment.cancel, STOP_S),
         (at_once, environment.kill, COLLECT_S),
@@ -182,40 +183,40 @@ def _stop(run: OpenRun, environment: Environment, view: View) -> None:
         except (LabError, OSError) as error:
             view.notice(error.what if isinstance(error, LabError) else str(error))
             return
-    view.notice("not all of it came home")
+    view.notice("the run was not completely collected")
 
 
 def _keeps_files(environment: Environment, run: RunDir, notify: Notify) -> bool:
-    """Whether an environment has something of the run that is not at home; if so, say it."""
+    """Whether an environment still has the run on its run volume; if so, report it."""
     try:
         if all(request.run_id != run.run_id for request in environment.runs()):
             return False
     except LabError:
         return False
     notify(
-        f"environment {environment.project!r} stays up with what is not at home of run"
-        f" {run.run_id}: `lab collect {run.run_id}` brings it, `lab down` removes it"
+        f"environment {environment.project!r} stays up: it has uncollected files of run"
+        f" {run.run_id}; `lab collect {run.run_id}` collects them, `lab down` removes them"
     )
     return True
 
 
 def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
-    """Take down what was booted, unless somebody else trains in it by now.
+    """Remove a booted environment, unless another client trains in it now.
 
-    Where it is the disk at home that has failed, what did not come home stays where it is.
+    If the disk of the run store failed, the environment is kept with the uncollected files.
 
     Args:
-        run: The last run in it that was its own.
-        environment: It.
+        run: This client's last run in the environment.
+        environment: The environment.
         notify: Receives progress.
 
     Raises:
-        LabError: Something of it is left, and that is the first fault.
+        LabError: The environment could not be removed, and no earlier error is being handled.
     """
-    fault = sys.exception()
-    if isinstance(fault, OSError) and _keeps_files(environment, run, notify):
+    first_error = sys.exception()
+    if isinstance(first_error, OSError) and _keeps_files(environment, run, notify):
         return
-    again = f"`lab down {environment.project}` tries again"
+    again = f"try again with `lab down {environment.project}`"
 
     def unless() -> None:
         other = under_way(environment, besides=run.run_id)
@@ -232,10 +233,10 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
         with_lock_retry(lambda: environment.down(notify, unless=unless, keeps=keeps))
 
     try:
-        if isinstance(fault, KeyboardInterrupt):
+        if isinstance(first_error, KeyboardInterrupt):
             with signals_blocked():
-                going = in_background(down)
-            going.result(DOWN_S)
+                removal = in_background(down)
+            removal.result(DOWN_S)
         else:
             down()
     except _OtherRunUnderWay as other:
@@ -243,8 +244,8 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
     except Busy as error:
         notify(f"environment {environment.project!r} stays up: {error.what}; {again}")
     except TimeoutError:
-        notify(f"environment {environment.project!r} is not down after {DOWN_S:g} s; {again}")
+        notify(f"environment {environment.project!r} is not removed after {DOWN_S:g} s; {again}")
     except (LabError, OSError) as error:
-        if fault is None:
+        if first_error is None:
             raise
         notify(f"{error}; {again}")

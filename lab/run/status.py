@@ -1,7 +1,7 @@
-"""The status of a run, also of one that no client follows any more.
+"""The status of a run, also of a run that no client follows.
 
-`run.json` has it as long as a client follows. When that client has died, the states of the tasks
-on the run volume have it, if that still exists.
+While a client follows the run, it writes the status into `run.json`. If that client died, the task
+states on the run volume give the status, if the run volume still exists.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import State
 from lab.threads import with_timeout
 
-GONE: Final = "its environment has gone"
-NEVER_BEGAN: Final = "its helper ended before it could begin"
+GONE: Final = "its environment no longer runs"
+NEVER_BEGAN: Final = "its client ended before the run started"
 
 PATIENCE_S: Final = 5.0
-"""So long an engine may take to say what it knows of a run, in seconds."""
+"""Seconds that an engine has to answer a question about a run."""
 
 _YOUNG_S: Final = 3.0
-"""A run that is younger than this may be between its first line and the lock of its helper."""
+"""The client of a younger run, in seconds, may have written `run.json` but not locked it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class RunStatus:
     """The status of a run.
 
     Attributes:
-        info: Its `run.json`, with the state and the reason that are known now.
-        statuses: The tasks' states, the newest that are known.
-        note: What the user can do about it; may be empty.
+        info: Its `run.json`, with the newest known state and reason.
+        statuses: The newest known status of each task.
+        note: A hint for the user; may be empty.
     """
 
     info: RunInfo
@@ -47,16 +47,16 @@ class RunStatus:
 
     @classmethod
     def recorded(cls, run: RunDir) -> RunStatus:
-        """What the run store has of a run.
+        """Return the status in the run store.
 
         Raises:
-            LabError: A file of it cannot be read.
+            LabError: A file of the run cannot be read.
         """
         info = run.read()
         return cls(info, read_statuses(run, info))
 
     def with_state(self, state: State, reason: str) -> RunStatus:
-        """The same in another state."""
+        """Return a copy with another state."""
         return replace(self, info=replace(self.info, state=state, reason=reason))
 
     @property
@@ -66,39 +66,41 @@ class RunStatus:
 
     @property
     def reason(self) -> str:
-        """Why it is in this state; may be empty."""
+        """The reason for this state; may be empty."""
         return self.info.reason
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeStatus:
-    """What a run volume has of a run.
+    """The status of a run on a run volume.
 
     Attributes:
-        statuses: The tasks' states.
-        gone: Whether no agent is left that could change them.
+        statuses: The status of each task.
+        stopped: Whether no agent runs any more, so that the statuses cannot change.
     """
 
     statuses: Mapping[str, TaskStatus]
-    gone: bool
+    stopped: bool
 
 
 Probe = Callable[[RunInfo], VolumeStatus | None]
-"""Looks for a run on the run volumes; None: none has it. Raises LabError where nobody can say."""
+"""Looks for a run on the run volumes; None: no volume has it. Raises LabError if unknown."""
 
 
 @dataclass
 class StatusProber:
-    """Asks the run volumes of this machine.
+    """Looks for runs on the run volumes of this host.
+
+    A backend or an environment that failed once is not asked again.
 
     Attributes:
-        known: Makes all backends; called when the first run has to be looked for.
-        patience_s: Seconds that one may take to answer.
+        known: Returns all backends; called for the first run.
+        patience_s: Seconds that a backend has to answer.
     """
 
     known: Callable[[], Sequence[Backend]]
     patience_s: float = PATIENCE_S
-    _deaf: dict[tuple[str, str | None], LabError] = field(default_factory=dict)
+    _failed: dict[tuple[str, str | None], LabError] = field(default_factory=dict)
 
     def __call__(self, info: RunInfo) -> VolumeStatus | None:
         """Look for a run.
@@ -116,22 +118,24 @@ class StatusProber:
     def _ask(self, backend: Backend, info: RunInfo) -> VolumeStatus | None:
         whole, one = (backend.name, None), (backend.name, info.project)
         for each in (whole, one):
-            if each in self._deaf:
-                raise self._deaf[each]
+            if each in self._failed:
+                raise self._failed[each]
         try:
-            return with_timeout(self.patience_s, lambda: _look(backend, info))
+            return with_timeout(self.patience_s, lambda: _probe(backend, info))
         except TimeoutError:
-            fault = self._deaf[whole] = LabError(
+            failure = self._failed[whole] = LabError(
                 f"backend {backend.name} does not answer within {self.patience_s:g} s",
-                "see `lab doctor`",
+                "check it with `lab doctor`",
             )
-        except LabError as error:  # it may be this environment's alone
-            fault = self._deaf[one] = error
-        raise fault
+        except LabError as error:  # possibly only this environment has failed
+            failure = self._failed[one] = error
+        raise failure
 
 
 def status_of(run: RunDir, ask: Probe) -> RunStatus:
-    """The status of a run; run volumes are not read while it is followed, or is all collected.
+    """Return the status of a run.
+
+    Run volumes are not read while a client follows the run, or if it is completely collected.
 
     Raises:
         LabError: `run.json` cannot be read, or a backend does not answer.
@@ -139,10 +143,10 @@ def status_of(run: RunDir, ask: Probe) -> RunStatus:
     recorded = RunStatus.recorded(run)
     if not _unsettled(recorded.info) or run.is_followed():
         return recorded
-    there = ask(recorded.info)
-    if there is not None:
-        return _from_there(recorded.info, there)
-    # Read again: another client may have ended it before the lock was tried.
+    on_volume = ask(recorded.info)
+    if on_volume is not None:
+        return _from_volume(recorded.info, on_volume)
+    # Read again: another client may have finished the run meanwhile.
     recorded = RunStatus.recorded(run)
     info = recorded.info
     if info.state.ended or time.time() - info.started_unix < _YOUNG_S:
@@ -151,7 +155,7 @@ def status_of(run: RunDir, ask: Probe) -> RunStatus:
 
 
 def status_or_warn(run: RunDir, ask: Probe, notify: Notify) -> RunStatus:
-    """The same for a command that only shows it: an unknown status is a warning.
+    """Return the status of a run; if a backend does not answer, warn and return the recorded one.
 
     Raises:
         LabError: `run.json` cannot be read.
@@ -160,15 +164,15 @@ def status_or_warn(run: RunDir, ask: Probe, notify: Notify) -> RunStatus:
         return status_of(run, ask)
     except LabError as error:
         recorded = RunStatus.recorded(run)
-        notify(f"run {run.run_id}: where it stands is not known: {error}")
+        notify(f"run {run.run_id}: its status is unknown: {error}")
         return recorded
 
 
 def finalize(run: RunDir, ask: Probe) -> None:
-    """Write into `run.json` that a run is lost, where nothing of it is left elsewhere.
+    """Write into `run.json` that a run is lost if it is on no run volume.
 
     Raises:
-        LabError: Another process follows it, or a backend does not answer.
+        LabError: Another process follows the run, or a backend does not answer.
     """
     if run.read().state.ended:
         return
@@ -176,31 +180,31 @@ def finalize(run: RunDir, ask: Probe) -> None:
         pass
     found = status_of(run, ask)
     if found.state.ended and not found.note:
-        with run.opened() as it:
-            lifecycle.mark_ended(it, found.state, found.reason)
-            lifecycle.finish(it)
+        with run.opened() as opened:
+            lifecycle.mark_ended(opened, found.state, found.reason)
+            lifecycle.finish(opened)
 
 
 def volume_status(environment: Environment, run_id: str) -> VolumeStatus:
-    """What an environment has of a run.
+    """Return the status of a run on the run volume of an environment.
 
     Raises:
-        LabError: There is no such run, or its volume cannot be read.
+        LabError: The run does not exist, or the run volume cannot be read.
     """
-    return VolumeStatus(statuses_of(environment, run_id), lifecycle.has_gone(environment))
+    return VolumeStatus(statuses_of(environment, run_id), lifecycle.has_stopped(environment))
 
 
 def _unsettled(info: RunInfo) -> bool:
     """Whether the state in `run.json` may not be final."""
     if not info.state.ended:
         return True
-    # A run that ended before it was submitted is on no volume.
+    # A run that ended before it was submitted is on no run volume.
     return not info.collected and info.has_started
 
 
-def _look(backend: Backend, info: RunInfo) -> VolumeStatus | None:
+def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:
     if not info.backend and backend.unavailable_reason() is not None:
-        return None  # it may have been meant, but it cannot have been used
+        return None  # the run cannot have used this backend
     environment = backend.find_any(info.project)
     if environment is None:
         return None
@@ -209,13 +213,13 @@ def _look(backend: Backend, info: RunInfo) -> VolumeStatus | None:
     return volume_status(environment, info.run_id)
 
 
-def _from_there(info: RunInfo, there: VolumeStatus) -> RunStatus:
+def _from_volume(info: RunInfo, on_volume: VolumeStatus) -> RunStatus:
     collect = f"not collected: `lab collect {info.run_id}`"
-    given_up = replace(info, state=State.PENDING, reason="")
-    state, reason = lifecycle.verdict(given_up, there.statuses)
-    found = RunStatus(replace(info, state=state, reason=reason), there.statuses, collect)
+    reopened = replace(info, state=State.PENDING, reason="")
+    state, reason = lifecycle.verdict(reopened, on_volume.statuses)
+    found = RunStatus(replace(info, state=state, reason=reason), on_volume.statuses, collect)
     if state.ended:
         return found
-    if there.gone:
+    if on_volume.stopped:
         return found.with_state(State.LOST, GONE)
-    return replace(found, note=f"nobody follows it: `lab attach {info.run_id}`")
+    return replace(found, note=f"no client follows it: `lab attach {info.run_id}`")

@@ -1,4 +1,4 @@
-"""The run store: the directories `runs/<id>/`, and what each file in them is called."""
+"""The run store: the directories `runs/<id>/` and the names of their files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST: Final = "last"
 _BEFORE_LAST: Final = re.compile(rf"{LAST}~(\d{{1,6}})")
 
 _GLANCE_S: Final = 0.5
-"""A process that checks whether a run is followed holds its lock for a moment."""
+"""Seconds to wait for a run's lock: a process that only checks the lock holds it briefly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,22 @@ class RunDir:
 
     @property
     def program(self) -> Path:
-        """The copy of a program of the user's own, with the modules beside it."""
+        """The copy of the user's own program and its modules."""
         return self.path / "program"
 
     @property
     def original(self) -> Path:
-        """Files of `program/` as they were before they were converted; often missing."""
+        """The original files of `program/` that were converted; often missing."""
         return self.path / "original"
 
     @property
     def files(self) -> Path:
-        """The programs' working directory: data files that came with them, and what they wrote."""
+        """The programs' working directory: their data files and the files that they wrote."""
         return self.path / "files"
 
     @property
     def checkpoints(self) -> Path:
-        """Its checkpoints: those that were collected, or those that it resumes from."""
+        """The checkpoints that were collected, or those that the run resumes from."""
         return self.path / "checkpoints"
 
     @property
@@ -71,33 +71,33 @@ class RunDir:
 
     @property
     def gpu_samples(self) -> Path:
-        """Samples of the GPUs while a client followed, one JSON object a line; often missing."""
+        """The GPU samples while a client followed, one JSON object for each line; often missing."""
         return self.path / "gpu.jsonl"
 
     def records(self, task: str) -> Path:
-        """The records of one task, one JSON object a line."""
+        """The records of one task, one JSON object for each line."""
         return self.path / "tasks" / f"{task}.jsonl"
 
     def log(self, task: str) -> Path:
-        """The other lines of one task."""
+        """The log of one task: all of its lines that are not records."""
         return self.path / "logs" / f"{task}.log"
 
     def status(self, task: str) -> Path:
-        """The state of one task."""
+        """The status of one task."""
         return self.path / "status" / f"{task}.json"
 
     def create(self, info: RunInfo) -> None:
-        """Make the directory and write `run.json`, before anything starts.
+        """Create the directory and write `run.json`, before anything starts.
 
         Raises:
-            FileExistsError: The directory is there already.
+            FileExistsError: The directory already exists.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir()
         self.write(info)
 
     def discard(self) -> None:
-        """Remove the directory of a run that did not start, as far as the file system permits."""
+        """Remove the directory of a run that did not start; ignore errors of the file system."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def write(self, info: RunInfo) -> None:
@@ -114,10 +114,12 @@ class RunDir:
             return RunInfo.from_json(read_regular(self.info_path))
         except FileNotFoundError:
             raise LabError(
-                f"{self.info_path} is missing", f"bring it home with `lab collect {self.run_id}`"
+                f"{self.info_path} is missing", f"collect the run with `lab collect {self.run_id}`"
             ) from None
         except ValueError as error:
-            raise LabError(f"{self.info_path}: {error}", "move that directory away") from error
+            raise LabError(
+                f"{self.info_path}: {error}", "move the run's directory out of the run store"
+            ) from error
 
     def complete(self) -> bool:
         """Whether the run has ended and all of it was collected.
@@ -130,7 +132,7 @@ class RunDir:
         return info.state.ended and info.collected
 
     def is_followed(self) -> bool:
-        """Whether a living process holds the run: it follows it, or collects it."""
+        """Whether a process follows or collects the run, and so holds its lock."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,24 +147,24 @@ class RunDir:
         """Lock the run and read `run.json`.
 
         Raises:
-            LabError: Another process collects this run, or `run.json` cannot be read.
+            LabError: Another process collects the run, or `run.json` cannot be read.
         """
         with self.locked():
             yield OpenRun(self, self.read())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run against other collectors; the lock ends with its process.
+        """Lock the run against other collectors; the lock ends with this process.
 
         Raises:
-            LabError: Another process collects this run.
+            LabError: Another process collects the run.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if not _lock(descriptor):
                 raise LabError(
-                    f"run {self.run_id} is being collected by another process",
-                    "wait until it has ended",
+                    f"another process collects run {self.run_id}",
+                    "wait until that process has ended",
                 )
             yield
         finally:
@@ -171,9 +173,9 @@ class RunDir:
 
 @dataclass(slots=True)
 class OpenRun:
-    """A run that this process has locked, with what its `run.json` holds.
+    """A run that this process has locked, with the content of its `run.json`.
 
-    Only the process that holds the lock changes `run.json`, so that `info` stays current.
+    Only the process that holds the lock changes `run.json`, so `info` is always current.
 
     Attributes:
         directory: Its directory.
@@ -197,13 +199,13 @@ class OpenRun:
 
 
 def _lock(descriptor: int) -> bool:
-    """Take the lock of a run's directory; False where another process keeps it."""
-    give_up = time.monotonic() + _GLANCE_S
+    """Lock a run's directory; return False if another process keeps the lock."""
+    deadline = time.monotonic() + _GLANCE_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 return False
             time.sleep(0.01)
         else:
@@ -211,27 +213,27 @@ def _lock(descriptor: int) -> bool:
 
 
 def runs_dir(given: str | None) -> Path:
-    """Where runs are kept: the flag, `LAB_RUNS_DIR`, or `./runs`.
+    """Return the path of the run store: the flag, `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:
-        InputError: It is there and is no directory.
+        InputError: The path exists and is not a directory.
     """
     path = Path(given or os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is no directory", "name another one with --runs-dir")
+        raise InputError(f"{path} is not a directory", "use another directory with --runs-dir")
     return path
 
 
 def all_runs(store: Path) -> list[RunDir]:
-    """Every run of a run store, oldest first; other directories are skipped.
+    """Return every run of a run store, the oldest first; other directories are skipped.
 
-    Runs whose `run.json` cannot be read come first, since their start is not known.
+    Runs with an unreadable `run.json` are first, since their start time is unknown.
     """
     return list(infos(store))
 
 
 def infos(store: Path) -> dict[RunDir, RunInfo | None]:
-    """Every run of a run store with its `run.json`, oldest first; None: that cannot be read."""
+    """Return every run of a run store with its `run.json`, the oldest first; None: unreadable."""
     if not store.is_dir():
         return {}
     found: dict[RunDir, RunInfo | None] = {}
@@ -243,18 +245,18 @@ def infos(store: Path) -> dict[RunDir, RunInfo | None]:
             except (LabError, OSError):
                 found[run] = None
 
-    def begun(run: RunDir) -> tuple[float, str]:
+    def start(run: RunDir) -> tuple[float, str]:
         info = found[run]
         return info.started_unix if info else 0.0, run.run_id
 
-    return {run: found[run] for run in sorted(found, key=begun)}
+    return {run: found[run] for run in sorted(found, key=start)}
 
 
 def before_last(argument: str) -> int | None:
-    """The number of runs between the last one and the named one.
+    """Return the number of runs between the last one and the named one.
 
     Returns:
-        0 of `last`, 1 of `last~1` and so on; None of an id.
+        0 for `last`, 1 for `last~1` and so on; None for an id.
     """
     if argument == LAST:
         return 0
@@ -263,15 +265,15 @@ def before_last(argument: str) -> int | None:
 
 
 def resolve(argument: str, ids: list[str], *, where: str) -> str:
-    """The run that a user names: its id, a unique beginning of it, `last`, or `last~1`.
+    """Find the id of a run by the id, a unique beginning of it, `last`, or `last~1`.
 
     Args:
         argument: What the user typed.
         ids: The ids to choose from, oldest first; for `last` and `last~1`, of runs that started.
-        where: Where they are, for the message.
+        where: The run store or environment, for the message.
 
     Raises:
-        InputError: No run, or several, fit.
+        InputError: No run matches, or several do.
     """
     if not ids:
         raise InputError(f"no run in {where} has started", "start one with `lab run async`")
@@ -287,15 +289,17 @@ def resolve(argument: str, ids: list[str], *, where: str) -> str:
         return fitting[0]
     if fitting:
         some = ", ".join(fitting[:4])
-        raise InputError(f"{argument!r} fits {len(fitting)} runs ({some})", "write more of it")
+        raise InputError(
+            f"{argument!r} matches {len(fitting)} runs ({some})", "give more characters of the id"
+        )
     raise InputError(f"no run {argument!r} in {where}", "see `lab runs`")
 
 
 def find_run(argument: str, store: Path) -> RunDir:
-    """The run of a run store that a user names.
+    """Find the run of a run store that a user names.
 
     Raises:
-        InputError: No run, or several, fit.
+        InputError: No run matches, or several do.
     """
     ids = [
         run.run_id
@@ -306,10 +310,10 @@ def find_run(argument: str, store: Path) -> RunDir:
 
 
 def safe_run_id(run_id: str) -> str:
-    """The id itself.
+    """Return the id if it is safe as the name of a directory.
 
     Raises:
-        LabError: It could be no directory's name.
+        LabError: The text is not a run id.
     """
     if not RUN_ID.fullmatch(run_id):
         raise LabError(f"not a run id: {run_id!r}", "remove that request from the run volume")
@@ -319,15 +323,15 @@ def safe_run_id(run_id: str) -> str:
 def read_statuses(
     run: RunDir, info: RunInfo, *, skip_damaged: bool = False
 ) -> dict[str, TaskStatus]:
-    """The status of every task that wrote one.
+    """Return the status of every task that has written one, by task name.
 
     Args:
         run: The run.
         info: Its `run.json`.
-        skip_damaged: Whether one that cannot be read counts as none; a collection replaces it.
+        skip_damaged: Whether to skip unreadable files; a collection replaces them.
 
     Raises:
-        LabError: One cannot be read; the message names the file and the key.
+        LabError: A file cannot be read; the message names the file and the key.
     """
     found = {}
     for task in info.task_names():
@@ -338,6 +342,6 @@ def read_statuses(
             continue
         except ValueError as error:
             if not skip_damaged:
-                fix = f"collect it again with `lab collect {run.run_id}`, or move it away"
+                fix = f"collect it again with `lab collect {run.run_id}`, or remove the file"
                 raise LabError(f"{path}: {error}", fix) from error
     return found

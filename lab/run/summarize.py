@@ -1,4 +1,4 @@
-"""From the files of a run to its summary."""
+"""Compute the summary of a run from its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.task.protocol.states import State
 
 
 def summarize(run: RunDir) -> Summary:
-    """Read a run's files and say what it came to.
+    """Read a run's files and return its summary.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
@@ -27,7 +27,7 @@ def summarize(run: RunDir) -> Summary:
 
 
 def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Summary:
-    """Read the records and samples of a run, and say what it came to with these states."""
+    """Read the records and samples of a run, and return its summary with these task statuses."""
     progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
     trained = {task: value.trained for task, value in progress.items()}
     gpus = read_figures(run.gpu_samples, trained)
@@ -40,7 +40,7 @@ def summary_of(
     progress: Mapping[str, TaskProgress],
     gpus: Mapping[str, GpuFigures] = MappingProxyType({}),
 ) -> Summary:
-    """Put together what a run came to; a pure function."""
+    """Compute the summary of a run; a pure function."""
     workers = [task for task in info.task_names() if not info.spec.is_service(task)]
     steps = [value.highest for value in progress.values() if value.highest is not None]
     final = next((value for value in progress.values() if value.probe is not None), None)
@@ -82,7 +82,7 @@ def summary_of(
 
 
 def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[ResultSummary]:
-    """What was found, task by task, and then what the registry names and nobody has found."""
+    """Return the results by task, then the results of the registry that no task has reported."""
     found = [
         ResultSummary(each.name, task, each.value, each.low, each.high, each.is_as_expected)
         for task, value in progress.items()
@@ -102,7 +102,7 @@ def _conserved(
     workers: Sequence[TaskProgress],
     statuses: Mapping[str, TaskStatus],
 ) -> bool | None:
-    """None when the run left nothing to judge by."""
+    """Whether no update was lost; None if the records do not show it."""
     if final is None or final.probe_global_step is None:
         return None
     if final.probe != final.probe_global_step:
@@ -112,7 +112,7 @@ def _conserved(
         return True
     ends = [statuses[worker.task] for worker in workers if worker.task in statuses]
     if any(end.attempt or end.state is not State.SUCCEEDED for end in ends):
-        return True  # what such a one did after its last record, nobody knows
+        return True  # a failed worker may have made steps after its last record
     return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step
 
 
@@ -123,16 +123,17 @@ def _lost(final: TaskProgress | None) -> int | None:
 
 
 def _records_lost(statuses: Mapping[str, TaskStatus], progress: Mapping[str, TaskProgress]) -> int:
-    """For each task the larger of two counts: the agent's own, and the gaps in the numbers.
+    """Return the number of lost records: for each task, the larger of two counts.
 
-    Gaps do not show lost derived records, which have no numbers, and no loss at the end.
+    One is the agent's count, the other is the number of gaps in the sequence numbers. Gaps do not
+    show losses at the end, or lost records without a number.
     """
     counted = {task: status.records_lost for task, status in statuses.items()}
     return sum(max(value.lost, counted.get(task, 0)) for task, value in progress.items())
 
 
 def _redone(tasks: Sequence[TaskProgress]) -> int:
-    """How far the training had been before each time that it was set back, in all."""
+    """Return the number of steps that were repeated after the training resumed from checkpoints."""
     redone, since = 0, 0.0
     for resumed, step in sorted(mark for task in tasks for mark in task.resumed):
         marks = [mark for task in tasks for mark in task.peaks.values()]
@@ -143,7 +144,10 @@ def _redone(tasks: Sequence[TaskProgress]) -> int:
 
 
 def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
-    """None where no task recorded two steps: the times between tasks' only records say nothing."""
+    """Return global steps per second; None if no task recorded two steps.
+
+    Records of different tasks alone do not show the rate.
+    """
     if all(len(task.global_marks) < 2 for task in tasks):  # noqa: PLR2004
         return None
     marks = [mark for task in tasks for mark in task.global_marks]
@@ -159,19 +163,19 @@ def _task(
     gpus: GpuFigures,
 ) -> TaskSummary:
     job, _, index = task.rpartition("-")
-    place: Mapping[str, Any] = next((row for row in info.tasks if row.get("task") == task), {})
+    row: Mapping[str, Any] = next((each for each in info.tasks if each.get("task") == task), {})
     host = info.cluster[job][int(index)].rpartition(":")[0]
     seconds = None
     if status and status.started_unix is not None and status.ended_unix is not None:
         seconds = _rounded(status.ended_unix - status.started_unix)
-    # An agent that is gone with its environment has not written its task's end.
+    # An agent that was removed with its environment has not written its task's final state.
     is_known = status is not None and (status.state.ended or not info.state.ended)
     return TaskSummary(
         task=task,
         job_name=job,
         task_index=int(index),
-        node=place.get("node", host),
-        gpus=list(place.get("gpus", ())),
+        node=row.get("node", host),
+        gpus=list(row.get("gpus", ())),
         state=status.state.value if status and is_known else State.LOST.value,
         exit_code=status.exit_code if status else None,
         attempts=status.attempt + 1 if status and status.started_unix is not None else 0,
@@ -191,5 +195,5 @@ def _task(
 
 
 def _rounded(value: float | None) -> float | None:
-    """To a thousandth: clocks and records say no more."""
+    """Round to a thousandth, the precision of clocks and records."""
     return None if value is None else round(value, 3)

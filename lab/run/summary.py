@@ -17,29 +17,31 @@ from lab.task.protocol.states import State
 
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
-    """One task's row; a field that does not apply is None.
+    """The summary of one task; a field that does not apply is None.
+
+    The GPU metrics of a shared GPU include the use by other tasks.
 
     Attributes:
         task: `worker-0`.
         job_name: `worker`.
         task_index: 0.
-        node: The node that it ran on.
-        gpus: Device ids of its cards.
-        state: Where it ended.
-        exit_code: Its program's exit code; None when a signal ended it.
-        attempts: How often its program was started.
+        node: The task's node.
+        gpus: Device ids of its GPUs.
+        state: The final state, or the newest one.
+        exit_code: Its program's exit code; None if a signal ended the program.
+        attempts: The number of starts of its program.
         epoch: Its last epoch, 0-based.
-        local_step: Its own steps.
-        global_step: The global step that it saw last.
+        local_step: The number of its own steps.
+        global_step: The newest global step in its records.
         loss: Its last loss.
-        accuracy: Its test accuracy when it had finished, a share.
+        accuracy: Its last test accuracy, from 0 to 1.
         steps_per_s: Its local steps per second while it trained; None without two step records.
         time_s: Seconds from the start of its program to its end.
-        cause: Why it ended otherwise than well, in a word: `exit code`, `out of memory`, `stalled`.
-        gpu_utilisation: How busy its cards were while it trained, a share; a mean over samples.
-            Where it shares a card: the card's, whoever used it; the same holds for what follows.
-        gpu_memory_bytes: Memory in use on its cards together, at its peak.
-        gpu_power_w: Power that its cards drew together while it trained, in watts; a mean.
+        cause: The cause of its failure: `exit code`, `out of memory`, `stalled`.
+        gpu_utilisation: The utilisation of its GPUs while it trained, from 0 to 1; a mean over
+            samples.
+        gpu_memory_bytes: The peak of the memory in use, summed over its GPUs.
+        gpu_power_w: The power of its GPUs together while it trained, in watts; a mean.
         diverged_at: The step from which on its loss is NaN or infinite, or None.
     """
 
@@ -67,15 +69,15 @@ class TaskSummary:
 
 @dataclass(frozen=True, slots=True)
 class ResultSummary:
-    """One thing that the run's experiment has found, or was to find.
+    """One result of the run's experiment, reported or missing.
 
     Attributes:
-        name: What it is, in the program's words.
-        task: Who has found it; "" where nobody has.
-        value: What was found, or None.
-        low: The least that it may be, or None.
-        high: The most that it may be, or None.
-        as_expected: Whether it was found, and lies where it has to.
+        name: The program's name for the result.
+        task: The task that reported it; "" if no task did.
+        value: The reported value, or None.
+        low: The minimum of the expected range, or None.
+        high: The maximum of the expected range, or None.
+        as_expected: Whether the result was reported and is in the expected range.
     """
 
     name: str
@@ -88,34 +90,34 @@ class ResultSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run came to; a field that cannot be known is None.
+    """The summary of a run; a field whose value is unknown is None.
 
     Attributes:
-        run_id: The run's name.
+        run_id: The run's id.
         experiment: The experiment's name.
         backend: `local` or `compose`.
-        state: Where the run ended.
-        reason: Why, in words; may be empty.
+        state: The final state, or the newest one.
+        reason: The reason for this state; may be empty.
         degraded: Whether it succeeded without all of its tasks.
-        global_step: The highest global step that a record holds.
-        updates_conserved: Whether no update was lost: the probe equals the global step, and the
-            local steps add up to it where each of them is an update of its own. None for a program
+        global_step: The highest global step in the records.
+        updates_conserved: Whether no update was lost: the probe equals the global step. If each
+            local step is one update, the local steps must also add up to it. None for a program
             without a probe.
-        updates_lost: Updates that have a number and were never made, because their program was
-            ended meanwhile; None where it cannot be known.
-        steps_redone: Global steps that were made again, because a program that was started again
-            went on from an older checkpoint.
-        resumed_from: The run whose checkpoints it went on from, or "".
-        accuracy: Test accuracy of the final parameters, a share.
+        updates_lost: The number of updates that were counted but not made, because their program
+            ended between the two; None if it is unknown.
+        steps_redone: The number of global steps that were repeated, because a restarted program
+            resumed from an older checkpoint.
+        resumed_from: The run whose checkpoints it started from, or "".
+        accuracy: Test accuracy of the final parameters, from 0 to 1.
         wall_s: Seconds from the request to the end of the last task.
-        first_step_s: Seconds from the request until every worker had made its first step; None
-            where a worker's records do not tell, as a listing's.
-        steps_per_s: Global steps per second from the first step record to the last; None where
-            no task has two, or they hold the same step.
+        first_step_s: Seconds from the request to the end of the slowest worker's first step; None
+            if a worker's records do not show it, as for a listing.
+        steps_per_s: Global steps per second from the first step record to the last; None if no
+            task has two step records, or all are of the same step.
         records_lost: The number of records that are missing by their sequence numbers, or that
             could not be written to the run volume.
-        tasks: One row for each task, in the cluster's order.
-        results: What its experiment has found, and what it was to find and has not.
+        tasks: The summary of each task, in the cluster's order.
+        results: The results of the experiment, including the missing ones.
         left: The files that were not collected.
     """
 
@@ -141,15 +143,15 @@ class Summary:
 
     @property
     def as_expected(self) -> bool:
-        """Whether all that its experiment was to find is there, and lies where it has to."""
+        """Whether all results of the experiment are reported and in their expected ranges."""
         return all(result.as_expected for result in self.results)
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return dump(asdict(self))
 
     def to_csv(self) -> str:
-        """One row for each task, below a row of names; GPUs are separated by blanks."""
+        """Return CSV: a header and one row for each task; GPUs are separated by spaces."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         names = [each.name for each in fields(TaskSummary)]
@@ -161,10 +163,10 @@ class Summary:
 
     @classmethod
     def from_json(cls, text: str) -> Summary:
-        """Read it back.
+        """Parse a summary.
 
         Raises:
-            ValueError: The text is no summary.
+            ValueError: The text is not a summary.
         """
         summary = convert(parse(text), cls)
         for state in (summary.state, *(task.state for task in summary.tasks)):
@@ -179,14 +181,14 @@ def write_summary(run: RunDir, summary: Summary) -> None:
 
 
 def read_summary(path: Path) -> Summary | None:
-    """The summary in a file; None when it is missing.
+    """Read the summary in a file; return None if the file is missing.
 
     Raises:
-        LabError: It cannot be read; the message names the file and the key.
+        LabError: The file cannot be read; the message names the file and the key.
     """
     try:
         return Summary.from_json(read_regular(path))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise LabError(f"{path}: {error}", "move that file away") from error
+        raise LabError(f"{path}: {error}", "remove the file, or move it away") from error

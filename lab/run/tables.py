@@ -1,6 +1,6 @@
 """Tables on a terminal: their cells, and the table of a run that has ended.
 
-All that comes from a task is sanitized, and never read as rich's markup.
+All text from a task is sanitized, and never interpreted as markup of rich.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab.task.protocol.states import State
 from lab.task.text import LONGEST_REASON, short, visible
 
 PIPE_WIDTH: Final = 200
-"""Columns of a table that goes into a file or a pipe."""
+"""The width, in characters, of a table in a file or a pipe."""
 
 STYLES: Final[Mapping[str, str]] = {
     State.PENDING: "dim",
@@ -35,7 +35,7 @@ STYLES: Final[Mapping[str, str]] = {
 }
 
 LEFT_LINES: Final = 20
-"""Files that were not collected and are named."""
+"""The maximum number of uncollected files that are listed."""
 
 _RESULT: Final = (
     "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
@@ -46,34 +46,34 @@ _RESULT_WITH_GPU: Final = (
     "task", "node", "state", ">epoch", ">local\nsteps", ">global\nstep", ">loss", ">accu-\nracy",
     ">gpu", ">time",
 )  # fmt: skip
-"""The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
+"""The columns if GPUs were sampled; narrower headings make room for `gpu` in 80 characters."""
 
 Cell = str | Text
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """A plain table; a column that begins with `>` is set flush right."""
+    """Return a plain table; a column whose name begins with `>` is right-aligned."""
     found = table(*columns)
     for row in rows:
-        # A text as such would be read as markup, and its brackets with it.
+        # rich would interpret the brackets in a `str` as markup.
         found.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     return found
 
 
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
-    """Print to stdout, or to stderr; a file or a pipe gets wide lines, which wrap nowhere."""
+    """Print to stdout or stderr; in a file or a pipe, lines are wide and not wrapped."""
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else PIPE_WIDTH
     Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
 
 
 def width_of(stream: TextIO) -> int:
-    """The number of columns of a terminal, or of what a file or a pipe gets."""
+    """Return the width of a stream in characters; for a file or a pipe, `PIPE_WIDTH`."""
     return Console(file=stream).width if stream.isatty() else PIPE_WIDTH
 
 
 def table(*columns: str) -> Table:
-    """An empty table; a column that begins with `>` is set flush right."""
+    """Return an empty table; a column whose name begins with `>` is right-aligned."""
     found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         right = column.startswith(">")
@@ -87,13 +87,13 @@ def table(*columns: str) -> Table:
 
 
 def state_cell(state: str) -> Text:
-    """A state in its colour; what is none of the protocol's, as a fault."""
+    """Return a state in its colour; an unknown state has the colour of a failure."""
     known = state in set(State)
     return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
 
 
 def result_table(summary: Summary) -> Group:
-    """The table of a run, and what the run as a whole came to."""
+    """Return the table of a run's tasks, and the results of the whole run."""
     with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
     rows = table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
     for task in summary.tasks:
@@ -132,7 +132,7 @@ def _footer(summary: Summary) -> Iterator[Text]:
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Name, value and style of what can be said of the run as a whole."""
+    """Yield the name, value and style of each known result of the whole run."""
     if summary.accuracy is not None:
         yield "accuracy of the final parameters", share(summary.accuracy), ""
     if summary.global_step is not None:
@@ -146,23 +146,23 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
     yield from _diverged(summary.tasks)
     if summary.degraded:
-        gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
-        yield "without", visible(", ".join(gone)), "bold yellow"
+        missing = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
+        yield "without", visible(", ".join(missing)), "bold yellow"
     again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
     if again:
-        yield "started again", visible(", ".join(again)), "bold yellow"
+        yield "restarted", visible(", ".join(again)), "bold yellow"
     if summary.steps_redone:
-        yield "steps made again", f"{whole(summary.steps_redone)}", "bold yellow"
+        yield "steps repeated", f"{whole(summary.steps_redone)}", "bold yellow"
     if summary.resumed_from:
-        yield "goes on from", visible(summary.resumed_from), ""
+        yield "resumed from", visible(summary.resumed_from), ""
     if summary.records_lost:
         yield "records lost", f"{summary.records_lost}", "bold red"
     yield from _left(summary.left)
-    for name, several in _by_name(summary.results).items():
-        differ = len({each.value for each in several}) > 1
-        for found in several if differ else several[:1]:
-            who = f"{name}, {found.task}" if differ else name
-            yield visible(who), _found(found), "" if found.as_expected else "bold red"
+    for name, group in _by_name(summary.results).items():
+        differ = len({each.value for each in group}) > 1
+        for result in group if differ else group[:1]:
+            label = f"{name}, {result.task}" if differ else name
+            yield visible(label), _result_text(result), "" if result.as_expected else "bold red"
 
 
 def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
@@ -173,7 +173,7 @@ def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
 
 
 def _left(files: Sequence[Uncollected]) -> Iterator[tuple[str, str, str]]:
-    """A line for each file that was not collected; those that hold data first."""
+    """Yield a line for each file that was not collected; files with data are first."""
     ordered = sorted(files, key=lambda each: not each.kept)
     for each in ordered[:LEFT_LINES]:
         name, style = ("not collected", "bold red") if each.kept else ("left out", "")
@@ -183,17 +183,17 @@ def _left(files: Sequence[Uncollected]) -> Iterator[tuple[str, str, str]]:
 
 
 def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]:
-    """Results that several tasks have found, together."""
+    """Group the results of several tasks by name."""
     found: dict[str, list[ResultSummary]] = {}
     for each in results:
         found.setdefault(each.name, []).append(each)
     return found
 
 
-def _found(found: ResultSummary) -> str:
-    if found.value is None:
+def _result_text(result: ResultSummary) -> str:
+    if result.value is None:
         return "NOT FOUND"
-    where = between(found.low, found.high)
-    if not where:
-        return number(found.value)
-    return f"{number(found.value)}, {'as expected' if found.as_expected else 'NOT'} {where}"
+    expected = between(result.low, result.high)
+    if not expected:
+        return number(result.value)
+    return f"{number(result.value)}, {'as expected' if result.as_expected else 'NOT'} {expected}"

@@ -1,6 +1,6 @@
-"""What a user sees of a run that is under way: a live table, lines, or one line that changes.
+"""The views of a run under way: a live table, plain lines, or one line that changes.
 
-All that comes from a task is sanitized here, and never read as rich's markup.
+All text from a task is sanitized here, and never interpreted as markup of rich.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
-"""A plain view prints at most one line per task in this time, and one at each epoch's end."""
+"""Seconds between two lines of a task in a plain view; a new epoch always has a line."""
 
 BRIEF_EVERY_S: Final = 0.5
 """Seconds between two changes of the line of a brief view."""
 
 SILENT_S: Final = 3.0
-"""A training task without a record for this long is shown as silent."""
+"""Seconds without a record after which a training task is shown as silent."""
 
 MESSAGE_WIDTH: Final = 20
-"""Characters of a task's message that fit beside its row."""
+"""The maximum length of a task's message in the live table."""
 
 GPU_FRESH_S: Final = 3.0
 """Seconds after which a GPU's sample is too old to be shown."""
@@ -51,20 +51,20 @@ _LIVE: Final = (
     ("task", 9), ("state", 9), (">epoch", 5), (">local\nstep", 7), (">global\nstep", 7),
     (">steps/s", 7), (">loss", 7), ("lag", 10),
 )  # fmt: skip
-"""Columns of the live table. None gets narrower, so that nothing jumps while numbers grow."""
+"""The columns of the live table with their minimum widths, so that the table stays steady."""
 
 _LIVE_WITH_GPU: Final = (
     ("task", 8), ("state", 9), (">epoch", 5), (">local\nstep", 6), (">global\nstep", 7),
     (">steps/s", 7), (">loss", 6), (">gpu", 5), ("lag", 10),
 )  # fmt: skip
-"""The same where tasks hold GPUs: 79 columns, so that they fit a terminal of 80."""
+"""The columns if tasks have GPUs: 79 characters, to fit a terminal of 80."""
 
 Draw = Callable[[str], None]
-"""Puts a line into the place of the one before; an empty one makes room for others."""
+"""Replaces the line that was drawn last; an empty line erases it."""
 
 
 class TaskView(View):
-    """A view that knows the newest of every task, in the cluster's order."""
+    """A view that keeps the newest progress and status of every task, in the cluster's order."""
 
     def __init__(self, info: RunInfo) -> None:
         self._epochs = info.hyperparameters.get("epochs")
@@ -76,38 +76,39 @@ class TaskView(View):
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """New records of a task."""
+        """Receive new records of a task."""
         progress = self._progress.setdefault(task, TaskProgress(task))
         for record in records:
             progress.add(dict(record))
         self._updated[task] = time.monotonic()
 
     def status(self, status: TaskStatus) -> None:
-        """A task's new state."""
+        """Receive a task's new status."""
         self._statuses[status.task] = status
 
     def forget(self, task: str) -> None:
-        """The task's records come again from the first."""
+        """Forget a task's records: all of them are passed again, from the first."""
         self._progress[task] = TaskProgress(task)
 
     def gpus(self, use: Mapping[str, float]) -> None:
-        """How busy each task's GPUs are now; one assignment, since another thread reads it."""
+        """Receive the utilisation of each task's GPUs."""
+        # A single assignment, since another thread reads the value.
         self._gpus = (time.monotonic(), use)
 
     def _gpu(self, task: str) -> str:
-        """How busy its GPUs are; nothing where the newest sample is old."""
+        """Return the utilisation of a task's GPUs; "" if the newest sample is old."""
         sampled, use = self._gpus
         return percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
 
     def _epoch(self, task: str) -> str:
-        """`3/50`: the epoch that it is in, counted from 1."""
+        """Return the task's epoch, counted from 1: `3/50`."""
         epoch = self._progress[task].epoch
         if epoch is None:
             return ""
         return f"{epoch + 1}/{self._epochs}" if isinstance(self._epochs, int) else f"{epoch + 1}"
 
     def _lag(self, task: str) -> str:
-        """What it waits for, how far its gradients are behind, or for how long it is silent."""
+        """Return the task's newest message, the staleness of its gradients, or its silence."""
         state = self._statuses[task].state
         if state.ended or task not in self._updated:
             return ""
@@ -123,9 +124,9 @@ class TaskView(View):
 
 
 class LiveView(TaskView):
-    """A table that is drawn anew in place: a row for each task, in fixed order.
+    """A table that is updated in place: a row for each task, in fixed order.
 
-    A thread of rich's draws four times a second. A terminal that was closed ends nothing.
+    A thread of rich draws it four times a second. Errors of a closed terminal are ignored.
     """
 
     def __init__(self, info: RunInfo, console: Console) -> None:
@@ -143,13 +144,13 @@ class LiveView(TaskView):
         self.pause()
 
     def pause(self) -> None:
-        """Take the table away, and give the cursor back."""
+        """Erase the table, and show the cursor."""
         with suppress(OSError):
             self._live.stop()
 
     def resume(self) -> None:
-        """Draw the table where the cursor is now."""
-        # Another one: this one remembers where its table stood, and would erase what is there.
+        """Draw the table at the cursor."""
+        # The old `Live` would erase the lines at the old position of its table.
         self._live = self._drawn()
         with signals_blocked():
             self._live.start()
@@ -165,7 +166,7 @@ class LiveView(TaskView):
         )
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines of a task's program, above the table."""
+        """Show lines of a task's program above the table."""
         text = Text("\n").join(
             Text.assemble((prefixed(task, self._width, ""), "dim"), line) for line in lines
         )
@@ -173,7 +174,7 @@ class LiveView(TaskView):
             self._live.console.print(text)
 
     def notice(self, line: str) -> None:
-        """One line above the table."""
+        """Show one line above the table."""
         with suppress(OSError):
             self._live.console.print(Text(bounded(line)))
 
@@ -182,7 +183,7 @@ class LiveView(TaskView):
         rows = table(*(name for name, _ in columns))
         for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width
-        # Where the table is too wide, the last column alone is cut, and one sees that it is.
+        # If the table is too wide, only the last column is cut, and an ellipsis shows it.
         rows.columns[-1].no_wrap = False
         for task, progress in self._progress.items():
             rows.add_row(
@@ -201,9 +202,9 @@ class LiveView(TaskView):
 
 
 class PlainView(TaskView):
-    """Lines for a file or a pipe: states as they change, and now and then the task's figures.
+    """Lines for a file or a pipe: each change of a state, and regularly each task's progress.
 
-    A reader who has gone ends nothing.
+    Errors of a closed pipe are ignored.
     """
 
     def __init__(self, info: RunInfo, stream: IO[str]) -> None:
@@ -214,7 +215,7 @@ class PlainView(TaskView):
         self._messages: dict[str, str] = {}
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """New records of a task."""
+        """Receive new records of a task."""
         super().records(task, records)
         progress = self._progress[task]
         if progress.local_step is None:
@@ -229,18 +230,18 @@ class PlainView(TaskView):
             self.notice(f"{task}: {self._figures(task)}")
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines of a task's program."""
+        """Print lines of a task's program."""
         self._print("\n".join(prefixed(task, self._width, line) for line in lines))
 
     def status(self, status: TaskStatus) -> None:
-        """A task's new state."""
+        """Receive a task's new status."""
         before = self._statuses.get(status.task)
         super().status(status)
         if before is None or before.state is not status.state:
             self.notice(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
 
     def notice(self, line: str) -> None:
-        """One line."""
+        """Print one line."""
         self._print(bounded(line))
 
     def _print(self, text: str) -> None:
@@ -255,16 +256,16 @@ class PlainView(TaskView):
             ("global step", whole(progress.global_step)),
             ("loss", loss(progress.loss)),
         )
-        arguments = [f"{name} {value}" for name, value in pairs if value]
+        parts = [f"{name} {value}" for name, value in pairs if value]
         if per_s := rate(progress.steps_per_s):
-            arguments.append(f"{per_s} steps/s")
+            parts.append(f"{per_s} steps/s")
         if gpu := self._gpu(task):
-            arguments.append(f"GPU {gpu}")
-        return ", ".join(arguments)
+            parts.append(f"GPU {gpu}")
+        return ", ".join(parts)
 
 
 class BriefView(TaskView):
-    """One line for the whole run, which changes; a notice gets a line of its own."""
+    """One line for the whole run that changes; each notice has its own line."""
 
     def __init__(
         self,
@@ -273,13 +274,13 @@ class BriefView(TaskView):
         notify: Notify,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Start the clock of the run.
 
         Args:
-            info: The run.
+            info: The content of the run's `run.json`.
             draw: Receives the line, each time that it changes.
             notify: Receives notices.
-            monotonic: Seconds that never run back.
+            monotonic: A monotonic clock, in seconds.
         """
         super().__init__(info)
         self._run_id = info.run_id
@@ -287,52 +288,52 @@ class BriefView(TaskView):
         self._began = self._drawn = monotonic()
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines of a task's program."""
+        """Show lines of a task's program."""
         for line in lines:
             self.notice(prefixed(task, self._width, line))
 
     def tick(self) -> None:
-        """Draw the line anew, where the last time is long enough ago."""
+        """Update the line, at most once in `BRIEF_EVERY_S`."""
         now = self._monotonic()
         if now - self._drawn >= BRIEF_EVERY_S:
             self._drawn = now
             self._draw(self.line(now - self._began))
 
     def notice(self, line: str) -> None:
-        """One line for the user."""
+        """Show one line to the user."""
         self._draw("")
         self._notify(line)
 
     def line(self, elapsed_s: float) -> str:
-        """The run's state and figures.
+        """Return the run's state and progress.
 
         Args:
-            elapsed_s: For how long it has been followed, in seconds.
+            elapsed_s: Seconds since the client began to follow the run.
         """
         known = [each for each in self._progress.values() if each.highest is not None]
         furthest = max(known, key=lambda each: each.highest or 0, default=None)
         state = run_state(each.state for each in self._statuses.values())
-        arguments = [f"run {self._run_id}: {state.value}"]
+        parts = [f"run {self._run_id}: {state.value}"]
         if furthest is not None:
-            arguments.append(f"global step {whole(furthest.highest)}")
+            parts.append(f"global step {whole(furthest.highest)}")
             if furthest.epoch is not None:
                 of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
-                arguments.append(f"epoch {furthest.epoch + 1}{of}")
+                parts.append(f"epoch {furthest.epoch + 1}{of}")
             if furthest.loss is not None:
-                arguments.append(f"loss {loss(furthest.loss)}")
-        return short(", ".join([*arguments, f"{elapsed_s:.0f} s"]))
+                parts.append(f"loss {loss(furthest.loss)}")
+        return short(", ".join([*parts, f"{elapsed_s:.0f} s"]))
 
 
 @contextmanager
 def followed_view(run: RunDir, info: RunInfo) -> Iterator[View]:
-    """The view that fits stderr, with the run's GPUs sampled meanwhile."""
+    """Show the view that fits stderr, and sample the run's GPUs meanwhile."""
     with view_for_stderr(info) as view, sampled(run, info, view):
         yield view
 
 
 @contextmanager
 def view_for_stderr(info: RunInfo) -> Iterator[View]:
-    """The view that fits stderr."""
+    """Show the view that fits stderr: a live table on a terminal, else plain lines."""
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
         with LiveView(info, console) as live, on_suspend(live.pause, live.resume):
@@ -343,18 +344,18 @@ def view_for_stderr(info: RunInfo) -> Iterator[View]:
 
 @contextmanager
 def brief_view(info: RunInfo, notify: Notify) -> Iterator[BriefView]:
-    """A view in which stderr, or the notebook, shows one line that changes."""
-    draw = _drawing(sys.stderr)
+    """Show one line that changes, on stderr or in the notebook."""
+    draw = _draw_function(sys.stderr)
     try:
         yield BriefView(info, draw, notify)
     finally:
         draw("")
 
 
-def _drawing(stream: IO[str]) -> Draw:
-    """How a line is put into the place of the one before, here.
+def _draw_function(stream: IO[str]) -> Draw:
+    """Return the function that draws a line: in a notebook, or on a terminal.
 
-    In a notebook its output changes; on a terminal the line does. A file or a pipe gets none.
+    In a file or a pipe, no line is drawn.
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if hasattr(shell, "kernel"):
@@ -372,14 +373,14 @@ def _drawing(stream: IO[str]) -> Draw:
 
 
 def _in_notebook() -> Draw:
-    """A piece of a cell's output that is changed in place: what is saved is the last line."""
+    """Return a function that updates one output of a cell; the notebook saves the last line."""
     handle: Any = None
 
     def draw(line: str) -> None:
         nonlocal handle
-        from IPython.display import display  # noqa: PLC0415  (it is there: it runs this)
+        from IPython.display import display  # noqa: PLC0415  (IPython runs this code)
 
-        if not line:  # notices have a place of their own
+        if not line:  # notices are separate outputs, so nothing must be erased
             return
         shown = {"text/plain": line}
         if handle is None:

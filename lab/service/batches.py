@@ -1,4 +1,4 @@
-"""Batches of runs: those of a batch share an environment, and run one after the other."""
+"""Batches of runs: the runs of a batch share an environment and run one after the other."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Batch:
 
     Attributes:
         points: The points of the grid.
-        order: The request at a point.
-        target: Where they are made.
+        submission_for: Makes the submission of the run at a point.
+        target: The backend and the environment of the runs.
     """
 
     points: Sequence[Point]
@@ -44,12 +44,12 @@ class Batch:
 
 @dataclass(slots=True)
 class Outcome:
-    """What has become of several batches.
+    """The outcome of several batches.
 
     Attributes:
-        results: The runs that have ended, in whatever state.
-        begun: The runs that were begun; the last one may have broken off.
-        stopped: What has broken it off; None: all runs have ended.
+        results: The runs that have ended, in any state.
+        begun: The runs that were begun; the last one may not have ended.
+        stopped: The error or interrupt that stopped the batches; None: all runs have ended.
     """
 
     results: list[RunResult] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def run_batches(batches: Sequence[Batch], runs_dir: Path, notify: Notify) -> Outcome:
-    """Run all batches; an error or an interrupt ends them, and nothing booted stays up."""
+    """Run all batches; an error or interrupt stops them. Each booted environment is removed."""
     outcome = Outcome()
     with _progress(sum(len(batch.points) for batch in batches), notify) as progress:
         try:
@@ -96,8 +96,8 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                 progress.end(outcome.results[-1])
                 if len(outcome.results) == 1 and not outcome.results[0].succeeded:
                     raise LabError(
-                        f"the first run {summary.state}, and the others are left out",
-                        f"see `lab show {summary.run_id}`",
+                        f"the first run {summary.state}; the other runs are skipped",
+                        f"find the cause with `lab show {summary.run_id}`",
                     )
         finally:
             if target.found is None and environment is not None and run is not None:
@@ -106,18 +106,18 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
 
 
 class NoticeView(View):
-    """A view that shows notices alone."""
+    """A view that shows only notices."""
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
 
     def notice(self, line: str) -> None:
-        """One line for the user."""
+        """Show one line to the user."""
         self._notify(line)
 
 
 class Progress:
-    """Counts the runs that have ended, and reports each one's result."""
+    """Counts the runs that have ended and reports the result of each."""
 
     def __init__(self, total: int, notify: Notify, bar: Bar) -> None:
         self.notify = notify
@@ -127,7 +127,7 @@ class Progress:
         self._row = bar.add_task("", total=total)
 
     def begin(self, line: str) -> None:
-        """Show which run comes."""
+        """Show the run that starts now."""
         self._bar.update(self._row, description=visible(line))
 
     def end(self, result: RunResult) -> None:
@@ -136,7 +136,7 @@ class Progress:
         self._bar.advance(self._row)
         summary = result.summary
         if result.succeeded:
-            figures = result.figures().items()
+            figures = result.metrics().items()
             text = ", ".join(f"{name} {number(round(value, 4))}" for name, value in figures)
         else:
             reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
@@ -146,7 +146,7 @@ class Progress:
 
 @contextmanager
 def _progress(total: int, notify: Notify) -> Iterator[Progress]:
-    """Progress of so many runs; on a terminal a bar stays below the lines."""
+    """Show the progress of `total` runs; on a terminal, as a bar below the lines."""
     console = Console(stderr=True, highlight=False)
     shown = console.is_terminal and not console.is_dumb_terminal
     columns = (

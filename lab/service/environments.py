@@ -15,7 +15,7 @@ from lab.backends.state import with_lock_retry
 from lab.errors import InputError, LabError
 from lab.run.collect import View
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
-from lab.run.lifecycle import has_gone
+from lab.run.lifecycle import has_stopped
 from lab.run.project import cluster_path, default_name, find_root
 from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
 from lab.run.run_info import RunInfo
@@ -25,20 +25,20 @@ from lab.run.summarize import summarize
 from lab.run.summary import Summary
 
 FOLLOWER_S: Final = 30.0
-"""Seconds that the process which follows a run gets to collect it after its end."""
+"""Seconds that the process that follows a run has to collect it after its end."""
 
 _POLL_S: Final = 0.1
 
 Confirm = Callable[[str], None]
-"""Asks the user; raises InputError where the answer is no."""
+"""Asks the user for confirmation; raises InputError if the answer is no."""
 
 
 def run_all(actions: Iterable[Callable[[], None]], notify: Notify) -> None:
-    """Run all actions, also after one has failed; an input error stops them at once.
+    """Run all actions even if one fails; an input error stops them at once.
 
     Args:
         actions: The actions.
-        notify: Receives each failure once, but the one that is raised.
+        notify: Receives each failure once, except the one that is raised.
 
     Raises:
         LabError: The last failure, or the input error.
@@ -62,10 +62,10 @@ def run_all(actions: Iterable[Callable[[], None]], notify: Notify) -> None:
 
 
 def find_environment(name: str | None) -> Environment:
-    """The environment of this name, or that of the config in this directory.
+    """Find the environment of this name, or the one of the config in this directory.
 
     Raises:
-        InputError: There is none, or several fit.
+        InputError: No environment matches, or several do.
     """
     return resolve(name, default_name(), backends())
 
@@ -74,23 +74,23 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
     """Check that tasks exist.
 
     Args:
-        tasks: Their names.
+        tasks: The names to check.
         known: The names of all tasks.
         where: The environment or the run, for the message.
 
     Raises:
-        InputError: One of them does not exist.
+        InputError: A task does not exist.
     """
     for task in tasks:
         if task not in known:
-            raise InputError(f"{where} has no task {task!r}", f"its tasks are {', '.join(known)}")
+            raise InputError(f"{where} has no task {task!r}", f"use one of {', '.join(known)}")
 
 
 def locate_run(name: str, runs_dir: Path) -> LocatedRun:
-    """A run in the local run store or on a run volume: its id, a beginning of it, or `last`.
+    """Find a run, in the run store or on a run volume, by its id, a beginning of it, or `last`.
 
     Raises:
-        InputError: No run, or several, fit.
+        InputError: No run matches, or several do.
         LabError: A run volume cannot be read.
     """
     return locate(name, runs_dir, backends(), default_name())
@@ -102,11 +102,11 @@ def attach(
     notify: Notify,
     view: Callable[[RunInfo], AbstractContextManager[View]],
 ) -> Summary:
-    """Follow a run until its end and collect it; of a run on no volume, return the summary.
+    """Follow a run until its end and collect it; for a run on no run volume, only summarize it.
 
     Raises:
-        LabError: It cannot be followed.
-        KeyboardInterrupt: The user left the run, which goes on.
+        LabError: The run cannot be followed.
+        KeyboardInterrupt: The user stopped following; the run continues.
     """
     if found.request is None or found.environment is None:
         finalize(found.run, StatusProber(backends))
@@ -115,55 +115,57 @@ def attach(
 
 
 def cancel(found: LocatedRun, reason: str) -> None:
-    """Ask the tasks of a run to end.
+    """Cancel a run: ask its tasks to end.
 
     Raises:
-        InputError: The run has ended, or none of its tasks is left.
+        InputError: The run has ended, or its environment no longer runs.
     """
     run_id, environment = found.run.run_id, found.environment
-    there = None if environment is None else volume_status(environment, run_id)
-    ended = there is None or all(status.state.ended for status in there.statuses.values())
-    if environment is None or there is None or ended:
-        raise InputError(f"run {run_id} has ended", f"see it with `lab show {run_id}`")
-    if there.gone:
+    on_volume = None if environment is None else volume_status(environment, run_id)
+    ended = on_volume is None or all(status.state.ended for status in on_volume.statuses.values())
+    if environment is None or on_volume is None or ended:
         raise InputError(
-            f"run {run_id} has no task left to cancel: its environment has gone",
-            f"bring home what it left with `lab collect {run_id}`",
+            f"run {run_id} has already ended", f"see its result with `lab show {run_id}`"
+        )
+    if on_volume.stopped:
+        raise InputError(
+            f"run {run_id} has no task to cancel: its environment no longer runs",
+            f"collect its files with `lab collect {run_id}`",
         )
     environment.cancel(run_id, reason)
 
 
 def collect_run(found: LocatedRun, runs_dir: Path, notify: Notify, *, all_sizes: bool) -> Summary:
-    """Collect a run; a dead environment is removed when all its files are collected.
+    """Collect a run; remove a stopped environment when all its files are collected.
 
     Raises:
-        InputError: No run volume has the run.
-        LabError: It cannot be collected.
+        InputError: The run is on no run volume.
+        LabError: The run cannot be collected.
     """
     if found.request is None or found.environment is None:
         finalize(found.run, StatusProber(backends))
         raise InputError(
-            f"run {found.run.run_id} is at home, and its environment has gone",
-            f"see what there is with `lab show {found.run.run_id}`",
+            f"run {found.run.run_id} is on no run volume: nothing can be collected",
+            f"see its collected results with `lab show {found.run.run_id}`",
         )
     environment = found.environment
     summary = collect_one(found.request, environment, runs_dir, notify, all_sizes=all_sizes)
-    _remove_dead(environment, runs_dir, notify, all_sizes=all_sizes)
+    _remove_stopped(environment, runs_dir, notify, all_sizes=all_sizes)
     return summary
 
 
 def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
-    """Collect the runs of all environments that are up, and of this directory's.
+    """Collect the runs of all environments that are up, and of this directory's environment.
 
     Raises:
-        LabError: A run cannot be collected; the others are.
+        LabError: A run cannot be collected; the others are collected all the same.
     """
     known = backends()
     ask = StatusProber(lambda: known)
 
     def collect(environment: Environment) -> None:
         collect_runs(environment, runs_dir, notify, all_sizes=all_sizes)
-        _remove_dead(environment, runs_dir, notify, all_sizes=all_sizes)
+        _remove_stopped(environment, runs_dir, notify, all_sizes=all_sizes)
 
     def actions() -> Iterator[Callable[[], None]]:
         for environment in reachable(known, default_name()):
@@ -175,16 +177,16 @@ def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
     run_all(actions(), notify)
 
 
-def _remove_dead(
+def _remove_stopped(
     environment: Environment, runs_dir: Path, notify: Notify, *, all_sizes: bool
 ) -> None:
-    """Remove a dead environment's run volume when all its files are collected."""
-    if has_gone(environment) and not _keeps_files(environment, runs_dir, notify) and all_sizes:
+    """Remove a stopped environment's run volume when all its files are collected."""
+    if has_stopped(environment) and not _keeps_files(environment, runs_dir, notify) and all_sizes:
         with_lock_retry(partial(environment.down, notify))
 
 
 def _keeps_files(environment: Environment, runs_dir: Path, notify: Notify) -> bool:
-    """Whether a run volume stays, because it holds files that are not collected."""
+    """Whether a run volume must be kept because it has uncollected files; if so, report it."""
     left = uncollected_runs(environment, runs_dir)
     if left:
         report_kept(environment, left, notify)
@@ -192,10 +194,11 @@ def _keeps_files(environment: Environment, runs_dir: Path, notify: Notify) -> bo
 
 
 def environments_to_remove(name: str | None, *, every: bool) -> list[Environment]:
-    """The environments that `lab down` removes: one, or everything that `lab ls` shows.
+    """Return the environments that `lab down` removes: one, or everything that `lab ls` shows.
 
     Raises:
-        InputError: There is none of this name, or this directory's was booted in another project.
+        InputError: No environment has this name, or this directory's environment was booted from
+            another project.
     """
     known = backends()
     if every:
@@ -223,56 +226,56 @@ def remove(
         runs_dir: The local run store.
         notify: Receives progress.
         confirm: Asks the user before a run under way is cancelled.
-        reason: Why that run was cancelled.
+        reason: Why that run is cancelled.
         discard: Remove it without collecting anything.
 
     Raises:
         InputError: The user refuses.
-        LabError: A run cannot be collected, or the environment not be removed.
+        LabError: A run cannot be collected, or the environment cannot be removed.
     """
     keeps = remove_volume
     if not discard:
         ask = partial(_confirm_cancel, environment, confirm)
         _cancel_followed(environment, runs_dir, notify, ask, reason)
-        going = collect_runs(environment, runs_dir, notify, anywhere=True)
-        if going:
-            ask(going[0])
-        for request in environment.runs() if going else ():
-            if request.run_id in going:
+        under_way_ids = collect_runs(environment, runs_dir, notify, anywhere=True)
+        if under_way_ids:
+            ask(under_way_ids[0])
+        for request in environment.runs() if under_way_ids else ():
+            if request.run_id in under_way_ids:
                 environment.cancel(request.run_id, reason)
                 collect_one(request, environment, runs_dir, notify, follow=True)
         keeps = partial(_keeps_files, environment, runs_dir, notify)
     with_lock_retry(partial(environment.down, notify, keeps=keeps))
-    notify(f"environment {environment.project!r} ({environment.backend}) is down")
+    notify(f"environment {environment.project!r} ({environment.backend}) is removed")
 
 
 def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> None:
-    confirm(f"run {run_id} is under way in {environment.project}: end it?")
+    confirm(f"run {run_id} is under way in {environment.project}: cancel it?")
 
 
 def _cancel_followed(
     environment: Environment, runs_dir: Path, notify: Notify, ask: Confirm, reason: str
 ) -> None:
-    """Cancel a run that another process follows, and wait until that has collected it.
+    """Cancel a run that another process follows, and wait until that process has collected it.
 
     Raises:
         LabError: That process does not end; it may be suspended.
     """
-    going = under_way(environment)
-    if going is None:
+    run_id = under_way(environment)
+    if run_id is None:
         return
-    run = RunDir(runs_dir / safe_run_id(going))
+    run = RunDir(runs_dir / safe_run_id(run_id))
     if not run.path.is_dir() or not run.is_followed():
         return
-    ask(going)
-    environment.cancel(going, reason)
-    notify(f"run {going} ends; its follower brings it home")
-    give_up = time.monotonic() + FOLLOWER_S
+    ask(run_id)
+    environment.cancel(run_id, reason)
+    notify(f"run {run_id} is cancelled; the process that follows it collects it")
+    deadline = time.monotonic() + FOLLOWER_S
     while run.is_followed():
-        if time.monotonic() > give_up:
+        if time.monotonic() > deadline:
             raise LabError(
-                f"run {going} is followed by another process, which does not end",
-                f"end that one, or see that the run has ended with `lab cancel {going}` and remove"
-                f" it uncollected with `lab down {environment.project} --discard`",
+                f"another process follows run {run_id} and does not end",
+                "end that process; or cancel the run and discard its files with"
+                f" `lab cancel {run_id}` and `lab down {environment.project} --discard`",
             )
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The claims of a source, evaluated on runs; SciPy makes this module slow to import."""
+"""Evaluate the claims of a source on runs; importing this module is slow because of SciPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.errors import InconclusiveError, InputError, LabError
 from lab.reproduce.claims import Source
 from lab.reproduce.evaluate import ClaimResult, evaluate_claims
 from lab.reproduce.reference import load_trainings, of_mode
-from lab.reproduce.run_metrics import RunFigures, read_figures
+from lab.reproduce.run_metrics import RunMetrics, read_metrics
 from lab.reproduce.run_specs import role_of_run
 from lab.reproduce.view import as_json, path_of
 from lab.run.store import RunDir
@@ -22,12 +22,12 @@ from lab.task.text import short
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The verdicts on a source's claims.
+    """The results of a source's claims.
 
     Attributes:
         source: The claims.
-        verdicts: A verdict for each claim.
-        result: All of it, for a program.
+        verdicts: The result of each claim.
+        result: The same as JSON, for a program.
     """
 
     source: Source
@@ -38,7 +38,7 @@ class Evaluation:
         """Write the result into the local run store.
 
         Raises:
-            LabError: It cannot be written.
+            LabError: The file cannot be written.
         """
         try:
             runs_dir.mkdir(parents=True, exist_ok=True)
@@ -46,9 +46,9 @@ class Evaluation:
             write_atomically(path, dump(self.result, indent=2) + "\n")
         except OSError as error:
             raise LabError(
-                f"the verdicts on {self.source.name} cannot be kept in {runs_dir}:"
+                f"the results of {self.source.name} cannot be written into {runs_dir}:"
                 f" {error.strerror}",
-                "name another directory with --runs-dir",
+                "use another directory with --runs-dir",
             ) from None
         return path
 
@@ -59,26 +59,26 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
     Args:
         source: The claims.
         runs: The runs.
-        strict: Refuse a run that no claim is about; otherwise it is left out.
+        strict: Refuse a run that no claim is about; otherwise leave it out.
 
     Raises:
-        InputError: `strict` refuses a run.
+        InputError: With `strict`, no claim is about one of the runs.
     """
-    by_role: dict[str, list[RunFigures]] = {}
+    by_role: dict[str, list[RunMetrics]] = {}
     for run in runs:
-        figures = read_figures(run)
+        figures = read_metrics(run)
         role = role_of_run(figures, source)
         if role is not None:
             by_role.setdefault(role, []).append(figures)
         elif strict:
             raise InputError(
-                f"run {figures.run_id} of {short(figures.experiment)} answers to no claim of"
-                f" {source.name}",
-                "leave it out, or name another result",
+                f"no claim of {source.name} is about run {figures.run_id} of"
+                f" {short(figures.experiment)}",
+                "leave the run out, or name another result",
             )
-    verdicts = evaluate_claims(source, by_role, of_mode(load_trainings(), source.reference))
-    ids = [figures.run_id for several in by_role.values() for figures in several]
-    return Evaluation(source, verdicts, as_json(source, verdicts, ids))
+    results = evaluate_claims(source, by_role, of_mode(load_trainings(), source.reference))
+    ids = [figures.run_id for group in by_role.values() for figures in group]
+    return Evaluation(source, results, as_json(source, results, ids))
 
 
 def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
@@ -86,14 +86,14 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
 
     Raises:
         LabError: A claim is not reproduced.
-        UnjudgedError: No claim failed, and some cannot be judged.
+        InconclusiveError: No claim failed, but some cannot be judged.
     """
-    every = [verdict for each in evaluations for verdict in each.verdicts]
-    fix = "docs/reproduce.md says what each verdict means"
-    for error, arguments in (
+    results = [result for each in evaluations for result in each.verdicts]
+    fix = "see docs/reproduce.md for the meaning of each result"
+    for error, text in (
         (LabError, "are not reproduced"),
         (InconclusiveError, "cannot be judged"),
     ):
-        found = [each.claim for each in every if each.verdict.exit_code == error.exit_code]
+        found = [each.claim for each in results if each.verdict.exit_code == error.exit_code]
         if found:
-            raise error(f"{len(found)} of {len(every)} claims {arguments}, {found[0]} for one", fix)
+            raise error(f"{len(found)} of {len(results)} claims {text}, such as {found[0]}", fix)

@@ -1,4 +1,4 @@
-"""Whether a run that has ended succeeded; if not, the last lines of the failed tasks' logs."""
+"""Check whether a run succeeded; if not, report the last lines of the failed tasks' logs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
 
 _TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
-"""How much of a log's end is searched for them; an agent splits longer lines."""
+"""The number of bytes at a log's end that are searched for them; an agent splits longer lines."""
 
-_CHATTER: Final = re.compile(
+_NOISE: Final = re.compile(
     rb"[IW][0-9]{4} [0-9:.]{8,40} +[0-9]+ |WARNING: All log messages before absl::"
 )
-"""How lines of TensorFlow's own begin that tell of no fault; a log is full of them."""
+"""The beginning of TensorFlow's own lines that report no error; a log has many of them."""
 
 
 def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
     """Check that a run succeeded; if not, report the last lines of each failed task's log.
 
     Raises:
-        LabError: It did not succeed, its results are unexpected, or files were not collected.
+        LabError: The run failed, its results are unexpected, or files were not collected.
     """
     if summary.state == State.SUCCEEDED:
         _check_results(run, summary)
@@ -46,22 +46,22 @@ def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
             _report_log(task.task, run.log(task.task), notify)
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(
-        f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
+        f"run {run.run_id} {summary.state}{reason}", f"see its logs and records in {run.path}"
     )
 
 
 def check_collected(summary: Summary) -> None:
-    """Check that no file of the run was left on its volume.
+    """Check that no file of the run was left on its run volume.
 
     Raises:
-        LabError: There is such a file.
+        LabError: A file was left there.
     """
     kept = [each for each in summary.left if each.kept]
     if kept:
         raise LabError(
-            f"run {summary.run_id}: files that were not collected: {len(kept)}, the first one is"
+            f"run {summary.run_id}: files that were not collected: {len(kept)}, the first is"
             f" {short(kept[0].path)}: {short(kept[0].reason)}",
-            f"`lab collect {summary.run_id} --all-sizes` collects files of any size",
+            f"collect files of any size with `lab collect {summary.run_id} --all-sizes`",
         )
 
 
@@ -77,7 +77,7 @@ def _check_results(run: RunDir, summary: Summary) -> None:
     )
     raise LabError(
         f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",
-        f"all that its tasks said is in {run.path}",
+        f"see its logs and records in {run.path}",
     )
 
 
@@ -94,13 +94,13 @@ def _report_log(task: str, path: Path, notify: Notify) -> None:
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """The last lines of a log, without TensorFlow's chatter, however long the log is."""
+    """Return the last lines of a log without TensorFlow's own lines; read only the log's end."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
         start = max(0, file.seek(0, 2) - _TAIL_BYTES)
         file.seek(start)
         lines = file.read().split(b"\n")
-    lines = lines[1:] if start else lines  # the first one is cut
+    lines = lines[1:] if start else lines  # the first line is cut
     lines = lines[:-1] if lines and not lines[-1] else lines
-    return [line for line in lines if not _CHATTER.match(line)][-LOG_LINES:]
+    return [line for line in lines if not _NOISE.match(line)][-LOG_LINES:]

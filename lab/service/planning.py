@@ -1,4 +1,4 @@
-"""From a config to a plan: the project, the placement, and the warnings on it."""
+"""Make a plan from a config: the project, the placement and its warnings."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ class Project:
         """Read the config that the user names, or `cluster.yaml` in this directory.
 
         Raises:
-            InputError: There is no such file, it is invalid, or it lies in no project.
+            InputError: The file does not exist, is invalid, or is not in a project.
         """
         path = cluster_path(cluster_file)
         return cls(load_cluster(path), path, find_root(path))
 
     @property
     def config_name(self) -> str:
-        """The config in messages: its path, or its name."""
+        """The name of the config in messages: its path, or its name if it has no file."""
         return str(self.path or self.cluster.name)
 
     def with_workers(self, count: int | None) -> Project:
-        """The same project with another number of workers; None: as in the config.
+        """Return the project with another number of workers; None: as in the config.
 
         Raises:
-            InputError: The config has no workers, or that number does not fit.
+            InputError: The config has no workers, or the number does not fit.
         """
         return self if count is None else replace(self, cluster=with_workers(self.cluster, count))
 
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """A plan before anything is booted.
+    """A plan with its warnings, before anything is booted.
 
     Attributes:
         plan: The plan.
         busy: One line for each of its GPUs that is in use.
-        without_gpus: Why it has no GPUs although the config asks for some; "" where it has.
+        without_gpus: Why the plan has no GPUs although the config asks for some; else "".
     """
 
     plan: Plan
@@ -74,22 +74,22 @@ class PlanResult:
     def report_warnings(
         self, notify: Notify, *, warn: Notify | None = None, strict: bool = False
     ) -> None:
-        """Report what is unusual about the plan.
+        """Report the notices and warnings of the plan.
 
         Args:
             notify: Receives notices.
-            warn: Receives warnings; None: `say` does.
+            warn: Receives warnings; None: `notify` receives them.
             strict: Refuse a plan with less than the config asks for, or with a GPU in use.
 
         Raises:
-            LabError: `strict` refuses it.
+            LabError: `strict` refuses the plan.
         """
-        faults = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *self.busy]
-        if strict and faults:
-            more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
+        problems = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *self.busy]
+        if strict and problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise LabError(
-                f"refused by --strict: {faults[0]}{more}",
-                "change that, or leave out --strict to go on all the same",
+                f"refused by --strict: {problems[0]}{more}",
+                "change the config, or leave out --strict",
             )
         for notice in self.plan.notices:
             notify(notice)
@@ -113,7 +113,7 @@ def make_plan(
         explain: Receives the reason for each node's GPUs and each task's CPUs.
 
     Raises:
-        LabError: It does not fit the host.
+        LabError: The cluster does not fit the host.
     """
     inventory = take_inventory(mode, cluster)
     plan = replace(place(cluster, inventory), tensorflow=tensorflow)
@@ -122,6 +122,6 @@ def make_plan(
             explain(reason)
     without_gpus = ""
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
-        why = inventory.notices[-1] if inventory.notices else "none is there"
+        why = inventory.notices[-1] if inventory.notices else "this host has none"
         without_gpus = f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
     return PlanResult(plan, tuple(gpus_in_use(plan, inventory)), without_gpus)

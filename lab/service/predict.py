@@ -1,4 +1,4 @@
-"""A run's saved model applied to its test set, or to a picture of the user's own."""
+"""Apply a run's saved model to its test set, or to the user's own picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.errors import InputError
 from lab.outputs import check_output, write_output
 from lab.predict.image_grid import draw_grid, draw_one, is_picture
 from lab.predict.model_loader import load_network, saved_model, test_set
-from lab.predict.network import Network, Shares
+from lab.predict.network import Network, Probabilities
 from lab.predict.prediction import Evaluation, Prediction, evaluate
 from lab.predict.preprocess import read_picture
 from lab.run.project import check_data_dir
@@ -23,9 +23,9 @@ from lab.task.sdk.model import SavedModel
 from lab.task.text import visible
 
 FIGURES: Final = "figures"
-"""The directory of a run's pictures, in the run's own."""
+"""The directory of a run's figures, in the run's directory."""
 
-# The order of a sum can change a prediction near a tie, but hardly more than two of them.
+# The order of a sum can change a prediction near a tie, but hardly more than two predictions.
 _NEAR_TIES: Final = 2.5
 
 
@@ -40,18 +40,18 @@ class Model:
 
     @property
     def parameters(self) -> str:
-        """Which parameters predict."""
+        """The kind of parameters that the model uses."""
         return "moving averages" if self.network.averages else "final parameters"
 
     @property
     def headline(self) -> str:
-        """The run and its model, in one line."""
+        """The run and its model in one line."""
         updates = f"{self.saved.global_step:,} updates"
         trained = f"{self.info.spec.experiment}, {self.network.kind} after {updates}"
         return f"run {self.info.run_id}: {trained}"
 
     def to_json(self) -> dict[str, Any]:
-        """The same for a program."""
+        """Return the same as JSON, for a program."""
         return {
             "run_id": self.info.run_id,
             "experiment": self.info.spec.experiment,
@@ -68,15 +68,15 @@ class PicturePrediction:
     Attributes:
         model: The model.
         picture: The picture's file.
-        image: The picture as the model received it.
-        probabilities: Of each digit.
+        image: The picture in the form that the model receives.
+        probabilities: The probability of each digit.
         output: The figure that was written.
     """
 
     model: Model
     picture: Path
     image: Floats
-    probabilities: Shares
+    probabilities: Probabilities
     output: Path
 
     @property
@@ -85,7 +85,7 @@ class PicturePrediction:
         return int(self.probabilities.argmax())
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a program."""
+        """Return all of it as JSON, for a program."""
         return {
             **self.model.to_json(),
             "picture": str(self.picture),
@@ -102,12 +102,12 @@ class TestSetPrediction:
     Attributes:
         model: The model.
         evaluation: All predictions.
-        recorded: The accuracy that the run recorded; None where that cannot be compared.
-        answers: Place in the test set to prediction, of the images to show.
-        output: The figure that was written; None where there is no image to show.
+        recorded: The accuracy that the run recorded; None if it cannot be compared.
+        answers: Index in the test set to prediction, of the images to show.
+        output: The figure that was written; None if there is no image to show.
     """
 
-    __test__ = False  # no test, whatever pytest makes of its name
+    __test__ = False  # pytest must not collect this class as a test
 
     model: Model
     evaluation: Evaluation
@@ -122,19 +122,19 @@ class TestSetPrediction:
 
     @property
     def mismatch(self) -> str:
-        """A note where the run recorded another accuracy than its model has; else ""."""
+        """A note if the recorded accuracy differs from the model's; else ""."""
         if self.recorded is None:
             return ""
         accuracy = self.evaluation.accuracy
         if abs(accuracy - self.recorded) * len(self.evaluation.examples) <= _NEAR_TIES:
             return ""
         return (
-            f"note: the run recorded an accuracy of {self.recorded:.4f}, its model has "
-            f"{accuracy:.4f} here: the test set or the model is not the run's"
+            f"note: the run recorded an accuracy of {self.recorded:.4f}, but its model has"
+            f" {accuracy:.4f} here: the test set or the model has changed since"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a program."""
+        """Return all of it as JSON, for a program."""
         return {
             **self.model.to_json(),
             "accuracy": self.evaluation.accuracy,
@@ -145,12 +145,12 @@ class TestSetPrediction:
             ],
             "images": [
                 {
-                    "image": place,
+                    "image": index,
                     "digit": answer.label,
                     "predicted": answer.predicted,
                     "probability": answer.probability,
                 }
-                for place, answer in self.answers.items()
+                for index, answer in self.answers.items()
             ],
             "figure": None if self.output is None else str(self.output),
         }
@@ -169,12 +169,12 @@ def predict_picture(
         force: Replace a file that lab did not write.
 
     Raises:
-        InputError: The picture cannot be read, or the figure not be written there.
-        LabError: The run saved no model, or a damaged one.
+        InputError: The picture cannot be read, or the figure cannot be written there.
+        LabError: The run has no model, or a damaged one.
     """
     image = read_picture(picture)
     if output is not None and Path(output).exists() and Path(output).samefile(picture):
-        raise InputError(f"--output: {output} is your own picture", "name another file")
+        raise InputError(f"--output: {output} is the picture itself", "name another file")
     target = _output(output, run, "own.png", force=force)
     model = _model(run, averages=averages)
     probabilities = model.network.probabilities(image[None])[0]
@@ -201,22 +201,22 @@ def predict_test_set(
         data_dir: The test set; None: the run's.
         output: The figure's file; None: in the run's directory.
         count: The number of images to show.
-        seed: Determines which ones are drawn.
-        wrong: Show only images that the model takes for another digit.
+        seed: Determines which images are drawn.
+        wrong: Show only images whose digit the model predicts wrongly.
         averages: Use the moving averages of the parameters.
         force: Replace a file that lab did not write.
 
     Raises:
-        InputError: The test set cannot be read, or the figure not be written there.
-        LabError: The run saved no model, or a damaged one.
+        InputError: The test set cannot be read, or the figure cannot be written there.
+        LabError: The run has no model, or a damaged one.
     """
     target = _output(output, run, "digits.png", force=force)
     model = _model(run, averages=averages)
     given = check_data_dir(data_dir)
     evaluation = evaluate(model.network, test_set(model.info, given))
     own = given is None and not averages
-    places = evaluation.sample(count, seed, wrong=wrong)
-    answers = {place: _answer(evaluation, place) for place in places}
+    indices = evaluation.sample(count, seed, wrong=wrong)
+    answers = {index: _answer(evaluation, index) for index in indices}
     if answers:
         title = _title(model.headline, _accuracy(model, evaluation))
         _write(target, draw_grid(list(answers.values()), title))
@@ -236,7 +236,7 @@ def _model(run: RunDir, *, averages: bool) -> Model:
 
 
 def _output(given: str | None, run: RunDir, name: str, *, force: bool) -> Path:
-    """The figure's file."""
+    """Return the figure's file, which may be written."""
     if given is None:
         return run.path / FIGURES / name
     check_output("--output", Path(given), is_picture, force=force)
@@ -248,13 +248,13 @@ def _accuracy(model: Model, evaluation: Evaluation) -> str:
     return f"accuracy of the {model.parameters} on {images}: {evaluation.accuracy:.4f}"
 
 
-def _answer(evaluation: Evaluation, place: int) -> Prediction:
-    predicted = int(evaluation.predicted[place])
+def _answer(evaluation: Evaluation, index: int) -> Prediction:
+    predicted = int(evaluation.predicted[index])
     return Prediction(
-        image=scaled(evaluation.examples.pixels[place]),
+        image=scaled(evaluation.examples.pixels[index]),
         predicted=predicted,
-        probability=float(evaluation.probabilities[place, predicted]),
-        label=int(evaluation.examples.labels[place]),
+        probability=float(evaluation.probabilities[index, predicted]),
+        label=int(evaluation.examples.labels[index]),
     )
 
 

@@ -1,4 +1,4 @@
-"""From a source's run specs to its batches of runs, one batch for each number of workers."""
+"""Plan the runs of a source: one batch of runs for each number of workers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lab.task.protocol.faults import parse
 
 @dataclass(frozen=True, slots=True)
 class ReproduceOptions:
-    """What a user asks of a reproduction.
+    """The options of a reproduction.
 
     Attributes:
         backend: The backend's name, or `auto`.
         gpus: How GPUs are pinned.
-        repeats: Runs of each role.
-        seed: The seed of the first repeat; each further one adds 1.
-        quick: Whether the quick listings are run.
+        repeats: The number of runs of each role.
+        seed: The seed of the first repeat; each further repeat adds 1.
+        quick: Whether to run the quick listings.
     """
 
     backend: str
@@ -40,10 +40,10 @@ class ReproduceOptions:
 def plan_reproduction(
     options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, notify: Notify
 ) -> list[Batch]:
-    """Plan a source's runs, one batch for each number of workers; nothing is started.
+    """Plan a source's runs, one batch for each number of workers; start nothing.
 
     Args:
-        options: What the user asks for.
+        options: The options.
         source: The claims, and the recipes of the runs.
         project: The project.
         runs_dir: The local run store.

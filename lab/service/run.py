@@ -1,4 +1,4 @@
-"""One run, from its options to its summary: everything is checked before anything starts."""
+"""Prepare and execute one run: everything is checked before anything starts."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from lab.tf_versions import CURRENT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a user asks of a run: the options of `lab run`, the arguments of `lab.api.run`.
+    """The options of a run: the flags of `lab run`, or the arguments of `lab.api.run`.
 
     Attributes:
-        spec: What the user asks of the run itself. Its `experiment` may be the path of the user's
-            own program; what the experiment and the config have is added to it.
+        spec: The run itself. Its `experiment` may be the path of the user's own program.
+            `prepare_run` adds the values of the experiment and the config.
         backend: The backend's name, or `auto`.
         gpus: How GPUs are pinned.
-        explain: Report why each node has its GPUs and each task its CPUs.
+        explain: Report the reason for each node's GPUs and each task's CPUs.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
-        share: Whether a booted environment may use GPUs that another environment holds.
+        share: Whether a booted environment may use GPUs that another environment uses.
         data_dir: The user's own data; None: the shipped data.
-        keep: Whether a booted environment stays up.
-        detach: Whether to leave the run as soon as it is submitted.
+        keep: Whether to keep a booted environment after the run.
+        detach: Whether to return as soon as the run is submitted.
         wait: Whether to wait for other runs of the environment; otherwise they are an error.
         ready_s: Seconds within which every program must be ready; None: the default.
-        on_failure: What a failed task means to the run; None: the experiment's policy.
-        faults: Faults to inject, beside those of the experiment and the config.
+        on_failure: The policy for a failed task; None: the experiment's policy.
+        faults: Faults to inject, in addition to those of the experiment and the config.
         tensorflow: The TensorFlow version of the user's own program; None: the default.
-        resume: The run whose checkpoints this one starts from.
+        resume: The run whose checkpoints this run starts from.
     """
 
     spec: RunSpec
@@ -75,7 +75,7 @@ class RunOptions:
 
 
 class RunInterruptedError(KeyboardInterrupt):
-    """The user interrupted a run, and the run left a directory.
+    """The user interrupted a run that has a directory in the run store.
 
     Attributes:
         run: The run.
@@ -88,14 +88,14 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A checked run; nothing of it is started yet.
+    """A checked run that is not started yet.
 
     Attributes:
-        options: What the user asked for.
-        order: The request.
+        options: The user's options.
+        submission: The checked request.
         planned: The placement.
-        target: Where it is made.
-        find_target: Finds the target again: the environment may have come or gone.
+        target: The backend and the environment of the run.
+        find_target: Finds the target again: the environment may have changed since.
         runs_dir: The local run store.
     """
 
@@ -116,18 +116,18 @@ def prepare_run(
     warn: Notify | None = None,
     beside: PreparedRun | None = None,
 ) -> PreparedRun:
-    """Check everything that is asked of a run, and choose where it is made; nothing is started.
+    """Check all options of a run, and choose its backend and environment; start nothing.
 
     Args:
-        options: What the user asks for.
+        options: The user's options.
         project: The project.
         runs_dir: The local run store.
         notify: Receives explanations, the chosen backend, and notices.
-        warn: Receives warnings; None: `say` does.
-        beside: Another run of the same environment, whose placement and target this one has.
+        warn: Receives warnings; None: `notify` receives them.
+        beside: Another run of the same environment; this run uses its placement and target.
 
     Raises:
-        InputError: An option is wrong, or does not fit the config.
+        InputError: An option is invalid, or does not fit the config.
         LabError: The plan does not fit the host, or no backend can be used here.
     """
     experiment, own = _experiment(options, project)
@@ -145,8 +145,8 @@ def prepare_run(
     known = backends()
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
-        stands = status_or_warn(resumes, StatusProber(lambda: known), notify)
-        spec = replace(spec, args=_resumed_args(resumes, stands, experiment, options.spec, data))
+        status = status_or_warn(resumes, StatusProber(lambda: known), notify)
+        spec = replace(spec, args=_resumed_args(resumes, status, experiment, options.spec, data))
     _check_joins(experiment, spec, planned.plan, data)
     if options.detach:
         check_followed(map(parse_resolved, spec.faults))
@@ -165,8 +165,8 @@ def prepare_run(
     target = find() if beside is None else beside.target
     inside = files.data_dir_inside(data, target.backend.name, project.root)
     spec = replace(spec, data_dir=inside)
-    order = Submission(spec, planned.plan, project.root, project.path, own, resumes)
-    return PreparedRun(options, order, planned, target, find, runs_dir)
+    submission = Submission(spec, planned.plan, project.root, project.path, own, resumes)
+    return PreparedRun(options, submission, planned, target, find, runs_dir)
 
 
 def execute(
@@ -176,29 +176,29 @@ def execute(
     notify: Notify,
     warn: Notify | None = None,
 ) -> tuple[RunDir, Summary]:
-    """Boot if nothing is up, train, collect, and remove what was booted.
+    """Boot an environment if none is up, train, collect, and remove what was booted.
 
     Args:
         prepared: The run.
         view: Makes the view of the run, which is entered while the run is followed.
         notify: Receives progress.
-        warn: Receives the position in the queue; None: `say` does.
+        warn: Receives the position in the queue; None: `notify` receives it.
 
     Returns:
-        The run, and its summary; of a detached run, the summary so far.
+        The run, and its summary; for a detached run, the summary so far.
 
     Raises:
-        LabError: It could not be run.
-        RunInterruptedError: The user interrupted it after it had begun.
-        KeyboardInterrupt: The user interrupted it before.
+        LabError: The run could not be executed.
+        RunInterruptedError: The user interrupted the run after it had begun.
+        KeyboardInterrupt: The user interrupted the run before that.
     """
-    options, order = prepared.options, prepared.submission
+    options, submission = prepared.options, prepared.submission
 
     def once(target: Target, begin: Notify) -> tuple[RunDir, Summary]:
-        run = prepare(order, prepared.runs_dir)
+        run = prepare(submission, prepared.runs_dir)
         begin(run.run_id)
         notify(f"run {run.run_id}: {run.path}")
-        for line in order.program.notes() if order.program is not None else ():
+        for line in submission.program.notes() if submission.program is not None else ():
             notify(line)
         try:
             summary = execute_run(
@@ -222,24 +222,26 @@ def execute(
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
-    """The experiment, and the user's own program where it is none of the registry."""
+    """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
     for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
         if given and not spec.listing:
-            raise InputError(f"{flag} is for printed programs", "add --listing, or leave it out")
+            raise InputError(
+                f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
+            )
     if names_a_program(name):
         own = read_program(name, listing=spec.listing, argv=spec.args)
         tensorflow = options.tensorflow or CURRENT.tensorflow
         return files.experiment_of(own, project.cluster, tensorflow), own
     if spec.listing:
-        what = f"--listing: {name} is an experiment of the lab"
-        raise InputError(what, "name the path of a printed program")
+        what = f"--listing: {name} is an experiment, not a printed program"
+        raise InputError(what, "give the path of a printed program, or leave out --listing")
     wanted = files.experiment(name)
     if options.tensorflow not in {None, wanted.tensorflow}:
         what = f"experiment {name!r} needs TensorFlow {wanted.tensorflow}"
         raise InputError(what, "leave out --tensorflow")
-    description = project.path or Path(project.cluster.name)
-    files.check_jobs(wanted, project.cluster, description, project.root)
+    config = project.path or Path(project.cluster.name)
+    files.check_jobs(wanted, project.cluster, config, project.root)
     files.check_program(wanted, project.root)
     return wanted, None
 
@@ -253,24 +255,25 @@ def _resolve(
     *,
     notify: Notify,
 ) -> RunSpec:
-    """Combine the options with what the config and the experiment say.
+    """Combine the options with the values of the config and the experiment.
 
     Raises:
         InputError: The start schedule, the policy or a fault does not fit.
     """
-    moments = {**cluster.start, **spec.start}
-    schedule.check_start(moments, [task.name for task in plan.tasks])
-    joins = [task for task, text in moments.items() if parse_trigger(text).steps is not None]
+    start = {**cluster.start, **spec.start}
+    schedule.check_start(start, [task.name for task in plan.tasks])
+    joins = [task for task, text in start.items() if parse_trigger(text).steps is not None]
     if experiment.gang and joins:
         raise InputError(
-            f"experiment {experiment.name!r} makes no step without {joins[0]}, which waits for one",
-            "give it a time, such as 10s",
+            f"{joins[0]} waits for a step, but experiment {experiment.name!r} makes no step"
+            f" without {joins[0]}",
+            f"start {joins[0]} after a time, such as 10s",
         )
     policy = options.on_failure or experiment.policy
     if policy.on_failure is OnFailure.CONTINUE and not (spec.own or experiment.steps_add_up):
         raise InputError(
-            f"experiment {experiment.name!r} cannot go on without one of its workers",
-            "take --on-failure fail, or restart",
+            f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
+            "use --on-failure fail, or --on-failure restart",
         )
     ready_s = options.ready_s
     if ready_s is None:
@@ -279,7 +282,7 @@ def _resolve(
     return replace(
         spec,
         ready_s=ready_s,
-        start=moments,
+        start=start,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
         faults=resolve(
@@ -295,7 +298,7 @@ def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path |
     """Check that training reaches every step after which a worker joins.
 
     Raises:
-        InputError: One of the steps never comes.
+        InputError: Training ends before one of the steps.
         DataError: The data cannot be read.
     """
     joins = any(parse_trigger(text).steps is not None for text in spec.start.values())
@@ -304,7 +307,7 @@ def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path |
     parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
     epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
     if not isinstance(epochs, int) or not isinstance(batch_size, int):
-        return  # the program refuses them
+        return  # the program itself refuses such values
     all_steps = parameters.get("global_steps") or 0
     schedule.check_joins(
         spec.start,
@@ -316,22 +319,22 @@ def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path |
 
 def _resumed_args(
     run: RunDir,
-    stands: RunStatus,
+    status: RunStatus,
     experiment: Experiment,
     requested: RunSpec,
     data: Path | None,
 ) -> tuple[str, ...]:
-    """All arguments of a program that starts from a run's checkpoints; the user's own ones win.
+    """Return all arguments of a program that resumes a run; the user's arguments take precedence.
 
     Raises:
         InputError: The run cannot be resumed.
         DataError: The data cannot be read.
     """
-    info = check_resumable(run, experiment, None if data is None else str(data), stands)
+    info = check_resumable(run, experiment, None if data is None else str(data), status)
     given = hyperparameters(experiment, requested.args)
     if "checkpoint_dir" in given:
         raise InputError(
-            f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
+            f"--resume uses the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
         )
     argv = (*inherited_args(info, given), *requested.args)
     parameters = defaults(experiment) | hyperparameters(experiment, argv)
@@ -341,6 +344,6 @@ def _resumed_args(
 
 
 def _training_images(data: Path | None) -> int:
-    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (NumPy, which few runs need here)
+    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
 
     return len(load_mnist(data).train)

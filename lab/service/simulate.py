@@ -1,4 +1,4 @@
-"""Simulated trainings: figures for each number of workers and parameter servers."""
+"""Simulate trainings: one for each number of workers and parameter servers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lab.task.text import short
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """What a user asks of a simulation.
+    """The options of a simulation.
 
     Attributes:
-        way: How the workers come to common parameters.
+        way: How the workers combine their updates.
         workers: Numbers of workers.
         ps: Numbers of parameter servers; each is combined with each number of workers.
-        cluster: A config file that gives both numbers and the tasks' nodes; or None.
+        cluster: A config file that sets both numbers and the tasks' nodes; or None.
         network: Bytes per second of each node's link; None: all tasks share one host.
         latency_s: Seconds from one node to another.
-        cores: CPU cores of each node; None: as many as this host has.
-        step_s: Seconds in which a GPU computes a batch; None: CPU cores compute it.
+        cores: CPU cores of each node; None: the number of cores of this host.
+        step_s: Seconds that a GPU needs for a batch; None: CPU cores compute it.
         batch_size: Images in a worker's batch.
     """
 
@@ -47,15 +47,15 @@ class Row:
     """One simulated training.
 
     Attributes:
-        forecast: Its figures.
-        efficiency: Images per second, relative to as many times those of one worker.
+        forecast: The simulated metrics.
+        efficiency: Images per second, divided by those of one worker times the number of workers.
     """
 
     forecast: Forecast
     efficiency: float
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, with the least bytes that such a step has to move."""
+        """Return all metrics as JSON, with the minimum of bytes that a step must transfer."""
         found = self.forecast
         return {
             "workers": found.shape.workers,
@@ -80,9 +80,9 @@ class Simulation:
     """Simulated trainings.
 
     Attributes:
-        options: What was asked for.
+        options: The options.
         box: The nodes.
-        costs: What a step costs.
+        costs: The costs of a step.
         rows: The trainings.
     """
 
@@ -92,7 +92,7 @@ class Simulation:
     rows: list[Row]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a program."""
+        """Return all of it as JSON, for a program."""
         box = self.box
         return {
             "way": self.options.way.value,
@@ -114,7 +114,7 @@ def simulate_all(options: SimulateOptions) -> Simulation:
     """Simulate a training for each number of workers and parameter servers.
 
     Raises:
-        InputError: The config cannot be used for it.
+        InputError: The config lacks a job that the simulation needs.
     """
     cluster = None if options.cluster is None else load_cluster(Path(options.cluster))
     counts, box = _counts(options, cluster), _box(options, cluster)
@@ -133,7 +133,7 @@ def simulate_all(options: SimulateOptions) -> Simulation:
 
 
 def _counts(options: SimulateOptions, cluster: Cluster | None) -> list[tuple[int, int]]:
-    """Pairs of workers and parameter servers: those that are asked for, or the config's."""
+    """Return pairs of numbers of workers and parameter servers, from the options or the config."""
     ring = options.way is Way.RING
     if options.cluster is None or cluster is None:
         servers = (0,) if ring else options.ps
@@ -143,7 +143,7 @@ def _counts(options: SimulateOptions, cluster: Cluster | None) -> list[tuple[int
         if not tasks.get(job):
             raise InputError(
                 f"{short(options.cluster)} has no job {job!r}, which {options.way.value} needs",
-                "take another description, or --workers and --ps",
+                "use another config, or --workers and --ps",
             )
     return [(tasks["worker"], 0 if ring else tasks["ps"])]
 
@@ -153,7 +153,7 @@ def _jobs(way: Way) -> tuple[str, ...]:
 
 
 def _box(options: SimulateOptions, cluster: Cluster | None) -> Box:
-    """One host; or a network with a node for each task, or with the config's nodes."""
+    """Return one host; or a network with a node for each task, or with the config's nodes."""
     cores = options.cores or os.cpu_count() or 1
     if options.network is None:
         return Box(cores)

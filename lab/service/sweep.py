@@ -1,4 +1,4 @@
-"""From the options of a sweep to its batches of runs, one batch an environment."""
+"""Plan a sweep: batches of runs, one batch for each environment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lab.task.protocol.experiments import MAX_SEED, hyperparameters
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """What a user asks of a sweep.
+    """The options of a sweep.
 
     Attributes:
-        run: What holds for each of its runs.
+        run: The options that all runs have in common.
         over: The values of each quantity that is varied.
-        repeats: Runs at each point.
-        seed: The seed of the first repeat, where the user gives none; each further one adds 1, so
-            that every setting is tried with the same seeds.
+        repeats: The number of runs at each point.
+        seed: The seed of the first repeat if the user gives none; each further repeat adds 1, so
+            that every point has the same seeds.
     """
 
     run: RunOptions
@@ -40,16 +40,16 @@ class SweepOptions:
 def plan_sweep(
     options: SweepOptions, project: Project, runs_dir: Path, notify: Notify
 ) -> list[Batch]:
-    """Plan all runs; nothing is started.
+    """Plan all runs; start nothing.
 
     Args:
-        options: What the user asks for.
+        options: The options.
         project: The project.
         runs_dir: The local run store.
         notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
-        InputError: A quantity or a value is wrong.
+        InputError: A quantity or a value is invalid.
         LabError: A number of workers does not fit the config or the host, or no backend can be
             used here.
     """
@@ -61,11 +61,11 @@ def plan_sweep(
     first_seed = seed if isinstance(seed, int) else options.seed
     once = without_repeats(notify)
 
-    def order(request: Submission, point: Point) -> Submission:
+    def submission_for(submission: Submission, point: Point) -> Submission:
         args = (*experiment.args, *requested.args, *point.flags)
         if "seed" in experiment.flags:
             args = (*args, f"--seed={first_seed + point.repeat}")
-        return replace(request, spec=replace(request.spec, args=args))
+        return replace(submission, spec=replace(submission.spec, args=args))
 
     batches = []
     for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
@@ -74,12 +74,12 @@ def plan_sweep(
             options.run, spec=replace(requested, args=(*requested.args, *points[0].flags))
         )
         prepared = prepare_run(first, project.with_workers(workers), runs_dir, notify=once)
-        batches.append(Batch(points, partial(order, prepared.submission), prepared.target))
+        batches.append(Batch(points, partial(submission_for, prepared.submission), prepared.target))
     return batches
 
 
 def without_repeats(notify: Notify) -> Notify:
-    """A callback that passes each line on once."""
+    """Return a callback that passes each distinct line on once."""
     seen: set[str] = set()
 
     def once(line: str) -> None:

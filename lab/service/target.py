@@ -1,4 +1,4 @@
-"""Where a run is made: a backend, and its environment if one is up already."""
+"""The target of a run: a backend, and its environment if one is already up."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run is made.
+    """The backend and the environment of a run.
 
     Attributes:
         backend: The backend.
         plan: The placement.
         root: The project's directory.
-        found: The environment that is up already, and stays up; None: one is booted.
-        share: Whether a booted environment may use GPUs that another environment holds.
+        found: The environment that is already up, and stays up; None: one is booted.
+        share: Whether a booted environment may use GPUs that another environment uses.
     """
 
     backend: Backend
@@ -38,14 +38,14 @@ class Target:
     share: bool = False
 
     def boot(self, defer: Callable[[], None], notify: Notify) -> Environment:
-        """Boot an environment and verify that its tasks have what the plan gives them.
+        """Boot an environment and verify that its tasks have the GPUs of the plan.
 
         Args:
-            defer: From this call on, the caller must remove the environment.
-            notify: Receives lines of progress.
+            defer: Called when the environment is up; from then on the caller must remove it.
+            notify: Receives progress.
 
         Raises:
-            LabError: It cannot be booted, or differs from the plan; it is removed again.
+            LabError: The environment cannot be booted, or differs from the plan; it is removed.
         """
 
         def check(environment: Environment) -> None:
@@ -69,21 +69,20 @@ def find_target(
     strict: bool = False,
     share: bool = False,
 ) -> Target:
-    """Choose the backend, and check whether its environment can be used; nothing is started.
+    """Choose the backend, and check whether its environment can be used; start nothing.
 
-    The plan's warnings are reported, and an earlier environment's runs collected, only where no
-    environment is up.
+    If no environment is up, report the plan's warnings and collect the runs of an earlier one.
 
     Args:
         name: The backend's name, or `auto`.
         planned: The placement.
         project: The project.
         known: All backends.
-        runs_dir: Where the runs of a removed environment are collected.
+        runs_dir: The run store that receives the runs of a stopped environment.
         notify: Receives the chosen backend, with the reason, and notices.
-        warn: Receives warnings; None: `say` does.
+        warn: Receives warnings; None: `notify` receives them.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
-        share: Whether a booted environment may use GPUs that another environment holds.
+        share: Whether a booted environment may use GPUs that another environment uses.
 
     Raises:
         LabError: No backend can be used, another environment has this name, or `strict` refuses.
@@ -106,25 +105,25 @@ def run_in_turn(
     wait: bool,
     notify: Notify,
 ) -> T:
-    """Make a run while no other run of the same environment is ahead or under way.
+    """Execute a run when no other run of the same environment is ahead or under way.
 
     Args:
-        target: Where.
-        find: Finds the target again after waiting: the environment may have come or gone.
-        once: Makes the run; it passes the run's id to its second argument before the start.
-        wait: Wait for the runs that are ahead; otherwise these are an error.
+        target: The target.
+        find: Finds the target again after waiting: the environment may have changed.
+        once: Executes the run; passes the run's id to its second argument before the start.
+        wait: Wait for the runs that are ahead; otherwise they are an error.
         notify: Receives the position in the queue, at every change.
 
     Raises:
-        Busy: Another run is ahead, or under way, and `wait` is not given.
-        LabError: As `once` raises it.
+        Busy: Another run is ahead or under way, and `wait` is not set.
+        LabError: `once` raised it.
     """
     with turn(target.backend, target.plan.name, wait=wait, notify=notify) as mine:
         while True:
             try:
                 return once(find() if mine.waited else target, mine.begin)
             except Busy:
-                # The other one has no ticket in this queue: another user, or another command.
+                # The other run has no ticket in this queue: another user or command submitted it.
                 if not wait:
                     raise
                 mine.wait()

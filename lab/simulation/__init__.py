@@ -1,9 +1,9 @@
-"""A distributed training, simulated by discrete events, also for a host that is not at hand.
+"""Simulate a distributed training by discrete events, also for other hosts than this one.
 
-Pure arithmetic with SimPy: no TensorFlow, no clock, no file but that of the measured costs.
-`programs.py` describes a step: the calls between tasks that TensorFlow makes of the training
-programs. `all_reduce.py` is the step without parameter servers. `engine.py` has the tasks, cores
-and links that take time. `training.py` lets workers make step after step.
+It is pure arithmetic with SimPy: no TensorFlow, no clock, and no file except the measured costs.
+`programs.py` describes a step: the calls between tasks that TensorFlow derives from the training
+programs. `all_reduce.py` is the step without parameter servers. `engine.py` simulates the tasks,
+cores and links that take time. `training.py` repeats the steps of all workers.
 """
 
 from lab.simulation.model import (

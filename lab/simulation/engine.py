@@ -1,12 +1,12 @@
-"""Where a step's time goes: tasks on nodes, whose cores and links serve in order of arrival.
+"""Simulate the time of a step: tasks on nodes, whose cores and links are first-in first-out queues.
 
-A task does one thing after another, in order of arrival, on whatever core is free then. A real task
-has as many threads, but they hand its calls on to each other. On few cores this was closer to the
-measurements than letting all of them work at once.
+A task does one piece of work at a time, in order of arrival, on the core that is free first. A real
+task has several threads, but they pass its calls to each other. With few cores this model was
+closer to the measurements than threads that work at the same time.
 
-Cores and links compute when something will be done as soon as it arrives. For a queue in order of
-arrival that is exact. It takes one event, where requesting, holding and releasing takes three. So
-nothing may be requested ahead of its time.
+Cores and links compute the end of work when it arrives. For a first-in first-out queue this is
+exact. It needs one event, while request, hold and release need three. Therefore work must not be
+requested before its time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lab.simulation.model import Box, Costs, Shape
 from lab.simulation.programs import WORKER, Dataflow, Mark
 
 SLICE_S: Final = 1e-4
-"""Other work takes a core for this long at a time: short beside a step."""
+"""Other programs use a core for this long at a time: short compared with a step."""
 
 
 class Cores:
     """The cores of one node.
 
     Args:
-        count: How many.
+        count: The number of cores.
     """
 
     def __init__(self, count: int) -> None:
@@ -41,28 +41,28 @@ class Cores:
         self._free_at = [0.0] * count
 
     def serve(self, now: float, seconds: float) -> float:
-        """When work that comes now will be done.
+        """Return the time at which work that arrives now will be done.
 
         Args:
-            now: Not before the last call's.
-            seconds: Of one core.
+            now: The current time; it never decreases between calls.
+            seconds: Seconds of one core.
         """
         self.busy_s += seconds
-        return self.take(now, seconds)
+        return self.occupy(now, seconds)
 
-    def take(self, now: float, seconds: float) -> float:
-        """The same for work of other programs; it is not counted."""
+    def occupy(self, now: float, seconds: float) -> float:
+        """The same for work of other programs; it does not count as busy."""
         done = max(now, heapq.heappop(self._free_at)) + seconds
         heapq.heappush(self._free_at, done)
         return done
 
 
 class Link:
-    """A node's link to all others: a queue outward and a queue inward.
+    """A node's link to all others: a queue for sending and a queue for receiving.
 
     Args:
-        bandwidth: Bytes per second of either.
-        latency_s: Seconds from the one end to the other.
+        bandwidth: Bytes per second of each queue.
+        latency_s: Seconds from one end to the other.
     """
 
     def __init__(self, bandwidth: float, latency_s: float) -> None:
@@ -72,10 +72,10 @@ class Link:
         self._out_free_at = self._in_free_at = 0.0
 
     def send(self, now: float, size: float) -> tuple[float, float]:
-        """When the first and the last byte of a message come to the other end.
+        """Return the times at which the first and last byte of a message reach the other end.
 
         Args:
-            now: Not before the last message's.
+            now: The current time; it never decreases between calls.
             size: Bytes.
         """
         sending_s = size / self.bandwidth
@@ -85,15 +85,15 @@ class Link:
         return begin + self.latency_s, self._out_free_at + self.latency_s
 
     def receive(self, now: float, size: float, last_byte: float) -> float:
-        """When a message will have been received whose first byte comes now.
+        """Return the time at which a message is received whose first byte arrives now.
 
-        It flows through: its first bytes arrive while its last are being sent, so that alone it
-        takes the latency and once its size by the bandwidth.
+        Its first bytes arrive while its last bytes are being sent. On a free link a message
+        therefore takes the latency, plus its size divided by the bandwidth once.
 
         Args:
-            now: Not before the last message's.
+            now: The current time; it never decreases between calls.
             size: Bytes.
-            last_byte: When the sender's last byte comes.
+            last_byte: The arrival time of the last byte.
         """
         receiving_s = size / self.bandwidth
         self._in_free_at = max(max(now, self._in_free_at) + receiving_s, last_byte)
@@ -108,12 +108,12 @@ class Node:
     Attributes:
         cores: Its cores.
         link: Its link to the others.
-        coldness: How many times as long all work takes on it because tasks share its cores.
+        cold_factor: The factor on the time of all its work, because tasks share its cores.
     """
 
     cores: Cores
     link: Link
-    coldness: float = 1.0
+    cold_factor: float = 1.0
 
 
 @dataclass(slots=True)
@@ -121,11 +121,11 @@ class Task:
     """A worker or a parameter server.
 
     Attributes:
-        node: Where it runs.
-        slowness: How many times as long as usual it computes.
-        cpu_s: What it has spent so far.
-        computing_s: Seconds that it has computed gradients for.
-        work: What it has begun and what it will do after that: CPU seconds, and what follows.
+        node: The node that it runs on.
+        slowness: The factor on its time of computing.
+        cpu_s: CPU seconds used so far.
+        computing_s: Seconds in which it has computed gradients.
+        work: The queue of its work, the current work first: CPU seconds, and a callback.
     """
 
     node: Node
@@ -135,23 +135,23 @@ class Task:
     work: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
 
 
-class World:
-    """Everything that a training runs on.
+class Simulator:
+    """The simulated hardware and tasks of a training.
 
     Args:
-        shape: What is trained.
-        costs: What a step costs.
-        box: What it is trained on.
-        seed: Of all that varies.
+        shape: The training.
+        costs: The costs of a step.
+        box: The hardware.
+        seed: The seed of all random numbers.
 
     Attributes:
-        nodes: Those with tasks.
+        nodes: The nodes with tasks.
         workers: The workers.
         servers: The parameter servers.
-        pools: Where operations put something, and others wait for it; by name.
-        sent: Messages from task to task.
-        received: Those of them that the receiver has handled.
-        payload_bytes: Bytes of tensors in them.
+        pools: Counters by name; operations add to them, and other operations wait for that.
+        sent: The number of messages between tasks.
+        received: The number of messages that the receiver has handled.
+        payload_bytes: Bytes of tensors in the messages.
         wire_bytes: The same with headers.
     """
 
@@ -166,7 +166,7 @@ class World:
             place: Node(
                 Cores(box.cores),
                 Link(box.bandwidth, box.latency_s),
-                coldness(costs.crowding, box.cores, places.count(place)),
+                cold_factor(costs.crowding, box.cores, places.count(place)),
             )
             for place in dict.fromkeys(places)
         }
@@ -178,40 +178,40 @@ class World:
         self._random = random.Random(seed)  # noqa: S311  (a simulation, no secret)
         if box.taken:
             for node in self.nodes:
-                self._take(node.cores)
+                self._occupy(node.cores)
 
     @property
     def now(self) -> float:
         """Seconds since the beginning."""
         return float(self.env.now)
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call something when so many seconds have passed."""
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call `call` after some seconds."""
         timeout = self.env.timeout(seconds)
         timeout.callbacks.append(lambda _: call())
 
-    def _take(self, cores: Cores) -> None:
-        """Let other work have a core for a slice of time, again and again.
+    def _occupy(self, cores: Cores) -> None:
+        """Let other programs occupy a core for a slice of time, repeatedly.
 
-        The times between are exponential: equal ones could fall into step with the training.
+        The times between are exponential: equal times could synchronize with the training.
         """
-        cores.take(self.now, SLICE_S)
+        cores.occupy(self.now, SLICE_S)
         pause_s = self._random.expovariate(self.box.taken / SLICE_S)
-        self.later(pause_s, lambda: self._take(cores))
+        self.call_later(pause_s, lambda: self._occupy(cores))
 
     def spend(self, task: Task, cpu_s: float, call: Callable[[], None]) -> None:
-        """Let a task work when it has done what came before, and call something when it has."""
+        """Add work to a task's queue, and call `call` when it is done."""
         if cpu_s <= 0:
             call()
             return
-        cpu_s *= task.node.coldness
+        cpu_s *= task.node.cold_factor
         task.cpu_s += cpu_s
         task.work.append((cpu_s, call))
         if len(task.work) == 1:
             self._begin(task)
 
     def _begin(self, task: Task) -> None:
-        """Let a task begin with what it has to do next."""
+        """Begin the first work of a task's queue."""
         cpu_s, call = task.work[0]
 
         def done() -> None:
@@ -220,16 +220,16 @@ class World:
                 self._begin(task)
             call()
 
-        self.later(task.node.cores.serve(self.now, cpu_s) - self.now, done)
+        self.call_later(task.node.cores.serve(self.now, cpu_s) - self.now, done)
 
     def compute(self, task: Task, call: Callable[[], None]) -> None:
-        """Let a worker compute the gradients of a batch, on its cores or its accelerator."""
+        """Let a worker compute the gradients of a batch, on a core or on its accelerator."""
         stretched = task.slowness * factor(self._random, self.costs.spread)
         device_s = self.costs.device_s * stretched
         cpu_s = 0.0 if device_s else self.costs.image_s * self.shape.batch_size * stretched
-        task.computing_s += device_s + cpu_s * task.node.coldness
+        task.computing_s += device_s + cpu_s * task.node.cold_factor
         if device_s:
-            self.later(device_s, call)
+            self.call_later(device_s, call)
         else:
             self.spend(task, cpu_s, call)
 
@@ -244,16 +244,16 @@ class World:
         wait_s: float,
         header: float,
     ) -> None:
-        """Send a message, and call something when the receiver has handled it.
+        """Send a message.
 
         Args:
             source: The sender.
             target: The receiver.
-            call: Is called when the receiver has handled it.
+            call: Called when the receiver has handled the message.
             size: Bytes of tensors in it.
-            cpu_s: CPU seconds at each end, beside what the bytes cost.
+            cpu_s: CPU seconds at each end, in addition to the cost of the bytes.
             wait_s: Seconds from its arrival until a thread handles it.
-            header: Bytes beside those.
+            header: Bytes in addition to the tensors.
         """
         cost_s = cpu_s + size * self.costs.byte_s
         self.sent += 1
@@ -262,29 +262,29 @@ class World:
 
         def sent() -> None:
             if source.node is target.node:
-                # Also where that is at once: a chain of calls that cost nothing is no recursion.
-                self.later(wait_s, arrived)
+                # Even without a delay this is an event, so that free calls do not recurse.
+                self.call_later(wait_s, arrived)
                 return
             first_byte, last_byte = source.node.link.send(self.now, size + header)
-            self.later(first_byte - self.now, lambda: arrives(last_byte))
+            self.call_later(first_byte - self.now, lambda: arrives(last_byte))
 
         def arrives(last_byte: float) -> None:
             received = target.node.link.receive(self.now, size + header, last_byte)
-            self.later(received - self.now + wait_s, arrived)
+            self.call_later(received - self.now + wait_s, arrived)
 
         def arrived() -> None:
-            self.spend(target, cost_s, taken)
+            self.spend(target, cost_s, handled)
 
-        def taken() -> None:
+        def handled() -> None:
             self.received += 1
             call()
 
         self.spend(source, cost_s, sent)
 
-    def _hand_on(
+    def _deliver(
         self, source: Task, target: Task, call: Callable[[], None], size: float, calls: float
     ) -> None:
-        """Make remote calls, and call something when they have been handled; at once in a task."""
+        """Make remote calls, and call `call` when they are handled; at once within a task."""
         if source is target:
             call()
             return
@@ -301,12 +301,12 @@ class World:
     def step(
         self, flow: Dataflow, worker: Task, on_mark: Callable[[Mark], None] = lambda _: None
     ) -> simpy.Event:
-        """Let a worker begin a step; the event of its end.
+        """Begin a step of a worker, and return the event of its end.
 
         Args:
             flow: The operations of the step.
             worker: The worker.
-            on_mark: Is called with each mark of an operation that is done.
+            on_mark: Called with the mark of each completed operation that has one.
         """
         made = self.env.event()
         missing = [operation.needs for operation in flow.operations]
@@ -339,7 +339,7 @@ class World:
                 made.succeed()
             for target, size, calls in operation.calls:
                 ends = task_of(number), task_of(target)
-                self._hand_on(*ends, partial(arrive, target), size, calls)
+                self._deliver(*ends, partial(arrive, target), size, calls)
 
         def arrive(number: int) -> None:
             missing[number] -= 1
@@ -350,22 +350,22 @@ class World:
         return made
 
 
-def coldness(crowding: float, cores: int, tasks: int) -> float:
-    """How many times as long work takes where tasks share cores.
+def cold_factor(crowding: float, cores: int, tasks: int) -> float:
+    """The factor on the time of work if tasks share cores.
 
-    A task that gets a core on which another one was last finds the caches cold. With more tasks
-    than cores, all equally busy, that is so with probability 1 - cores / tasks.
+    A core that another task used last has cold caches. With more tasks than cores, all equally
+    busy, this has the probability 1 - cores / tasks.
 
     Args:
-        crowding: How much longer work takes on a cold core, as a share.
-        cores: Of the node.
-        tasks: On the node.
+        crowding: The additional time of work on a cold core, as a share.
+        cores: The cores of the node.
+        tasks: The tasks on the node.
     """
     return 1.0 + crowding * max(0.0, 1.0 - cores / tasks)
 
 
 def factor(source: random.Random, spread: float) -> float:
-    """A factor whose mean is 1 and whose standard deviation is `spread`; log-normal.
+    """A random log-normal factor with mean 1 and standard deviation `spread`.
 
     A log-normal variable exp(N(m, s²)) has the mean exp(m + s²/2) and the variance (exp(s²) - 1)
     times the mean's square (N. L. Johnson et al., Continuous Univariate Distributions, chapter 14).

@@ -1,4 +1,4 @@
-"""What is simulated, on what and at which costs, and the figures of it."""
+"""The model: the training, the hardware, the costs of a step, and the results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 
 
 class Way(StrEnum):
-    """How the workers come to common parameters."""
+    """How the workers share parameters."""
 
     ASYNC = "async"
-    """Parameter servers; each worker updates at once, and nobody waits (`mnist_async.py`)."""
+    """Parameter servers; each worker updates without waiting for others (`mnist_async.py`)."""
     SYNC = "sync"
-    """Parameter servers; one update of the gradients of all workers (`mnist_sync.py`)."""
+    """Parameter servers; each update uses the gradients of all workers (`mnist_sync.py`)."""
     RING = "multiworker"
-    """No servers: an all-reduce in a ring of the workers (`all_reduce.py`)."""
+    """No parameter servers; an all-reduce in a ring of the workers (`all_reduce.py`)."""
 
 
 SOFTMAX: Final = (784 * 10 * 4, 10 * 4)
@@ -26,15 +26,15 @@ SOFTMAX: Final = (784 * 10 * 4, 10 * 4)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is trained, and by how many.
+    """The training, and its numbers of tasks.
 
     Attributes:
-        way: How the workers come to common parameters.
-        workers: How many, 1 or more.
-        ps: Parameter servers, 1 or more; 0 with `Way.RING`.
+        way: How the workers share parameters.
+        workers: The number of workers, at least 1.
+        ps: The number of parameter servers, at least 1; 0 with `Way.RING`.
         batch_size: Images in a worker's batch.
-        variables: Bytes of each parameter, in the order in which they are created.
-        slowness: How many times as long as usual each worker computes; empty: all alike.
+        variables: Bytes of each parameter, in the order of their creation.
+        slowness: The factor on the computing time of each worker; empty: 1 for all.
     """
 
     way: Way
@@ -46,9 +46,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.batch_size < 1 or (self.ps < 1) != (self.way is Way.RING):
-            raise ValueError(f"no such training: {self}")
+            raise ValueError(f"impossible training: {self}")
         if self.slowness and len(self.slowness) != self.workers:
-            raise ValueError(f"{len(self.slowness)} slownesses for {self.workers} workers")
+            raise ValueError(f"slowness has {len(self.slowness)} values for {self.workers} workers")
 
     @property
     def parameter_bytes(self) -> int:
@@ -57,22 +57,22 @@ class Shape:
 
     @property
     def images_per_step(self) -> int:
-        """Images that one global step has seen."""
+        """Images of one global step."""
         return self.batch_size * (1 if self.way is Way.ASYNC else self.workers)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What it is trained on.
+    """The hardware.
 
     Attributes:
         cores: CPU cores of each node.
-        nodes: Machines, over which servers and workers are dealt in turn; 0: one for each task.
-        bandwidth: Bytes per second of a node's link, in each direction by itself.
-        latency_s: Seconds from one node to another, on top of what the bandwidth takes.
-        taken: Cores of each node that other work keeps busy, on the average: 0.3 of one.
-        ps_on: The node of each parameter server, from 0; empty, like the next: they are dealt.
-        worker_on: The node of each worker. A training of fewer tasks uses the first of either.
+        nodes: The number of nodes; tasks are assigned to them in turn; 0: a node for each task.
+        bandwidth: Bytes per second of a node's link, in each direction.
+        latency_s: Seconds from one node to another, in addition to the time by the bandwidth.
+        taken: The mean number of cores of each node that other programs use, such as 0.3.
+        ps_on: The node of each parameter server, from 0; if both are empty, in turn.
+        worker_on: The node of each worker. A training with fewer tasks uses the first entries.
     """
 
     cores: int
@@ -85,48 +85,47 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.nodes < 0 or self.bandwidth <= 0 or self.latency_s < 0:
-            raise ValueError(f"no such box: {self}")
+            raise ValueError(f"impossible hardware: {self}")
         if not 0 <= self.taken < self.cores:
-            raise ValueError(f"others cannot take {self.taken} of {self.cores} cores")
+            raise ValueError(f"other programs cannot use {self.taken} of {self.cores} cores")
         if any(not 0 <= node < self.nodes for node in (*self.ps_on, *self.worker_on)):
-            raise ValueError(f"no such nodes: {self}")
+            raise ValueError(f"a task is on a node that does not exist: {self}")
 
     def places(self, shape: Shape) -> list[int]:
-        """The node of each task, servers first, as descriptions have them.
+        """The node of each task, servers first.
 
         Raises:
-            ValueError: It says where tasks are, but not of so many.
+            ValueError: `ps_on` or `worker_on` has fewer entries than the training has tasks.
         """
         count = shape.workers + shape.ps
         if not self.ps_on and not self.worker_on:
             return [task % (self.nodes or count) for task in range(count)]
         if len(self.ps_on) < shape.ps or len(self.worker_on) < shape.workers:
-            raise ValueError(f"no place for each task of {shape}: {self}")
+            raise ValueError(f"ps_on or worker_on is too short for {shape}: {self}")
         return [*self.ps_on[: shape.ps], *self.worker_on[: shape.workers]]
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a step costs; seconds are of one core's time unless it says otherwise.
+    """The costs of a step, in seconds of one core unless stated otherwise.
 
     Attributes:
-        session_s: A worker's fixed cost of a step with parameter servers: Python, the session's own
-            work.
+        session_s: A worker's fixed cost of a step with parameter servers: Python, and the session.
         update_s: The chief's fixed cost of a synchronous update.
         eager_s: A worker's fixed cost of an all-reduce step.
-        feed_s: An image that is drawn from the data set and fed to TensorFlow, before the step.
-        image_s: The gradients of one image, and nothing else.
-        device_s: Seconds in which an accelerator computes a batch's gradients, with no core busy;
-            0: the cores compute them, for `image_s` each image.
+        feed_s: Drawing an image from the data set and feeding it to TensorFlow, before the step.
+        image_s: Only the gradients of one image.
+        device_s: Wall seconds in which an accelerator computes a batch's gradients, without a core;
+            0: the cores compute them, for `image_s` an image.
         call_s: A remote call, at each of its two ends.
         hop_s: A call in the ring, at each of its two ends.
-        byte_s: A byte that is sent, at each end.
-        apply_byte_s: A byte of parameters that a gradient is applied to.
-        crowding: How much longer work takes on a core where another task was last, as a share.
-        wait_s: Seconds from a message's arrival until a thread takes it up; no core is busy.
+        byte_s: A sent byte, at each end.
+        apply_byte_s: Applying a gradient to a byte of parameters.
+        crowding: The additional time of work on a core that another task used last, as a share.
+        wait_s: Wall seconds from a message's arrival until a thread handles it, without a core.
         hop_wait_s: The same in the ring.
-        call_bytes: Bytes on the wire of a call that carries nothing: both directions, with headers.
-        spread: How much the time of computing varies: standard deviation / mean (log-normal).
+        call_bytes: Bytes on the wire of an empty call: both directions, with headers.
+        spread: Standard deviation / mean of the time of computing (log-normal).
     """
 
     session_s: float = 0.0
@@ -148,10 +147,10 @@ class Costs:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is {value}: no cost")
+                raise ValueError(f"{name} is {value}: a cost must be finite and at least 0")
 
     def to_json(self) -> dict[str, Any]:
-        """All of them by name."""
+        """All costs by name."""
         return asdict(self)
 
 
@@ -161,25 +160,25 @@ def _measured() -> Costs:
 
 
 MEASURED: Final = _measured()
-"""Those of TensorFlow 2.21 on one CPU; `python -m benchmarks scaling` measures and writes them."""
+"""The costs of TensorFlow 2.21 on one CPU. `python -m benchmarks scaling` writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a simulated training did in its steady state.
+    """The results of a simulated training in its steady state.
 
     Attributes:
-        shape: What was trained.
+        shape: The training.
         steps_per_s: Global steps per second.
         worker_cpu_s: CPU seconds of all workers per global step.
         ps_cpu_s: CPU seconds of all parameter servers per global step.
         payload_bytes: Bytes of tensors between tasks per global step.
         wire_bytes: The same with the headers of the calls that carry them.
-        computing: Share of the time in which a worker computes gradients; the mean of all.
-        cores_busy: Share of the time in which the cores of the busiest node work for the training.
-        link_busy: Share of the time in which the busiest direction of a link carries bytes.
-        staleness: Updates by others between a worker's read and its own update; the mean. None
-            where gradients cannot be stale.
+        computing: The share of time in which a worker computes gradients; the mean over workers.
+        cores_busy: The share of time in which the busiest node's cores work for the training.
+        link_busy: The share of time in which the busiest direction of a link carries bytes.
+        staleness: The mean number of updates by others between a worker's read and its own update;
+            None if gradients cannot be stale.
     """
 
     shape: Shape
@@ -200,29 +199,29 @@ class Forecast:
 
     @property
     def images_per_s(self) -> float:
-        """Images seen by all workers per second."""
+        """Images of all workers per second."""
         return self.steps_per_s * self.shape.images_per_step
 
     @property
     def ps_cores(self) -> float:
-        """Cores that a parameter server keeps busy, the mean of all; 0 where there is none."""
+        """The mean number of cores that a parameter server keeps busy; 0 without servers."""
         return self.ps_cpu_s * self.steps_per_s / self.shape.ps if self.shape.ps else 0.0
 
     def efficiency(self, alone: Forecast) -> float:
-        """Images per second, as a share of so many times those of one worker.
+        """Images per second, relative to those of one worker times the number of workers.
 
         Args:
-            alone: The same training by one worker.
+            alone: The same training with one worker.
         """
         return self.images_per_s / (self.shape.workers * alone.images_per_s)
 
 
 def least_bytes(shape: Shape) -> float:
-    """Bytes between all tasks per global step: parameters down and gradients up, and nothing else.
+    """The least bytes between all tasks per global step: only parameters and gradients.
 
-    With parameter servers each worker that takes part reads all parameters of S bytes and sends as
-    many: 2 S, in a synchronous step n times. In a ring each of n workers sends 2 (n - 1) / n times
-    S (P. Patarasuk and X. Yuan, 2009).
+    With parameter servers, each worker of the step reads all parameters of S bytes and sends S
+    bytes of gradients: 2 S, and n times 2 S in a synchronous step. In a ring, each of n workers
+    sends 2 (n - 1) / n times S (P. Patarasuk and X. Yuan, 2009).
     """
     size = shape.parameter_bytes
     match shape.way:

@@ -1,12 +1,12 @@
-"""The steps of the training programs, call by call: operations on tasks, and calls between them.
+"""The steps of the training programs: operations on tasks, and the calls between them.
 
-TensorFlow cuts a graph where an edge crosses from one task to another, and makes a remote call
-(`RecvTensor`) of each such edge, also of those that carry nothing and only keep order. What follows
-are the edges that it made of `mnist_async.py` and `mnist_sync.py` with 1, 2 and 4 parameter
-servers, by the partition graphs that a session returns on request
-(`RunOptions.output_partition_graphs`): 11, 17 and 22 of an asynchronous step, 13, 19 and 31 of a
-synchronous one, and 3, 8 and 19 of a synchronous update. Beside them each parameter server is asked
-to run its part (`RunGraph`) and to forget it afterwards (`CleanupGraph`).
+TensorFlow splits a graph at each edge between two tasks. Each such edge becomes a remote call
+(`RecvTensor`), also an edge that carries no data and only sets the order. This module has the edges
+of `mnist_async.py` and `mnist_sync.py` with 1, 2 and 4 parameter servers. They were read from the
+partition graphs of a session (`RunOptions.output_partition_graphs`): 11, 17 and 22 of an
+asynchronous step, 13, 19 and 31 of a synchronous step, and 3, 8 and 19 of a synchronous update. In
+addition each parameter server is asked to run its part (`RunGraph`) and to forget it afterwards
+(`CleanupGraph`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Final
 from lab.simulation.model import Costs, Shape
 
 Amount = tuple[Hashable, int]
-"""A pool, and how much of it."""
+"""The name of a pool, and an amount."""
 
 WORKER: Final = -1
-"""The task that makes the step; a parameter server is its index."""
+"""The number of the task that makes the step; parameter servers are numbered from 0."""
 
 
 class Mark(Enum):
-    """What an operation tells of when it is done."""
+    """The event that an operation reports when it is done."""
 
     READ = auto()
     """The global step was read."""
     COUNT = auto()
-    """The global step was raised by one."""
+    """The global step was increased by one."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """Something that a task does as soon as all that it needs is there.
+    """An operation of a task; it begins when all its inputs have arrived.
 
     Attributes:
         task: `WORKER`, or the index of a parameter server.
         cpu_s: CPU seconds.
-        computes: Whether it is the gradients of a batch, which cost what the worker makes of them.
-        mark: What it tells of.
-        takes: What it waits for before it begins.
-        gives: What it puts into a pool when it is done.
-        calls: What it hands on: (operation, bytes, calls).
-        needs: From how many it waits for something.
+        computes: Whether it computes the gradients of a batch; the worker then sets its time.
+        mark: The event that it reports.
+        takes: The amount that it takes from a pool before it begins.
+        gives: The amount that it adds to a pool when it is done.
+        calls: The operations that wait for it: (operation, bytes, calls).
+        needs: The number of operations that it waits for.
     """
 
     task: int
@@ -63,9 +63,9 @@ class Dataflow:
     """The operations of a step.
 
     Attributes:
-        operations: All of them, by number.
-        first: The one that begins it.
-        last: The one with which it has been made; some may tidy up afterwards.
+        operations: All operations, by number.
+        first: The first operation.
+        last: The operation that ends the step; others may clean up afterwards.
     """
 
     def __init__(self) -> None:
@@ -77,15 +77,15 @@ class Dataflow:
         self.operations.append(operation)
         return len(self.operations) - 1
 
-    def hand(self, source: int, target: int, size: float = 0.0, calls: float = 1.0) -> None:
+    def connect(self, source: int, target: int, size: float = 0.0, calls: float = 1.0) -> None:
         """Let one operation wait for another.
 
         Args:
-            source: The one that is waited for.
-            target: The one that waits.
-            size: Bytes that go from one to the other.
-            calls: What it takes where they are on two tasks: one remote call for a tensor, half of
-                one for a request or an answer alone.
+            source: The operation that `target` waits for.
+            target: The operation that waits.
+            size: Bytes sent from `source` to `target`.
+            calls: The number of remote calls if they are on two tasks: 1 for a tensor, 0.5 for only
+                a request or only an answer.
         """
         self.operations[source].calls.append((target, size, calls))
         self.operations[target].needs += 1
@@ -98,10 +98,10 @@ TOKENS: Final = "tokens"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Which parameter server holds what.
+    """The variables of each parameter server.
 
     Attributes:
-        held: Bytes of each parameter that a server holds, by server.
+        held: For each server, the bytes of each parameter that it holds.
         counter: The server that holds the global step.
         probe: The server that holds the probe.
     """
@@ -112,12 +112,12 @@ class Allocation:
 
     @property
     def readers(self) -> list[int]:
-        """Servers from which parameters are read."""
+        """The servers with parameters."""
         return [server for server, sizes in enumerate(self.held) if sizes]
 
     @property
     def holders(self) -> list[int]:
-        """Servers on which something is updated by a gradient."""
+        """The servers with a variable that gradients update."""
         return sorted({*self.readers, self.probe})
 
 
@@ -138,85 +138,85 @@ def async_step(shape: Shape, costs: Costs) -> Dataflow:
     known = step.read_step()
     computed = step.compute(known)
 
-    # Count: the worker and every server are present, and then the number is taken.
+    # Count: when the worker and every server take part, the global step is increased.
     counted = flow.add(Operation(servers.counter, mark=Mark.COUNT))
-    flow.hand(computed, counted)
+    flow.connect(computed, counted)
     for part in step.parts:
-        flow.hand(part, counted)
+        flow.connect(part, counted)
 
-    # Apply: the probe's gradient is computed by the worker when the number has been taken.
+    # Apply: the worker computes the probe's gradient after the global step is increased.
     may_probe = flow.add(Operation(WORKER))
-    flow.hand(counted, may_probe)
+    flow.connect(counted, may_probe)
     ended = flow.add(Operation(WORKER))
-    flow.hand(counted, ended, STEP_BYTES)
+    flow.connect(counted, ended, STEP_BYTES)
     applied = {}
     for server in servers.holders:
         applied[server] = step.apply(server)
-        flow.hand(known, applied[server], RATE_BYTES)
+        flow.connect(known, applied[server], RATE_BYTES)
         if servers.held[server]:
-            flow.hand(counted, applied[server])
+            flow.connect(counted, applied[server])
         for size in servers.held[server]:
-            flow.hand(computed, applied[server], size)
+            flow.connect(computed, applied[server], size)
         if server == servers.probe:
-            flow.hand(may_probe, applied[server], RATE_BYTES)
-        if shape.ps > 1:  # the worker's own part asks whether all updates are done
-            flow.hand(applied[server], ended)
+            flow.connect(may_probe, applied[server], RATE_BYTES)
+        if shape.ps > 1:  # the worker's own part waits until all updates are done
+            flow.connect(applied[server], ended)
     return step.end(ended, applied)
 
 
 def sync_step(shape: Shape, costs: Costs) -> Dataflow:
-    """A worker's step of `mnist_sync.py`: read, compute, hand in, wait for a token."""
+    """A worker's step of `mnist_sync.py`: read, compute, send gradients, wait for a token."""
     step = _Step(shape, costs, costs.session_s + shape.batch_size * costs.feed_s)
     flow, servers = step.flow, step.servers
     computed = step.compute(step.read_step())
-    handed_in = {}
+    pushed = {}
     for server in servers.holders:
-        handed_in[server] = step.apply(server, gives=(server, 1))
+        pushed[server] = step.apply(server, gives=(server, 1))
         probe = [RATE_BYTES] if server == servers.probe else []
         for size in (*servers.held[server], *probe):
-            flow.hand(computed, handed_in[server], size)
-            flow.hand(computed, handed_in[server], STEP_BYTES)  # the step that it is computed for
-    step.roll_call(handed_in)
+            flow.connect(computed, pushed[server], size)
+            flow.connect(computed, pushed[server], STEP_BYTES)  # the step that it is computed for
+    step.wait_for_all(pushed)
     token = flow.add(Operation(servers.counter, takes=(TOKENS, 1)))
-    for each in handed_in.values():
-        flow.hand(each, token)
+    for each in pushed.values():
+        flow.connect(each, token)
     ended = flow.add(Operation(WORKER))
-    flow.hand(token, ended, STEP_BYTES)
+    flow.connect(token, ended, STEP_BYTES)
     for part in step.parts:
-        flow.hand(part, ended)
-    return step.end(ended, {**handed_in, servers.counter: token})
+        flow.connect(part, ended)
+    return step.end(ended, {**pushed, servers.counter: token})
 
 
 def sync_update(shape: Shape, costs: Costs) -> Dataflow:
-    """The chief's update of `mnist_sync.py`: take the mean, apply it, hand out the tokens."""
+    """The chief's update of `mnist_sync.py`: take the mean, apply it, distribute the tokens."""
     step = _Step(shape, costs, costs.update_s)
     flow, servers = step.flow, step.servers
     known = step.read_step()
     applied = {}
     for server in servers.holders:
         applied[server] = step.apply(server, takes=(server, shape.workers))
-        flow.hand(known, applied[server], RATE_BYTES)
-    step.roll_call(applied)
+        flow.connect(known, applied[server], RATE_BYTES)
+    step.wait_for_all(applied)
     tokens = flow.add(Operation(servers.counter, gives=(TOKENS, shape.workers)))
     for each in applied.values():
-        flow.hand(each, tokens)
+        flow.connect(each, tokens)
     return step.end(flow.add(Operation(WORKER)), {**applied, servers.counter: tokens})
 
 
 class _Step:
-    """What the steps of all programs have in common.
+    """The common operations of all steps.
 
-    It begins with the session, which asks every server to run its part.
+    A step begins with the session, which asks every server to run its part.
 
     Args:
-        shape: What is trained.
-        costs: What a step costs.
-        cpu_s: What the session costs.
+        shape: The training.
+        costs: The costs of a step.
+        cpu_s: CPU seconds of the session.
 
     Attributes:
         flow: The operations so far.
-        servers: What the servers hold.
-        parts: The beginning of each server's part.
+        servers: The variables of the servers.
+        parts: The first operation of each server's part.
     """
 
     def __init__(self, shape: Shape, costs: Costs, cpu_s: float) -> None:
@@ -228,51 +228,52 @@ class _Step:
         for server in range(shape.ps):
             self.parts.append(self.flow.add(Operation(server)))
         for part in self.parts:
-            self.flow.hand(self._begun, part, calls=0.5)
+            self.flow.connect(self._begun, part, calls=0.5)
 
     def read_step(self) -> int:
-        """Read the global step; the operation after which the worker knows it."""
+        """Read the global step; return the operation after which the worker knows it."""
         step = self.flow.add(Operation(self.servers.counter, mark=Mark.READ))
-        self.flow.hand(self.parts[self.servers.counter], step)
+        self.flow.connect(self.parts[self.servers.counter], step)
         known = self.flow.add(Operation(WORKER))
-        self.flow.hand(self._begun, known)
-        self.flow.hand(step, known, STEP_BYTES)
+        self.flow.connect(self._begun, known)
+        self.flow.connect(step, known, STEP_BYTES)
         return known
 
     def compute(self, known: int) -> int:
-        """Read each parameter when the global step is known, and compute the gradients."""
+        """Read each parameter after the global step, and compute the gradients."""
         computed = self.flow.add(Operation(WORKER, computes=True))
         for server in self.servers.readers:
             read = self.flow.add(Operation(server))
-            self.flow.hand(self.parts[server], read)
-            self.flow.hand(known, read)  # the worker reports that it has the step
+            self.flow.connect(self.parts[server], read)
+            self.flow.connect(known, read)  # the parameter is read after the step
             for size in self.servers.held[server]:
-                self.flow.hand(read, computed, size)
+                self.flow.connect(read, computed, size)
         return computed
 
     def apply(self, server: int, takes: Amount | None = None, gives: Amount | None = None) -> int:
-        """Apply gradients to all that a server holds."""
+        """Apply gradients to all parameters of a server."""
         cpu_s = sum(self.servers.held[server]) * self._apply_byte_s
         return self.flow.add(Operation(server, cpu_s, takes=takes, gives=gives))
 
-    def roll_call(self, changing: Mapping[int, int]) -> None:
-        """Let what changes something wait until the worker and every server are present."""
+    def wait_for_all(self, changing: Mapping[int, int]) -> None:
+        """Let operations that change variables wait for the worker and every server."""
         for operation in changing.values():
-            for present in (self._begun, *self.parts):
-                self.flow.hand(present, operation)
+            for begun in (self._begun, *self.parts):
+                self.flow.connect(begun, operation)
 
     def end(self, ended: int, answering: Mapping[int, int]) -> Dataflow:
-        """The servers answer, and are asked to forget the step.
+        """Let the servers answer, and ask them to forget the step.
 
         Args:
             ended: The worker's last operation.
-            answering: The last operations of servers; the others answer at once.
+            answering: The last operation of each server that changes variables; the others answer
+                at once.
         """
         self.flow.last = ended
         forgotten = self.flow.add(Operation(WORKER))
         for server, part in enumerate(self.parts):
-            self.flow.hand(answering.get(server, part), ended, calls=0.5)
+            self.flow.connect(answering.get(server, part), ended, calls=0.5)
             forget = self.flow.add(Operation(server))
-            self.flow.hand(ended, forget, calls=0.5)
-            self.flow.hand(forget, forgotten, calls=0.5)
+            self.flow.connect(ended, forget, calls=0.5)
+            self.flow.connect(forget, forgotten, calls=0.5)
         return self.flow

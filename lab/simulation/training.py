@@ -1,4 +1,4 @@
-"""A training: every worker makes step after step; its figures are those of the steady state."""
+"""Simulate a training: every worker repeats steps. The results are those of the steady state."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from typing import Any, Final
 import simpy
 
 from lab.simulation.all_reduce import all_reduce
-from lab.simulation.engine import World
+from lab.simulation.engine import Simulator
 from lab.simulation.model import Box, Costs, Forecast, Shape, Way
 from lab.simulation.programs import Mark, async_step, sync_step, sync_update
 
 WARM_UP: Final = 3
-"""Rounds that do not count: queues fill, and workers fall out of step. A round is one step of each
-worker."""
-LEAST: Final = 4
-"""The fewest rounds that count. They are whole: where the workers are in step, part of a round
-counts for more or less than it takes."""
-ENOUGH: Final = 200
-"""Steps of all workers together that are enough."""
-MANY: Final = 64
-"""With more workers a round of a ring is like the next: one of them is enough."""
+"""The first rounds, which are not measured: queues fill, and workers get out of step. A round is
+one step of each worker."""
+MIN_ROUNDS: Final = 4
+"""The least measured rounds. Only whole rounds are measured, because part of a round is not
+representative while workers are in step."""
+ENOUGH_STEPS: Final = 200
+"""The default number of measured steps of all workers together."""
+MANY_WORKERS: Final = 64
+"""With more workers all rounds of a ring are alike, so one round is enough."""
 
 Process = Generator[simpy.Event, Any, None]
 
 
 def simulate(
-    shape: Shape, costs: Costs, box: Box, *, seed: int = 0, steps: int = ENOUGH
+    shape: Shape, costs: Costs, box: Box, *, seed: int = 0, steps: int = ENOUGH_STEPS
 ) -> Forecast:
-    """Simulate a training until its figures are known.
+    """Simulate a training, and measure its steady state.
 
     Args:
-        shape: What is trained, and by how many.
-        costs: What a step costs.
-        box: What it is trained on.
-        seed: Of what varies; the same gives the same.
-        steps: Steps of all workers together that are enough; where nothing varies, few are.
+        shape: The training.
+        costs: The costs of a step.
+        box: The hardware.
+        seed: The seed of all random numbers; equal seeds give equal results.
+        steps: The measured steps of all workers together; few are enough without randomness.
 
     Returns:
-        Its figures in the steady state, after the first steps.
+        The results in the steady state, after the first steps.
 
     Raises:
-        ValueError: Nothing in a step takes any time.
+        ValueError: A step takes no time: its costs are 0.
     """
-    world = World(shape, costs, box, seed)
-    training = _Training(world)
+    simulator = Simulator(shape, costs, box, seed)
+    training = _Training(simulator)
     steps_of_round = shape.workers if shape.way is Way.ASYNC else 1
-    warm_up, rounds = WARM_UP, max(LEAST, math.ceil(steps / shape.workers))
-    if shape.way is Way.RING and shape.workers > MANY:
+    warm_up, rounds = WARM_UP, max(MIN_ROUNDS, math.ceil(steps / shape.workers))
+    if shape.way is Way.RING and shape.workers > MANY_WORKERS:
         warm_up, rounds = 0, 1
     training.run_until(warm_up * steps_of_round)
     before = training.counts()
@@ -62,45 +62,45 @@ class _Training:
     """The processes of a training.
 
     Args:
-        world: What it runs on.
+        simulator: The simulated tasks.
 
     Attributes:
         steps: Global steps so far.
-        stale: Updates by others between a worker's read and its own update, so far.
+        stale: The sum of the staleness of all updates so far.
     """
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
         self.steps = self.stale = 0
         self._waiting: dict[int, simpy.Event] = {}
-        shape, costs, workers = world.shape, world.costs, world.workers
+        shape, costs, workers = simulator.shape, simulator.costs, simulator.workers
         match shape.way:
             case Way.RING:
-                self._repeat(partial(all_reduce, world), self._stepped)
+                self._repeat(partial(all_reduce, simulator), self._count_step)
             case Way.ASYNC:
                 flow = async_step(shape, costs)
                 for worker in workers:
-                    self._repeat(partial(world.step, flow, worker, self._staleness()))
+                    self._repeat(partial(simulator.step, flow, worker, self._staleness()))
             case Way.SYNC:
                 flow, update = sync_step(shape, costs), sync_update(shape, costs)
                 for worker in workers:
-                    self._repeat(partial(world.step, flow, worker))
-                self._repeat(partial(world.step, update, workers[0]), self._stepped)
+                    self._repeat(partial(simulator.step, flow, worker))
+                self._repeat(partial(simulator.step, update, workers[0]), self._count_step)
 
     def _repeat(
         self, begin: Callable[[], simpy.Event], then: Callable[[], None] = lambda: None
     ) -> None:
-        """Begin something again and again, each time when it has ended."""
+        """Repeat a step forever; each begins when the previous one has ended."""
 
         def process() -> Process:
             while True:
                 yield begin()
                 then()
 
-        self.world.env.process(process())
+        self.simulator.env.process(process())
 
     def _staleness(self) -> Callable[[Mark], None]:
-        """Counts the updates of a worker, and those of others since its last read."""
+        """Return a callback that counts a worker's updates and their staleness."""
         read = 0
 
         def count(mark: Mark) -> None:
@@ -109,34 +109,34 @@ class _Training:
                 read = self.steps
             else:
                 self.stale += self.steps - read
-                self._stepped()
+                self._count_step()
 
         return count
 
-    def _stepped(self) -> None:
+    def _count_step(self) -> None:
         self.steps += 1
         event = self._waiting.pop(self.steps, None)
         if event is not None:
             event.succeed()
 
     def run_until(self, steps: int) -> None:
-        """Let time pass until this many global steps have been made."""
+        """Run the simulation until this global step."""
         if self.steps < steps:
-            self._waiting[steps] = self.world.env.event()
-            self.world.env.run(self._waiting[steps])
+            self._waiting[steps] = self.simulator.env.event()
+            self.simulator.env.run(self._waiting[steps])
 
     def counts(self) -> dict[str, list[float]]:
-        """All counts so far, by name; those of cores and links for each."""
-        world, nodes = self.world, self.world.nodes
+        """All counts so far, by name; for cores and links a count of each."""
+        simulator, nodes = self.simulator, self.simulator.nodes
         return {
-            "now": [world.now],
+            "now": [simulator.now],
             "steps": [self.steps],
             "stale": [self.stale],
-            "worker_cpu_s": [sum(task.cpu_s for task in world.workers)],
-            "ps_cpu_s": [sum(task.cpu_s for task in world.servers)],
-            "payload_bytes": [world.payload_bytes],
-            "wire_bytes": [world.wire_bytes],
-            "computing_s": [sum(task.computing_s for task in world.workers)],
+            "worker_cpu_s": [sum(task.cpu_s for task in simulator.workers)],
+            "ps_cpu_s": [sum(task.cpu_s for task in simulator.servers)],
+            "payload_bytes": [simulator.payload_bytes],
+            "wire_bytes": [simulator.wire_bytes],
+            "computing_s": [sum(task.computing_s for task in simulator.workers)],
             "cores_s": [node.cores.busy_s for node in nodes],
             "links_s": [
                 *(node.link.out_busy_s for node in nodes),
@@ -145,15 +145,15 @@ class _Training:
         }
 
     def forecast(self, before: dict[str, list[float]]) -> Forecast:
-        """The figures of what was done since then."""
-        shape = self.world.shape
+        """The results since `before`."""
+        shape = self.simulator.shape
         done = {
             name: max(new - old for old, new in zip(before[name], counts, strict=True))
             for name, counts in self.counts().items()
         }
         seconds, steps = done["now"], done["steps"]
         if seconds <= 0:
-            raise ValueError("nothing in a step takes any time")
+            raise ValueError("a step takes no time: its costs are 0")
         return Forecast(
             shape=shape,
             steps_per_s=steps / seconds,
@@ -162,7 +162,7 @@ class _Training:
             payload_bytes=done["payload_bytes"] / steps,
             wire_bytes=done["wire_bytes"] / steps,
             computing=done["computing_s"] / shape.workers / seconds,
-            cores_busy=min(1.0, done["cores_s"] / self.world.box.cores / seconds),
+            cores_busy=min(1.0, done["cores_s"] / self.simulator.box.cores / seconds),
             link_busy=min(1.0, done["links_s"] / seconds),
             staleness=done["stale"] / steps if shape.way is Way.ASYNC else None,
         )

@@ -1,1 +1,1 @@
-"""Many runs of one experiment over a grid of what is varied, and what follows from what."""
+"""A sweep: many runs of one experiment over a grid of values, and their statistics."""

@@ -1,4 +1,4 @@
-"""What a sweep varies, and the points of its grid: `workers=1,2,4; learning_rate=0.1,1`."""
+"""The parameters of a sweep and the points of its grid: `workers=1,2,4; learning_rate=0.1,1`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from lab.task.protocol.experiments import Experiment
 from lab.task.text import short, suggestion
 
 WORKERS: Final = "workers"
-"""The one quantity that is no flag of a program: how many tasks job `worker` has."""
+"""The only parameter that is not a program flag: the number of tasks of job `worker`."""
 
 _JOB: Final = "worker"
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
 
 Over = Mapping[str, tuple[str, ...]]
-"""What is varied, and its values as they were written; in the order in which they were."""
+"""Parameter to its values, as the user typed them and in that order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run that a sweep makes.
+    """One run of a sweep.
 
     Attributes:
-        values: The value of each quantity that is varied.
+        values: The value of each parameter.
         repeat: 0 for the first run with these values.
     """
 
@@ -39,25 +39,25 @@ class Point:
 
     @property
     def workers(self) -> int | None:
-        """How many workers it has; None: as many as the description says."""
+        """The number of workers; None: as in the config."""
         text = self.values.get(WORKERS)
         return None if text is None else int(text)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its words for the program."""
+        """Its arguments for the program."""
         return tuple(f"--{name}={text}" for name, text in self.values.items() if name != WORKERS)
 
     def line(self) -> str:
-        """Its values in a line: `workers=4 learning_rate=1`."""
+        """Return its values in one line: `workers=4 learning_rate=1`."""
         return " ".join(f"{name}={text}" for name, text in self.values.items())
 
 
 def parse_over(text: str) -> dict[str, tuple[str, ...]]:
-    """Read `workers=1,2,4; learning_rate=0.1,1`.
+    """Parse `workers=1,2,4; learning_rate=0.1,1`.
 
     Raises:
-        ValueError: It is not of that form.
+        ValueError: The text does not have this form.
     """
     found: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (each.strip() for each in text.split(";"))):
@@ -72,15 +72,15 @@ def parse_over(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> None:
-    """See that an experiment can be varied so.
+    """Check that a sweep fits an experiment.
 
     Args:
-        over: What is to be varied.
+        over: The parameters and their values.
         experiment: The experiment.
-        fixed: The flags that the user has given for all of its runs.
+        fixed: The flags that the user gave for all runs.
 
     Raises:
-        InputError: A quantity is not known, or a value is none of its.
+        InputError: A parameter is unknown, or a value is invalid.
     """
     known = [WORKERS, *experiment.flags]
     for name, values in over.items():
@@ -88,25 +88,26 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
             hint = suggestion(name, known)
             raise InputError(
                 f"--over: experiment {experiment.name!r} has no flag {short(name)!r}",
-                f"{hint}see `lab experiments {experiment.name}`, or vary {WORKERS}",
+                f"{hint}see `lab experiments {experiment.name}`, or use {WORKERS}",
             )
         if name == "seed":
             raise InputError(
-                "--over: each repeat has a seed of its own", "leave seed out, and say --repeats"
+                "--over: each repeat has its own seed", "leave out seed, and use --repeats"
             )
         if name in fixed:
-            raise InputError(f"--{name} is given, and --over varies it", "leave out one of the two")
+            raise InputError(f"--{name} is given, but --over varies it", "leave out one of them")
         if len({_parse_value(name, text, experiment) for text in values}) < len(values):
-            raise InputError(f"--over: {name} has a value twice", "leave out one of the two")
+            raise InputError(f"--over: {name} has a value twice", "leave out one of them")
 
 
 def _parse_value(name: str, text: str, experiment: Experiment) -> object:
-    """A value as the program takes it: 1 and 1.0 are the same rate."""
+    """Return the value that the program parses: 1 and 1.0 are the same rate."""
     if name == WORKERS:
         plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TASKS))
         if not plain or not 1 <= int(text) <= MAX_TASKS or text != str(int(text)):
             raise InputError(
-                f"--over: {WORKERS}={short(text)!r} is no number of workers", f"1 to {MAX_TASKS:,}"
+                f"--over: {WORKERS}={short(text)!r} is not a number of workers",
+                f"give 1 to {MAX_TASKS:,}",
             )
         return int(text)
     try:
@@ -118,15 +119,15 @@ def _parse_value(name: str, text: str, experiment: Experiment) -> object:
 
 
 def grid(over: Over, repeats: int) -> list[Point]:
-    """All points. Those with as many workers come together: they share an environment.
+    """Return all points; points with the same number of workers share an environment.
 
-    Among them each combination comes once before any comes twice, so that half a sweep is half of
-    everything.
+    Within these, each combination comes once before any comes twice. So an interrupted sweep has
+    results for all combinations.
     """
-    crews: tuple[str | None, ...] = over.get(WORKERS, (None,))
+    worker_counts: tuple[str | None, ...] = over.get(WORKERS, (None,))
     rest = {name: values for name, values in over.items() if name != WORKERS}
     found = []
-    for workers, repeat in itertools.product(crews, range(repeats)):
+    for workers, repeat in itertools.product(worker_counts, range(repeats)):
         for combination in itertools.product(*rest.values()):
             chosen = dict(zip(rest, combination, strict=True))
             if workers is not None:
@@ -136,7 +137,7 @@ def grid(over: Over, repeats: int) -> list[Point]:
 
 
 def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
-    """The distinct combinations, in the order of their values as they were written."""
+    """Return the distinct combinations of values, in the order of the points."""
     found: list[dict[str, str]] = []
     for point in points:
         if dict(point.values) not in found:
@@ -145,27 +146,27 @@ def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
 
 
 def with_workers(cluster: Cluster, count: int) -> Cluster:
-    """The same cluster with another number of workers, dealt round-robin to the same nodes.
+    """Return the cluster with another number of workers, round-robin on the same nodes.
 
     Args:
         cluster: A valid config with the job `worker`.
         count: The number of workers, 1 or more.
 
     Raises:
-        InputError: It has no such job, or that number does not fit.
+        InputError: It has no such job, or the number does not fit.
     """
     job = cluster.jobs.get(_JOB)
     if job is None:
-        raise InputError(f"{cluster.name!r} has no job {_JOB!r} to vary", "leave out workers")
+        raise InputError(f"{cluster.name!r} has no job {_JOB!r}", "leave out workers")
     nodes = tuple(itertools.islice(itertools.cycle(job.on), count))
     jobs = {**cluster.jobs, _JOB: job.model_copy(update={"on": nodes})}
-    # Validated anew: a mere copy would keep the old digest.
+    # Validated again: a copy would keep the old digest.
     parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
     changed = Cluster.model_validate({**parts, "jobs": jobs})
     problem = next(validate(changed), None)
     if problem is not None:
         raise InputError(
             f"{cluster.name!r} cannot have {count} workers: {problem.text()}",
-            "take fewer, or change the description",
+            "use fewer, or change the config",
         )
     return changed

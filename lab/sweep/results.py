@@ -13,7 +13,7 @@ from lab.task.protocol.states import State
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run of a sweep, as it ended.
+    """One ended run of a sweep.
 
     Attributes:
         point: Its point of the grid.
@@ -25,19 +25,19 @@ class RunResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether its figures count."""
+        """Whether the run succeeded; only then its metrics count."""
         return self.summary.state == State.SUCCEEDED
 
     @property
     def diverged(self) -> bool:
-        """Whether its loss, or what it has measured, is NaN or infinite."""
+        """Whether its loss or another metric is NaN or infinite."""
         has_lost = any(task.diverged_at is not None for task in self.summary.tasks)
         return has_lost or not all(map(math.isfinite, self._measured().values()))
 
-    def figures(self) -> dict[str, float]:
-        """What it has measured: its results, the test accuracy, and its speed.
+    def metrics(self) -> dict[str, float]:
+        """Return its finite metrics: its results, the test accuracy, and its speed.
 
-        NaN and infinities are left out, because no mean can be taken of them.
+        NaN and infinities are left out, because they have no mean.
         """
         found = self._measured()
         return {name: value for name, value in found.items() if math.isfinite(value)}
@@ -51,6 +51,6 @@ class RunResult:
         return found
 
 
-def figure_names(results: Sequence[RunResult]) -> list[str]:
-    """All figures that some run has measured, in the order in which they came."""
-    return list(dict.fromkeys(name for each in results for name in each.figures()))
+def metric_names(results: Sequence[RunResult]) -> list[str]:
+    """Return the names of the metrics of all runs, in order of appearance."""
+    return list(dict.fromkeys(name for each in results for name in each.metrics()))

@@ -1,4 +1,4 @@
-"""The figures of a sweep: a mean and its interval for each setting, and what grows with what."""
+"""The statistics of a sweep: a mean with its interval for each setting, and trends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 
 from lab.statistics import mean_with_ci
 from lab.sweep.grid import combinations
-from lab.sweep.results import RunResult, figure_names
+from lab.sweep.results import RunResult, metric_names
 
 Table = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ class Mean:
     Attributes:
         value: The mean.
         half: Half of its 95% interval (Student's t); None for a single run.
-        runs: Over how many.
+        runs: The number of runs.
     """
 
     value: float
@@ -37,11 +37,11 @@ class Setting:
     """All runs with the same values.
 
     Attributes:
-        values: The value of each quantity that was varied.
-        runs: How many succeeded.
-        of: How many were made.
-        diverged: How many of those that succeeded have a loss or a result that is no number.
-        means: Each figure's mean over those that succeeded.
+        values: The value of each parameter.
+        runs: The number of runs that succeeded.
+        of: The number of runs.
+        diverged: The number of succeeded runs with a NaN or infinite loss or result.
+        means: The mean of each metric over the succeeded runs.
     """
 
     values: Mapping[str, str]
@@ -53,16 +53,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Whether a figure grows or falls with a quantity, where all others are held.
+    """Whether a metric rises or falls with a parameter, with all other parameters fixed.
 
     Attributes:
-        along: The quantity.
-        held: The values of the others.
-        figure: The figure.
-        rho: Spearman's rank correlation in each repeat, their mean: -1 to 1.
-        p: How likely a trend as clear as that is by chance alone; from both sides.
-        least_p: The least that so many repeats of so many values can come to.
-        repeats: Over how many repeats.
+        along: The parameter.
+        held: The values of the other parameters.
+        figure: The metric.
+        rho: The mean over the repeats of Spearman's rank correlation: -1 to 1.
+        p: The two-sided p-value of the trend.
+        least_p: The smallest p-value that this number of repeats and values allows.
+        repeats: The number of repeats.
     """
 
     along: str
@@ -74,16 +74,16 @@ class Trend:
     repeats: int
 
 
-def means(made: Sequence[RunResult]) -> list[Setting]:
-    """A row for each setting that was run."""
+def means(results: Sequence[RunResult]) -> list[Setting]:
+    """Return the statistics of each setting."""
     found = []
-    for values in combinations([each.point for each in made]):
-        same = [each for each in made if dict(each.point.values) == values]
+    for values in combinations([each.point for each in results]):
+        same = [each for each in results if dict(each.point.values) == values]
         succeeded = [each for each in same if each.succeeded]
-        good = [each.figures() for each in succeeded]
+        good = [each.metrics() for each in succeeded]
         by_name = {
-            name: [figures[name] for figures in good if name in figures]
-            for name in figure_names(made)
+            name: [metrics[name] for metrics in good if name in metrics]
+            for name in metric_names(results)
         }
         found.append(
             Setting(
@@ -98,31 +98,31 @@ def means(made: Sequence[RunResult]) -> list[Setting]:
 
 
 def mean(values: Sequence[float]) -> Mean:
-    """The mean of measured values, with the interval that Student's t gives for it."""
+    """Return the mean of values with its interval by Student's t."""
     middle, half = map(float, mean_with_ci(values))
     return Mean(middle, half if len(values) > 1 else None, len(values))
 
 
-def trends(made: Sequence[RunResult], along: str) -> Iterator[Trend]:
-    """What grows or falls with a quantity whose values are numbers.
+def trends(results: Sequence[RunResult], along: str) -> Iterator[Trend]:
+    """Yield the trends of all metrics along a parameter whose values are numbers.
 
-    By ranks, because nothing says that it does so in a straight line, and repeat by repeat, because
-    the runs of a repeat share a seed: what one seed does to all of them is no trend. Three values
-    and more: E. B. Page's test for ordered alternatives (1963); two: F. Wilcoxon's of signed ranks
-    (1945). A repeat that lacks a run does not count.
+    It compares ranks, because a trend may be nonlinear, and only within a repeat, because the runs
+    of a repeat share a seed. Three values or more: E. B. Page's test for ordered alternatives
+    (1963); two values: F. Wilcoxon's signed-rank test (1945). A repeat with a missing run does not
+    count.
     """
-    if not all(_is_number(each.point.values[along]) for each in made):
+    if not all(_is_number(each.point.values[along]) for each in results):
         return
-    good = [each for each in made if each.succeeded]
-    values = sorted({each.point.values[along] for each in made}, key=float)
+    good = [each for each in results if each.succeeded]
+    values = sorted({each.point.values[along] for each in results}, key=float)
     others = [
         {name: text for name, text in each.point.values.items() if name != along} for each in good
     ]
     for held in [each for index, each in enumerate(others) if each not in others[:index]]:
         group = [each for each, other in zip(good, others, strict=True) if other == held]
-        for name in figure_names(group):
+        for name in metric_names(group):
             cells = {
-                (each.point.repeat, each.point.values[along]): each.figures().get(name)
+                (each.point.repeat, each.point.values[along]): each.metrics().get(name)
                 for each in group
             }
             rows = [
@@ -132,19 +132,19 @@ def trends(made: Sequence[RunResult], along: str) -> Iterator[Trend]:
             whole = [row for row in rows if None not in row]
             trend = _trend(np.array(whole, float)) if len(whole) > 1 and len(values) > 1 else None
             if trend is not None:
-                # All repeats in the one order or in the other, of all that there are.
+                # Two of all possible orders: all repeats ascending, or all descending.
                 least = 2 / math.factorial(len(values)) ** len(whole)
                 yield Trend(along, held, name, *trend, min(1.0, least), len(whole))
 
 
 def _trend(table: Table) -> tuple[float, float] | None:
-    """The mean of the rows' rank correlations with the columns' order, and its p.
+    """Return the mean rank correlation of the rows with the columns' order, and its p-value.
 
     Args:
-        table: A figure by repeat and value [repeats, values], 2 or more of each.
+        table: A metric by repeat and value [repeats, values], 2 or more of each.
 
     Returns:
-        Both; None where the figure is the same everywhere.
+        Both; None if the metric is constant in each repeat.
     """
     if not np.ptp(table, axis=1).any():
         return None

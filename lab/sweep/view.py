@@ -1,4 +1,4 @@
-"""The tables of a sweep, on a terminal and as a file."""
+"""The tables of a sweep, for the terminal and as a file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rich.table import Table
 
 from lab.formatting import fixed, p_value
 from lab.run.tables import table_of
-from lab.sweep.results import RunResult, figure_names
+from lab.sweep.results import RunResult, metric_names
 from lab.sweep.statistics import Mean, Setting, Trend
 
 SIGNIFICANT: Final = 0.05
 
 
-def settings_table(made: Sequence[RunResult], settings: Sequence[Setting]) -> Table:
-    """A row for each setting: its values, its runs, and each figure's mean with its interval."""
-    figures = figure_names(made)
-    heads = [*settings[0].values, ">runs", *(f">{name}" for name in figures)]
+def settings_table(results: Sequence[RunResult], settings: Sequence[Setting]) -> Table:
+    """Return a row for each setting: values, runs, and each metric's mean with its interval."""
+    names = metric_names(results)
+    heads = [*settings[0].values, ">runs", *(f">{name}" for name in names)]
     rows = [
         [
             *setting.values.values(),
             _runs(setting),
-            *(_cell(setting, name) for name in figures),
+            *(_cell(setting, name) for name in names),
         ]
         for setting in settings
     ]
@@ -34,9 +34,9 @@ def settings_table(made: Sequence[RunResult], settings: Sequence[Setting]) -> Ta
 
 
 def trends_table(trends: Sequence[Trend]) -> Table:
-    """A row for each figure and each setting of what is held: rho, p and a word."""
+    """Return a row for each metric and setting of the fixed parameters: rho, p, conclusion."""
     held = list(trends[0].held)
-    heads = [*held, f"as {trends[0].along} grow", ">rho", ">p", ">repeats", ""]
+    heads = [*held, f"metric by {trends[0].along}", ">rho", ">p", ">repeats", ""]
     rows = [
         [
             *trend.held.values(),
@@ -52,28 +52,28 @@ def trends_table(trends: Sequence[Trend]) -> Table:
 
 
 def _runs(setting: Setting) -> str:
-    """How many runs succeeded, and how many of these diverged."""
+    """Return the number of runs that succeeded, and how many of these diverged."""
     count = f"{setting.runs}" if setting.runs == setting.of else f"{setting.runs} of {setting.of}"
     return f"{count}, {setting.diverged} diverged" if setting.diverged else count
 
 
-def _cell(setting: Setting, figure: str) -> str:
-    """A mean; and over how many runs, where some have no such figure."""
-    mean = setting.means.get(figure)
+def _cell(setting: Setting, name: str) -> str:
+    """Return a mean; with the number of runs if some runs do not have the metric."""
+    mean = setting.means.get(name)
     if mean is None or mean.runs == setting.runs:
         return format_mean(mean)
     return f"{format_mean(mean)} ({mean.runs} of {setting.runs})"
 
 
 def format_mean(mean: Mean | None) -> str:
-    """`0.8523 ± 0.0041`."""
+    """Return `0.8523 ± 0.0041`."""
     if mean is None:
         return ""
     return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
 
 
 def conclusion(trend: Trend) -> str:
-    """What a trend comes to, in a word."""
+    """Return the conclusion of a trend, as text."""
     if trend.least_p >= SIGNIFICANT:
         return "too few repeats"
     if trend.p >= SIGNIFICANT:
@@ -81,8 +81,10 @@ def conclusion(trend: Trend) -> str:
     return "rises" if trend.rho > 0 else "falls"
 
 
-def as_json(made: Sequence[RunResult], settings: Iterable[Setting], trends: Iterable[Trend]) -> Any:  # noqa: ANN401
-    """All of it, for a program."""
+def as_json(
+    results: Sequence[RunResult], settings: Iterable[Setting], trends: Iterable[Trend]
+) -> Any:  # noqa: ANN401
+    """Return everything as a JSON value."""
     return {
         "runs": [
             {
@@ -92,25 +94,25 @@ def as_json(made: Sequence[RunResult], settings: Iterable[Setting], trends: Iter
                 "diverged": each.diverged,
                 "values": dict(each.point.values),
                 "repeat": each.point.repeat,
-                "figures": each.figures(),
+                "figures": each.metrics(),
             }
-            for each in made
+            for each in results
         ],
         "settings": [asdict(each) for each in settings],
         "trends": [asdict(each) for each in trends],
     }
 
 
-def as_csv(made: Sequence[RunResult]) -> str:
-    """A row for each run, below a row of names."""
+def as_csv(results: Sequence[RunResult]) -> str:
+    """Return a CSV file with a header and a row for each run."""
     text = io.StringIO()
-    columns = ["run_id", "state", *made[0].point.values, "repeat", *figure_names(made)]
+    columns = ["run_id", "state", *results[0].point.values, "repeat", *metric_names(results)]
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    for each in made:
+    for each in results:
         about = {"run_id": each.summary.run_id, "state": each.summary.state}
         writer.writerow(
-            {**each.figures(), **each.point.values, "repeat": each.point.repeat, **about}
+            {**each.metrics(), **each.point.values, "repeat": each.point.repeat, **about}
         )
     return text.getvalue()
 

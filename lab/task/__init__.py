@@ -1,5 +1,5 @@
-"""What runs beside the training programs: in a container, or as a plain process.
+"""The code that runs in the tasks, in containers or as plain processes.
 
-Nothing here imports anything of `lab` outside this package and `lab.records`, because that is
-all of `lab` that the image holds.
+This package imports nothing of `lab` except itself and `lab.records`: the image contains no other
+part of `lab`.
 """

@@ -1,3 +1,3 @@
-"""An old import path, kept for one release: programs of stored runs use it."""
+"""Deprecated import path, kept for one release: programs of stored runs use it."""
 
 from lab.task.sdk.data import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal."""
+"""Make text from outside safe for a terminal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ LONGEST_REASON: Final = 500
 LONGEST_MESSAGE: Final = 1_000
 """Maximum characters of a message."""
 
-# What moves a cursor, changes colours or titles, rings, hides or turns the direction of text:
-# the control characters C0 (but the tab), DEL and C1, line separators, directional marks, and
-# halves of surrogate pairs.
+# Characters that control a terminal or hide text: the control characters C0 (except the tab), DEL
+# and C1, line separators, directional marks, and halves of surrogate pairs.
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-# A quoted name may contain spaces. An apostrophe inside a word begins or ends no name.
+# A quoted name may contain spaces. An apostrophe between two letters is not a quote.
 _LONG = re.compile(rf"(?<!\w)'(?P<quoted>(?=\S)[^']{{{LONGEST + 1},}})'(?!\w)|\S{{{LONGEST + 1},}}")
 
 
 def visible(text: str | bytes) -> str:
-    r"""Show every control character as an escape, `\x1b`, and invalid UTF-8 as U+FFFD.
+    r"""Replace control characters by escapes, such as `\x1b`, and invalid UTF-8 by U+FFFD.
+
+    A second call changes nothing.
 
     Args:
-        text: One line, without its line end. To apply it twice changes nothing.
+        text: One line, without its line end.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
@@ -40,32 +41,32 @@ def visible(text: str | bytes) -> str:
 
 
 def short(text: str | bytes, limit: int = LONGEST) -> str:
-    """The same for a message: at most `limit` characters, with the length named if it is cut."""
+    """Make a text safe and cut it to `limit` characters; a cut text ends with its full length."""
     line = visible(text)
     if len(line) <= limit:
         return line
-    reported = f"… ({len(line):,} characters)"
-    return line[: limit - len(reported)] + reported
+    suffix = f"… ({len(line):,} characters)"
+    return line[: limit - len(suffix)] + suffix
 
 
 def clipped(text: str | bytes, width: int) -> str:
-    """The same for a cell or a label: at most `width` characters."""
+    """Make a cell or a label safe and cut it to `width` characters."""
     line = visible(text)
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def bounded(message: str) -> str:
-    """A message in one line, in which every word and every quoted name is `short`."""
+    """Make a message safe: one line, with each long item and each quoted name `short`."""
     return short(_LONG.sub(_shortened, visible(message)), LONGEST_MESSAGE)
 
 
 def nearest(argument: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like another one; None where none is alike."""
+    """Return the known name that is most similar; None if none is similar."""
     return next(iter(difflib.get_close_matches(argument, map(str, known), n=1)), None)
 
 
 def suggestion(argument: str, known: Iterable[str]) -> str:
-    """`did you mean 'async'? ` for the nearest known word, or nothing."""
+    """Return `did you mean 'async'? ` for the most similar known name, or ""."""
     near = nearest(argument, known)
     return "" if near is None else f"did you mean {near!r}? "
 

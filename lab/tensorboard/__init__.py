@@ -1,1 +1,1 @@
-"""A run in TensorBoard: its records as event files, and a page that nobody else can reach."""
+"""Runs in TensorBoard: records as event files, and a server for this host only."""

@@ -1,6 +1,6 @@
-"""The event files of a run: `tb/<task>/` in its directory, written anew where records are newer.
+"""Write the event files of a run, `tb/<task>/` in its directory, if the records are newer.
 
-They are made of the records without TensorFlow. The messages are TensorBoard's own.
+The files are made from the records without TensorFlow. Their messages are TensorBoard's.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lab.tfrecords import count_records, frame_records
 
 FOLDER: Final = "tb"
 EVENTS_FILE: Final = "events.out.tfevents.lab"
-"""The file of events that is made of a task's records; a program may have put its own beside it."""
+"""The event file from a task's records; a program may have its own file in the same directory."""
 
 PROGRAM_FOLDER: Final = "own"
-"""What stands before the directories of a program's own summaries: one may be called as a task."""
+"""The prefix of a program's own summaries in TensorBoard; it avoids conflicts with task names."""
 
 _EVENTS_MARK: Final = "tfevents"
-"""What TensorBoard knows a file of events by, anywhere in its name."""
+"""TensorBoard recognizes an event file by this text anywhere in its name."""
 
 TAGS: Final = {
     "training/loss": "loss",
@@ -41,89 +41,89 @@ TAGS: Final = {
     "work/step_time_ms": "step_time_s",
     "work/wait_time_ms": "wait_time_s",
 }
-"""Tag in TensorBoard to the field of a record; the steps a second are worked out from two."""
+"""The record field of each TensorBoard tag; the steps per second are computed from two fields."""
 
-_MILLI: Final = "_ms"  # an axis of thousandths cannot be read
+_MILLI: Final = "_ms"  # small fractions of a second are hard to read on an axis
 _VERSION: Final = "brain.Event:2"
-_MAX_TIME: Final = 2.0**32  # seconds since the epoch; a page can show no moment that is far later
+_MAX_TIME: Final = 2.0**32  # seconds since the epoch; TensorBoard cannot show much later times
 
 
 def write_events(run: RunDir, notify: Notify, *, append: bool = False) -> list[Path]:
-    """Write the events of every task whose records are newer than they are.
+    """Write the event file of every task with newer records.
 
     Args:
-        run: The run; of one that is under way, what there is now.
-        notify: Receives a line where records are damaged and a file is written anew.
-        append: Append to files that exist, for a TensorBoard that has them open.
+        run: The run; if it is under way, its current records.
+        notify: Receives a line if the records of a rewritten file are damaged.
+        append: Whether to append to existing files, for a TensorBoard that has them open.
 
     Returns:
-        The files that were written anew.
+        The files that were rewritten.
 
     Raises:
-        LabError: `run.json` is missing or unreadable, or a link stands in the way.
-        OSError: A file cannot be written; it is as it was.
+        LabError: `run.json` is missing or unreadable, or a target directory is a link.
+        OSError: A file cannot be written; its content is unchanged.
     """
     written = []
     for task in recorded_tasks(run):
         path = run.path / FOLDER / task / EVENTS_FILE
         exists = path.is_file()
-        # Looked at before they are read: what comes meanwhile makes them newer again.
-        moment_ns = run.records(task).stat().st_mtime_ns
-        if exists and path.stat().st_mtime_ns == moment_ns:
+        # The time is read before the records: a later record makes them newer again.
+        modified_ns = run.records(task).stat().st_mtime_ns
+        if exists and path.stat().st_mtime_ns == modified_ns:
             continue
         if exists and append:
             _append(
                 path,
                 encode_events(records_frame(run, [task], notify=lambda _line: None)),
-                moment_ns,
+                modified_ns,
             )
-        elif _replace(path, encode_events(records_frame(run, [task], notify=notify)), moment_ns):
+        elif _replace(path, encode_events(records_frame(run, [task], notify=notify)), modified_ns):
             written.append(path)
     return written
 
 
-def _replace(path: Path, events: Sequence[bytes], moment_ns: int) -> bool:
-    """Replace one file of events; it is as old as the records that it is made of.
+def _replace(path: Path, events: Sequence[bytes], modified_ns: int) -> bool:
+    """Replace one event file; it gets the modification time of its records.
 
     Returns:
-        Whether there is one: a parameter server may have nothing to draw.
+        Whether there is a file: a parameter server may have no values to draw.
     """
     for folder in (path.parent.parent, path.parent):
         if folder.is_symlink():
-            raise LabError(f"{folder} is a link, and nothing is written there", "remove it")
+            raise LabError(f"{folder} is a link, and `lab` does not write to it", "remove it")
         folder.mkdir(exist_ok=True)
     if len(events) == 1:  # the format's version alone
         path.unlink(missing_ok=True)
         return False
-    # The mark is not in the name of what `replacing` writes: a TensorBoard that is up sees no half.
+    # The temporary name of `atomic_writer` lacks the mark: TensorBoard never reads a partial file.
     with atomic_writer(path, durable=False) as file:
         file.write(frame_records(events))
         file.flush()
-        os.utime(file.fileno(), ns=(moment_ns, moment_ns))
+        os.utime(file.fileno(), ns=(modified_ns, modified_ns))
     return True
 
 
-def _append(path: Path, events: Sequence[bytes], moment_ns: int) -> None:
-    """Append those events that a file does not hold yet."""
-    # Not through a link: the directory of a run may be anybody's.
+def _append(path: Path, events: Sequence[bytes], modified_ns: int) -> None:
+    """Append the events that a file does not contain yet."""
+    # Do not follow a link: another user may own the run's directory.
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
     size = os.fstat(descriptor).st_size
     try:
         with os.fdopen(descriptor, "r+b", closefd=False) as file:
             file.write(frame_records(events[count_records(file) :]))
     except OSError:
-        os.ftruncate(descriptor, size)  # half an event could not be read
+        os.ftruncate(descriptor, size)  # TensorBoard cannot read a partial event
         raise
     finally:
         os.close(descriptor)
-    os.utime(path, ns=(moment_ns, moment_ns))
+    os.utime(path, ns=(modified_ns, modified_ns))
 
 
 def event_dirs(run: RunDir) -> dict[str, Path]:
-    """Every directory of a run that holds events, by the name that it has in TensorBoard.
+    """Return every directory of a run with event files, by its name in TensorBoard.
 
-    What is made of the records has the task's name; a program's own summaries have that of their
-    directory in the run, below `own`; those that lie beside the former are shown with them.
+    The events from records have the task's name. A program's own summaries have the path of their
+    directory in the run, below `own`. Summaries in a task's directory are shown with the task.
     """
     found: dict[str, Path] = {}
     for folder, names, files in os.walk(run.path):
@@ -134,42 +134,42 @@ def event_dirs(run: RunDir) -> dict[str, Path]:
             task = inside.parent == Path(FOLDER)
             found[inside.name if task else (Path(PROGRAM_FOLDER) / inside).as_posix()] = path
             if path != run.path:
-                names.clear()  # TensorBoard itself looks below
+                names.clear()  # TensorBoard itself searches the subdirectories
     return found
 
 
 def link_events(wanted: Mapping[str, RunDir], into: Path) -> None:
-    """Lay out links to all events of some runs, as TensorBoard is to show them.
+    """Create links to all event directories of some runs, in the layout that TensorBoard shows.
 
     Args:
-        wanted: What each run is called there; "" for one that is shown alone.
-        into: A directory that is empty, or has links to what was there before.
+        wanted: The runs by their names in TensorBoard; "" for a single run.
+        into: The target directory; it is empty or has links of an earlier call.
     """
     for name, run in wanted.items():
-        for place, folder in event_dirs(run).items():
-            target = into / name / place
+        for shown_as, folder in event_dirs(run).items():
+            target = into / name / shown_as
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.is_symlink():
                 target.symlink_to(folder.resolve())
 
 
 def encode_events(records: pd.DataFrame) -> list[bytes]:
-    """The events of one task, encoded: first the format's version, then one for each record.
+    """Return the encoded events of one task: first the format's version, then one per record.
 
-    A record that has nothing that can be drawn has no event.
+    A record without a value to draw has no event.
 
     Args:
-        records: Of `lab.run.dataframe.records_frame`, in the order of their file.
+        records: The result of `lab.run.dataframe.records_frame`, in the order of the file.
     """
     first = next((moment for moment in records["time_unix"] if _is_time(moment)), 0.0)
     version = Event(wall_time=first, file_version=_VERSION)
     return [each.SerializeToString() for each in (version, *_summaries(records, first))]
 
 
-def _summaries(records: pd.DataFrame, wall: float) -> Iterator[Event]:
-    """An event for each record that has something to draw; its step is the global step.
+def _summaries(records: pd.DataFrame, last_time: float) -> Iterator[Event]:
+    """Yield an event for each record with a value to draw; its step is the global step.
 
-    Where a record has no global step, as some of a printed program, its local step stands for it.
+    Some records of a printed program have no global step; then the event has the local step.
     """
     table = records.assign(local_steps_per_s=_rates(records))
     steps = table["global_step"].fillna(table["local_step"])
@@ -177,25 +177,25 @@ def _summaries(records: pd.DataFrame, wall: float) -> Iterator[Event]:
         table[field].to_numpy(float, na_value=math.nan) * (1000 if tag.endswith(_MILLI) else 1)
         for tag, field in TAGS.items()
     ]
-    figures = zip(*columns, strict=True)
-    for step, moment, values in zip(steps, table["time_unix"], figures, strict=True):
-        wall = moment if _is_time(moment) else wall
+    rows = zip(*columns, strict=True)
+    for step, moment, values in zip(steps, table["time_unix"], rows, strict=True):
+        last_time = moment if _is_time(moment) else last_time
         drawn = [
             Summary.Value(tag=tag, simple_value=value)
             for tag, value in zip(TAGS, values, strict=True)
             if math.isfinite(value)
         ]
         if drawn and not pd.isna(step):
-            yield Event(wall_time=wall, step=int(step), summary=Summary(value=drawn))
+            yield Event(wall_time=last_time, step=int(step), summary=Summary(value=drawn))
 
 
 def _rates(records: pd.DataFrame) -> pd.Series[float]:
-    """Local steps a second from one step record to the next of the same attempt."""
+    """Return the local steps per second between two step records of the same attempt."""
     steps = records[records["kind"].isin(STEPS)]
     groups = steps.groupby(steps["attempt"].fillna(0))
-    made = groups["local_step"].diff().astype(float)
-    took = groups["time_unix"].diff()
-    return (made / took.where(took > 0)).reindex(records.index)
+    steps_made = groups["local_step"].diff().astype(float)
+    seconds = groups["time_unix"].diff()
+    return (steps_made / seconds.where(seconds > 0)).reindex(records.index)
 
 
 def _is_time(moment: float) -> bool:

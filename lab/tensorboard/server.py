@@ -1,4 +1,4 @@
-"""TensorBoard as a page of this machine alone, in this process."""
+"""Run a TensorBoard server for this host only, in this process."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from lab.errors import LabError
 HOST: Final = "127.0.0.1"
 
 _NO_TENSORFLOW: Final = "tensorboard.compat.notf"
-"""The module by which TensorBoard knows that it must do without TensorFlow.
+"""TensorBoard does not import TensorFlow if this module exists.
 
 The import of TensorFlow would take 3 seconds.
 """
 
 _MAX_POINTS: Final = 10_000
-"""So many points of a curve are shown; of more, TensorBoard draws some by lot."""
+"""The maximum number of points per curve; from a longer curve TensorBoard takes a sample."""
 
 
 def serve(folder: Path, port: int) -> str:
-    """Begin to serve, in a thread that ends with this process.
+    """Start the server in a thread that ends with this process.
 
     Args:
-        folder: The runs, each with its files of events.
-        port: The port; 0: any that is free.
+        folder: A directory with the runs' event files.
+        port: The port; 0: any free port.
 
     Returns:
-        The address.
+        The URL.
 
     Raises:
-        LabError: The port is taken, or may not be used.
+        LabError: The port is in use, or not permitted.
     """
     sys.modules.setdefault(_NO_TENSORFLOW, types.ModuleType(_NO_TENSORFLOW))
-    # Imported here: it costs a second, and looks for that module.
+    # A late import: it takes a second, and needs the module above.
     from tensorboard import default, program  # noqa: PLC0415
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request
-    # The static plugins alone: others are code of whatever package is installed.
+    # Only the static plugins: the others are code of any installed package.
     board = program.TensorBoard(default.get_static_plugins())
     board.configure(
         argv=[
@@ -48,7 +48,7 @@ def serve(folder: Path, port: int) -> str:
             f"--logdir={folder}",
             f"--host={HOST}",
             f"--port={port}",
-            # Without its data server, which would be a process of its own with a port of its own.
+            # The data server would be a separate process with its own port.
             "--load_fast=false",
             f"--samples_per_plugin=scalars={_MAX_POINTS}",
             "--window_title=lab",
@@ -58,5 +58,5 @@ def serve(folder: Path, port: int) -> str:
         return str(board.launch())
     except (program.TensorBoardServerException, OSError) as error:
         raise LabError(
-            f"port {port} of {HOST} cannot be used", "name another one, or leave out --port"
+            f"port {port} of {HOST} cannot be used", "use another port, or leave out --port"
         ) from error

@@ -1,4 +1,4 @@
-"""A CUDA driver without a card, `libcuda.so.1`, compiled from `libcuda.c`."""
+"""A CUDA driver without a GPU, `libcuda.so.1`, compiled from `libcuda.c`."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def build(folder: Path, *, old: bool = False) -> Path:
 
 
 def variables(folder: Path, uuids: Sequence[str]) -> dict[str, str]:
-    """The environment in which the library is found and shows these cards."""
+    """The environment in which the library is found and shows these GPUs."""
     return {"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA": ",".join(uuids)}

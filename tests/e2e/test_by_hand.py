@@ -23,9 +23,9 @@ PROGRAM = "python scripts/mnist_async.py --epochs=50 --record_every=20"
 START_S = 200.0
 
 
-def lab(project: Path, *words: str) -> str:
+def lab(project: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "lab", *words],
+        [sys.executable, "-m", "lab", *arguments],
         cwd=project,
         env=environ(project),
         stdin=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ def environ(project: Path) -> dict[str, str]:
 
 @pytest.fixture(params=["local", pytest.param("compose", marks=pytest.mark.engine)])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """The project's default cluster, up under a name of its own."""
+    """The project's default cluster, up under its own name."""
     if request.param == "compose":
         request.getfixturevalue("image")
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")

@@ -1,7 +1,7 @@
-"""On an engine that hands out cards by CDI, each task has the device nodes of its own cards.
+"""On an engine that assigns GPUs by CDI, each task has the device nodes of its own GPUs.
 
-The cards are names (`tests.cdi_engine`); what the engine makes of a rendered file is real. Engines
-with the NVIDIA container toolkit are asked by `driver: nvidia`, this one by `driver: cdi`: that
+The GPUs are names (`tests.cdi_engine`); the engine and its containers are real. Engines
+with the NVIDIA container toolkit use `driver: nvidia`, this one uses `driver: cdi`: that
 line and the form of the ids are all that is changed in the file.
 """
 
@@ -29,7 +29,7 @@ from tests import engine as engines
 from tests.golden.boxes import box, uuid_of
 
 CARDS = [uuid_of(index) for index in range(8)]
-MINORS = {card: minor for minor, card in enumerate(CARDS)}
+MINORS = {gpu: minor for minor, gpu in enumerate(CARDS)}
 DESCRIPTION = (engines.ROOT / "cluster.yaml").read_bytes().replace(b"name: mnist", b"name: cdi")
 
 
@@ -60,7 +60,7 @@ def engine(
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    # The containers' limits must fit this machine; its CPUs are not what is looked at here.
+    # The containers' limits must fit this machine; this test does not check CPUs.
     text = re.sub(rb", cpus: [0-9]+, memory: [0-9]+GiB", b"", DESCRIPTION)
     return place(parse_cluster(text, "cluster.yaml"), box(cpus=1))
 
@@ -81,18 +81,18 @@ def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironmen
 
 
 def by_cdi(text: str) -> str:
-    """The same file for an engine that is asked by CDI."""
+    """The same file for an engine with CDI."""
     file = YAML(typ="safe", pure=True).load(text)
     for service in file["services"].values():
         for devices in service.get("deploy", {}).values():
             (request,) = devices["reservations"]["devices"]
             assert request["driver"] == "nvidia"
             request["driver"] = "cdi"
-            request["device_ids"] = [f"{cdi.KIND}={card}" for card in request["device_ids"]]
+            request["device_ids"] = [f"{cdi.KIND}={gpu}" for gpu in request["device_ids"]]
     return json.dumps(file)
 
 
-def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(
+def test_each_task_has_only_its_own_gpu_device_nodes(
     environment: ComposeEnvironment, plan: Plan
 ) -> None:
     found: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(
         listed = ["docker", "exec", seen.name, "sh", "-c", "ls /dev | grep ^nvidia || true"]
         done = subprocess.run(listed, capture_output=True, text=True, check=True)
         found[seen.service] = set(done.stdout.split())
-    wanted = {task.name: {f"nvidia{MINORS[card]}" for card in task.gpus} for task in plan.tasks}
+    wanted = {task.name: {f"nvidia{MINORS[gpu]}" for gpu in task.gpus} for task in plan.tasks}
     assert found == {**{node.name: set() for node in plan.nodes}, **wanted}
     assert sum(map(len, found.values())) == len(set().union(*found.values())) == 6
 
@@ -113,7 +113,7 @@ def test_the_device_nodes_prove_the_pins(environment: ComposeEnvironment, plan: 
         assert "device nodes" in told.sources
 
 
-def test_a_wrong_card_is_seen(environment: ComposeEnvironment, plan: Plan) -> None:
+def test_a_wrong_gpu_is_seen(environment: ComposeEnvironment, plan: Plan) -> None:
     """The same containers against a plan that they were not made from."""
     sights = environment.probe_gpus(tensorflow=False)
     first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")

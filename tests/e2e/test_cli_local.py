@@ -61,7 +61,7 @@ def ours(project: Path) -> list[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
-    """A project whose programs a test writes; nothing of it is left at the end."""
+    """A project whose programs a test writes; all of it is removed at the end."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     yield tmp_path
@@ -98,8 +98,8 @@ def wait_for_a_record(project: Path) -> None:
 
 
 def test_mnist_is_trained_from_one_command(tmp_path: Path) -> None:
-    words = ["--epochs", "1", "--seed", "3", "--json", "--runs-dir", str(tmp_path / "runs")]
-    out, _ = lab(tmp_path, *RUN, *words, "--cluster", str(ROOT / "cluster.yaml"))
+    arguments = ["--epochs", "1", "--seed", "3", "--json", "--runs-dir", str(tmp_path / "runs")]
+    out, _ = lab(tmp_path, *RUN, *arguments, "--cluster", str(ROOT / "cluster.yaml"))
     summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     assert summary["global_step"] == 3 * 550
@@ -127,7 +127,7 @@ def test_a_program_that_crashes_at_once(project: Path) -> None:
     assert left_nothing(project)
 
 
-def test_a_program_that_prints_binary_rubbish(project: Path) -> None:
+def test_a_program_that_prints_binary_data(project: Path) -> None:
     program(
         project,
         "import os, sys\nos.write(1, bytes(range(256)) * 40 + b'\\nlab kind=step what\\n')\n"
@@ -169,7 +169,7 @@ def test_the_terminal_is_closed(project: Path) -> None:
     assert left_nothing(project)
 
 
-def test_the_reader_goes_and_the_run_ends_as_it_should(project: Path) -> None:
+def test_a_closed_reader_does_not_change_the_outcome(project: Path) -> None:
     program(project, steps(100))
     process = subprocess.Popen(
         command(*RUN),
@@ -186,7 +186,7 @@ def test_the_reader_goes_and_the_run_ends_as_it_should(project: Path) -> None:
     assert left_nothing(project)
 
 
-def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> None:
+def test_after_a_killed_client_every_line_is_collected_once(project: Path) -> None:
     program(project, steps(300))
     lab(project, "up", "--backend", "local", "--gpus", "none")
     process = start(project, "run", "async", "--gpus", "none")
@@ -196,7 +196,7 @@ def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> N
     run = the_run(project)
     assert json.loads((run / "run.json").read_text())["state"] in {"starting", "training"}
 
-    # `collect` brings what there is; again and again, until the run has ended.
+    # `collect` collects the present files; repeat it until the run has ended.
     def collected() -> bool:
         lab(project, "collect", "last")
         return (run / "summary.json").exists()
@@ -214,7 +214,7 @@ def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> N
     assert left_nothing(project)
 
 
-def test_a_dead_environments_runs_come_home_before_a_new_one_takes_its_place(
+def test_runs_of_an_ended_environment_are_collected_first(
     project: Path,
 ) -> None:
     program(project, steps(100_000))
@@ -230,7 +230,7 @@ def test_a_dead_environments_runs_come_home_before_a_new_one_takes_its_place(
     program(project, steps(3))
     lab(project, *RUN)
     info = json.loads((first / "run.json").read_text())
-    assert (info["state"], info["reason"]) == ("lost", "its environment has gone")
+    assert (info["state"], info["reason"]) == ("lost", "its environment no longer runs")
     found = numbers(first, "worker-0")
     assert found == list(range(len(found)))
     assert left_nothing(project)

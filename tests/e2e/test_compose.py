@@ -38,7 +38,7 @@ jobs:
 port: 2222
 """
 
-# What a training program is to the agents: it prints, and it ends.
+# A training program as the agents see it: it prints, and it ends.
 PROGRAM = """\
 import json, os, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]
@@ -59,8 +59,8 @@ def place_on(folder: Path, mode: str, *, name: str = NAME) -> Plan:
     path.write_text(DESCRIPTION.format(name=name))
     cluster = load_cluster(path)
     if mode == "uuid":
-        cards = tuple(Gpu(index, f"GPU-{index}", memory_bytes=2**34) for index in range(4))
-        return place(cluster, Inventory("uuid", cards, 2, 2**34))
+        gpus = tuple(Gpu(index, f"GPU-{index}", memory_bytes=2**34) for index in range(4))
+        return place(cluster, Inventory("uuid", gpus, 2, 2**34))
     return place(cluster, take_inventory(mode, cluster))
 
 
@@ -71,7 +71,7 @@ def docker(*arguments: str) -> str:
 
 
 def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:
-    """The engine's description of each container, by service."""
+    """The engine's inspection of each container, by service."""
     ids = [each.id for each in environment.inspect()]
     found = json.loads(docker("inspect", *ids))
     return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}
@@ -91,7 +91,7 @@ def left_behind(name: str = NAME) -> list[str]:
 
 
 def no_word(line: str) -> None:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def states(files: dict[str, bytes]) -> dict[str, str]:
     return {status.task: status.state.value for status in found}
 
 
-def test_every_task_is_up_in_its_place(environment: ComposeEnvironment) -> None:
+def test_every_task_is_up_on_its_node(environment: ComposeEnvironment) -> None:
     tasks = environment.tasks()
     assert [(task.task, task.node, task.address, task.alive) for task in tasks] == [
         ("ps-0", "tf1", "tf1:2222", True),
@@ -166,17 +166,17 @@ def test_found_by_its_labels_from_anywhere(
     assert ComposeBackend().find("no-such-environment") is None
 
 
-def test_what_really_ran_is_told(
+def test_actual_settings(
     environment: ComposeEnvironment, module_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, text = environment.description()
+    name, text = environment.boot_file()
     assert (name, text) == ("docker-compose.yml", render(place_on(module_root, "uuid")))
     assert environment.provenance()["image"].startswith("sha256:")
-    # An edited file is no longer what ran.
+    # The edited file differs from the one that ran.
     file = Path(environment.inspect()[0].file)
     file.write_text(text.replace("pids_limit: 4096", "pids_limit: 4095"))
     try:
-        name, instead = environment.description()
+        name, instead = environment.boot_file()
     finally:
         file.write_text(text)
     assert name == "containers.json"
@@ -221,7 +221,7 @@ for name in ("tf1", "tf2"):
     assert {"tf1": tf1, "tf2": tf2} == addresses
 
 
-def test_each_task_holds_its_own_cards_and_no_other(environment: ComposeEnvironment) -> None:
+def test_each_task_has_only_its_own_gpus(environment: ComposeEnvironment) -> None:
     def seen_by_pid_1(service: str) -> tuple[str, str | None]:
         code = "print(open('/proc/1/environ').read())"
         pairs = (pair.partition("=") for pair in inside(service, code).split("\0"))
@@ -243,7 +243,7 @@ def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> No
     assert states(files) == dict.fromkeys(["ps-0", "worker-0", "worker-1"], "succeeded")
     assert json.loads(files["tasks/worker-1.jsonl"])["task_index"] == 1
     assert files["logs/worker-0.log"].startswith(b"a title \x1b]0;owned\x07 and half a line")
-    # Nothing is sent again that home has.
+    # No collected byte is sent again.
     sizes = {path: len(data) for path, data in files.items()}
     again = {chunk.path for chunk in environment.stream("first", sizes, follow=False) if chunk}
     assert not again & {"tasks/worker-1.jsonl", "logs/worker-0.log"}
@@ -274,7 +274,7 @@ def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
         collect(environment, "nonesuch", follow=True)
 
 
-def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironment) -> None:
+def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> None:
     environment.submit(Request("left", RunSpec("long", "long.py"), environment.cluster_spec()))
     stream = environment.stream("left", {}, follow=True)
     assert next(stream) is not None
@@ -299,10 +299,10 @@ def test_a_task_that_lost_its_network_is_restarted(
     interfaces = "import os; print(sorted(os.listdir('/sys/class/net')))"
     docker("restart", "--time", "1", f"{NAME}-tf2-1")
     assert inside("worker-1", interfaces) == "['lo']"
-    said: list[str] = []
+    output: list[str] = []
     plan = place_on(module_root, "uuid")
-    ComposeBackend().up(plan, root=module_root, notify=said.append)
-    assert [line for line in said if line.startswith("restarting worker-1")]
+    ComposeBackend().up(plan, root=module_root, notify=output.append)
+    assert [line for line in output if line.startswith("restarting worker-1")]
     assert "eth" in inside("worker-1", interfaces)
     assert all(task.alive for task in environment.tasks())
 
@@ -310,9 +310,9 @@ def test_a_task_that_lost_its_network_is_restarted(
 def test_a_name_that_is_taken_is_refused(
     environment: ComposeEnvironment, module_root: Path, root: Path
 ) -> None:
-    with pytest.raises(LabError, match="another folder"):
+    with pytest.raises(LabError, match="another directory"):
         ComposeBackend().up(place_on(module_root, "uuid"), root=root, notify=no_word)
-    with pytest.raises(LabError, match="another description"):
+    with pytest.raises(LabError, match="another config"):
         changed = DESCRIPTION.replace("2222", "2300")
         (root / "cluster.yaml").write_text(changed.format(name=NAME))
         cluster = load_cluster(root / "cluster.yaml")
@@ -344,14 +344,14 @@ def test_a_boot_that_fails_leaves_nothing(
     assert left_behind(plan.name) == []
 
 
-def test_a_link_holds_before_its_node_is_healthy(image: str, root: Path) -> None:
+def test_a_link_precedes_a_healthy_node(image: str, root: Path) -> None:
     plan = place_on(root, "none", name="lab-e2e-link")
     slow = replace(plan.nodes[1], link=Link(rate_bits=10_000_000))
     plan = replace(plan, nodes=(plan.nodes[0], slow))
     environment = ComposeBackend().up(plan, root=root, notify=no_word)
     try:
         containers = inspect(environment)
-        # Only this anchor may change a network, its own.
+        # Only this pause container may change a network, its own.
         assert containers["tf2"]["Config"]["User"] == "0:0"
         (added,) = containers["tf2"]["HostConfig"]["CapAdd"]
         assert added.removeprefix("CAP_") == "NET_ADMIN"
@@ -368,7 +368,7 @@ with IPRoute() as route:
         environment.down(no_word)
 
 
-def test_down_removes_what_is_labelled_and_nothing_else(image: str, root: Path) -> None:
+def test_down_removes_only_labelled_resources(image: str, root: Path) -> None:
     plan = place_on(root, "none", name="lab-e2e-down")
     stranger = "lab-e2e-stranger"
     docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
@@ -384,7 +384,7 @@ def test_down_removes_what_is_labelled_and_nothing_else(image: str, root: Path) 
 
 
 @pytest.mark.parametrize(("flags", "code"), [("", 0), ("--fail", 1)])
-def test_without_the_helper(image: str, module_root: Path, flags: str, code: int) -> None:
+def test_without_the_client(image: str, module_root: Path, flags: str, code: int) -> None:
     plan = place_on(module_root, "none", name="lab-e2e-helperless")
     file = module_root / "docker-compose.yml"
     file.write_text(render(plan))
@@ -400,7 +400,7 @@ def test_without_the_helper(image: str, module_root: Path, flags: str, code: int
         (run,) = environment.runs()
         files = collect(environment, run.run_id, follow=True)
         assert states(files)["worker-0"] == ("failed" if flags else "succeeded")
-        name, text = environment.description()
+        name, text = environment.boot_file()
         assert (name, text) == ("docker-compose.yml", file.read_text())
     finally:
         ComposeEnvironment(backend._engine, plan.name).down(no_word)

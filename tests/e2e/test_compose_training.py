@@ -35,8 +35,8 @@ def labelled() -> list[str]:
 
 
 def run(project: Path, experiment: str, *flags: str) -> dict[str, Any]:
-    said, _ = lab(project, "run", experiment, "--seed", "7", "--json", *flags)
-    summary: dict[str, Any] = json.loads(said.splitlines()[-1])
+    output, _ = lab(project, "run", experiment, "--seed", "7", "--json", *flags)
+    summary: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert summary["backend"] == "compose"
     assert summary["state"] == "succeeded"
     assert summary["records_lost"] == 0
@@ -55,10 +55,12 @@ def test_render_up_run_down(project: Path) -> None:
     assert summary["global_step"] == 3 * BATCHES
     assert [task["local_step"] for task in workers(summary)] == [BATCHES] * 3
     assert all(task["accuracy"] > 0.4 for task in workers(summary))
-    home = project / "runs" / summary["run_id"]
-    assert (home / "docker-compose.yml").read_text() == (project / "docker-compose.yml").read_text()
-    assert list((home / "model").iterdir())
-    # What was up before the run stays up.
+    run_dir = project / "runs" / summary["run_id"]
+    assert (run_dir / "docker-compose.yml").read_text() == (
+        project / "docker-compose.yml"
+    ).read_text()
+    assert list((run_dir / "model").iterdir())
+    # An environment that was up before the run stays up.
     assert f'"name": "{NAME}"' in lab(project, "ls", "--json")[0]
     lab(project, "down", NAME)
     assert labelled() == []
@@ -71,13 +73,13 @@ def test_a_run_boots_and_removes_its_own(project: Path) -> None:
     assert labelled() == []
 
 
-def test_without_the_helper_and_collected_later(project: Path) -> None:
+def test_without_the_client_and_collected_later(project: Path) -> None:
     lab(project, "render", "--gpus", "none")
     variables = {"LAB_EXPERIMENT": "async", "LAB_FLAGS": "--epochs 1 --seed 7"}
     call(project, "docker", "compose", "up", "--exit-code-from", "ps-0", **variables)
     lab(project, "collect", "--runs-dir", "later")
-    (home,) = (path for path in (project / "later").iterdir() if not path.is_symlink())
-    summary = json.loads((home / "summary.json").read_text())
+    (run_dir,) = (path for path in (project / "later").iterdir() if not path.is_symlink())
+    summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * BATCHES)
     lab(project, "down", NAME)
     assert labelled() == []

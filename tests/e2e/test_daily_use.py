@@ -1,6 +1,6 @@
 """A day with an environment that stays up, on each backend.
 
-One's own programs, edits, a helper that dies, another that takes over. The programs here import no
+Own programs, edits, a killed client, another one that follows. The programs here import no
 TensorFlow, so that it is quick.
 """
 
@@ -90,11 +90,11 @@ def write(project: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def homes(project: Path, name: str) -> list[Path]:
+def run_dirs(project: Path, name: str) -> list[Path]:
     return sorted((project / "runs").glob(f"*-{name}-*"), key=lambda path: path.stat().st_mtime)
 
 
-def test_a_program_of_ones_own(project: Path) -> None:
+def test_own_program(project: Path) -> None:
     write(project, "words/__init__.py", "")
     write(project, "words/kind.py", "KIND = 'friend'\n")
     write(project, "greeting.py", "TEXT = 'good morning'\n")
@@ -109,23 +109,23 @@ def test_a_program_of_ones_own(project: Path) -> None:
     ] * 2
     assert [task["accuracy"] for task in workers] == [0.8894000053405762] * 2
     assert summary["updates_conserved"] is None
-    (home,) = homes(project, "greets")
-    log = (home / "logs/worker-1.log").read_text()
-    ps = json.loads((home / "run.json").read_text())["cluster"]["ps"][0]
+    (run_dir,) = run_dirs(project, "greets")
+    log = (run_dir / "logs/worker-1.log").read_text()
+    ps = json.loads((run_dir / "run.json").read_text())["cluster"]["ps"][0]
     assert log.startswith(
         f"good morning friend True {{'type': 'worker', 'index': 1}} {ps}\nworker=1,epoch=0,"
     )
-    copied = {path.relative_to(home).as_posix() for path in (home / "program").rglob("*.py")}
+    copied = {path.relative_to(run_dir).as_posix() for path in (run_dir / "program").rglob("*.py")}
     assert copied >= {"program/greets.py", "program/greeting.py", "program/words/kind.py"}
-    assert not list((home / "program").rglob("__pycache__"))
+    assert not list((run_dir / "program").rglob("__pycache__"))
     assert "worker-1: epoch 3" in err
 
 
 def test_a_syntax_error_is_found_before_anything_starts(project: Path) -> None:
     path = write(project, "torn.py", "import os\nprint('a'\n")
     out, err = lab(project, "run", path, code=2)
-    assert (out, err) == ("", f"error: {path}:2:6: '(' was never closed; mend the program\n")
-    assert not homes(project, "torn")
+    assert (out, err) == ("", f"error: {path}:2:6: '(' was never closed; fix the program\n")
+    assert not run_dirs(project, "torn")
 
 
 def test_an_edited_program_takes_effect_in_the_next_run(project: Path) -> None:
@@ -135,61 +135,61 @@ def test_an_edited_program_takes_effect_in_the_next_run(project: Path) -> None:
         (project / "scripts/new").write_text(text)
         (project / "scripts/new").replace(project / "scripts/mnist_async.py")
         lab(project, "run", "async")
-        *_, home = homes(project, "async")
-        assert (home / "logs/worker-0.log").read_text() == f"the {name} edition\n"
+        *_, run_dir = run_dirs(project, "async")
+        assert (run_dir / "logs/worker-0.log").read_text() == f"the {name} edition\n"
 
 
-def counted(home: Path, task: str) -> tuple[list[int], list[int]]:
+def counted(run_dir: Path, task: str) -> tuple[list[int], list[int]]:
     """The numbers of the lines in a task's log, and the local steps of its records."""
-    log = (home / f"logs/{task}.log").read_text().splitlines()
-    records = (home / f"tasks/{task}.jsonl").read_text().splitlines()
+    log = (run_dir / f"logs/{task}.log").read_text().splitlines()
+    records = (run_dir / f"tasks/{task}.jsonl").read_text().splitlines()
     return (
         [int(line.split()[1]) for line in log if line.startswith("line ")],
         [json.loads(line)["local_step"] for line in records],
     )
 
 
-def have_come(home: Path) -> bool:
-    """Whether the first lines and records of every worker are at home."""
+def have_come(run_dir: Path) -> bool:
+    """Whether the first lines and records of every worker are collected."""
     files = [
-        home / name for task in WORKERS for name in (f"logs/{task}.log", f"tasks/{task}.jsonl")
+        run_dir / name for task in WORKERS for name in (f"logs/{task}.log", f"tasks/{task}.jsonl")
     ]
     return all(file.is_file() and "\n" in file.read_text() for file in files)
 
 
-def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
+def test_another_client_follows_after_a_kill(project: Path) -> None:
     path = write(project, "takenover.py", COUNTS.replace("LINES", "250"))
     helper = start(project, "run", path)
-    wait_for(lambda: homes(project, "takenover"), "a run", PATIENCE_S)
-    (home,) = homes(project, "takenover")
-    wait_for(lambda: have_come(home), "a line of each", PATIENCE_S)
+    wait_for(lambda: run_dirs(project, "takenover"), "a run", PATIENCE_S)
+    (run_dir,) = run_dirs(project, "takenover")
+    wait_for(lambda: have_come(run_dir), "a line of each", PATIENCE_S)
     helper.kill()
     helper.communicate(timeout=PATIENCE_S)
-    brought = len(counted(home, "worker-0")[0])
+    brought = len(counted(run_dir, "worker-0")[0])
     busy = lab(project, "run", path, code=1)[1]
-    assert f"error: run {home.name} is under way" in busy
+    assert f"error: run {run_dir.name} is under way" in busy
     assert "follow it with `lab attach" in busy
     (project / "data/go-on").touch()
-    out, err = lab(project, "attach", home.name, "--json")
+    out, err = lab(project, "attach", run_dir.name, "--json")
     assert summary_of(out)["state"] == "succeeded"
     assert "training" in err
     assert brought < 250
     for _ in range(2):
         for task in WORKERS:
-            assert counted(home, task) == (list(range(250)), list(range(1, 251)))
-        # Again brings nothing twice.
-        lab(project, "collect", home.name)
-    assert summary_of(lab(project, "attach", home.name, "--json")[0])["state"] == "succeeded"
+            assert counted(run_dir, task) == (list(range(250)), list(range(1, 251)))
+        # A second collection collects nothing twice.
+        lab(project, "collect", run_dir.name)
+    assert summary_of(lab(project, "attach", run_dir.name, "--json")[0])["state"] == "succeeded"
 
 
-def test_a_run_is_left_followed_on_a_terminal_left_again_and_cancelled(project: Path) -> None:
+def test_a_run_is_detached_attached_detached_and_cancelled(project: Path) -> None:
     path = write(project, "left.py", COUNTS.replace("LINES", "100_000"))
     run_id = lab(project, "run", path, "--detach")[0].strip()
     with terminal(command("attach", run_id), cwd=project, env=environ(project)) as watched:
         watched.until(r"worker-1.*training", PATIENCE_S)
         watched.type(CTRL_C)
         assert watched.end(PATIENCE_S) == 130
-        assert "which goes on" in watched.said
+        assert "which continues" in watched.said
     follower = start(project, "attach", run_id)
     record = project / "runs" / run_id / "tasks/worker-1.jsonl"
     wait_for(record.exists, "a record", PATIENCE_S)
@@ -199,7 +199,9 @@ def test_a_run_is_left_followed_on_a_terminal_left_again_and_cancelled(project: 
     _, err = follower.communicate(timeout=PATIENCE_S)
     assert follower.returncode == 1, err
     assert "cancelled (cancelled by `lab cancel`)" in err
-    assert lab(project, "cancel", run_id, code=2)[1].startswith(f"error: run {run_id} has ended")
+    assert lab(project, "cancel", run_id, code=2)[1].startswith(
+        f"error: run {run_id} has already ended"
+    )
 
 
 def test_logs_since_then_of_one_task_and_as_they_come(project: Path) -> None:

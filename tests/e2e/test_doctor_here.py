@@ -18,7 +18,7 @@ from tests.nvml import Driver
 
 pytestmark = pytest.mark.tensorflow
 NAMES = {
-    *("version", "packages", "TensorFlow", "description", "MNIST", "runs directory"),
+    *("version", "packages", "TensorFlow", "config", "MNIST", "runs directory"),
     *("state directory", "local environments", "CPUs", "memory", "room for runs"),
     *("room for state", "inotify", "open files", "threads", "namespaces", "ports", "addresses"),
     *("proxies", "command", "driver"),
@@ -77,16 +77,16 @@ def test_with_an_engine(engine: engines.Engine, image: str, tmp_path: Path) -> N
     found = by_name(report)
     for name in ("engine", "compose", "image", "disk", "address pools"):
         assert found[name]["verdict"] in {"ok", "warning"}, found[name]
-    assert found["image"]["what"] == f"{image} is here"
+    assert found["image"]["what"] == f"{image} exists"
     assert report["usable"]["compose"]
     assert left_by_trials(engine.environment) == ""
     assert [each.name for each in tmp_path.iterdir()] == ["cluster.yaml"]
 
 
-def test_with_cards_that_no_container_gets(
+def test_with_gpus_that_no_container_gets(
     engine: engines.Engine, image: str, driver: Callable[[str], Driver], tmp_path: Path
 ) -> None:
-    """The driver has eight cards, and the image, which is for CPUs, has no nvidia-smi."""
+    """The driver has eight GPUs, and the image, which is for CPUs, has no nvidia-smi."""
     (tmp_path / "cluster.yaml").write_bytes((engines.ROOT / "cluster.yaml").read_bytes())
     code, report = examine(tmp_path, LAB_IMAGE=image, **driver("eight-h100").environment)
     found = by_name(report)

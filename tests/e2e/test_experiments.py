@@ -30,16 +30,16 @@ assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 @dataclass(frozen=True)
 class Project:
-    """A project of its own, on one of the backends."""
+    """A project on one of the backends."""
 
     path: Path
     backend: str
 
     def run(self, experiment: str, cluster: str, *flags: str) -> dict[str, Any]:
-        """The summary of a run, which has to succeed."""
-        words = ("--backend", self.backend, "--gpus", "none")
+        """The summary of a run, which must succeed."""
+        arguments = ("--backend", self.backend, "--gpus", "none")
         where = ("--cluster", f"clusters/{cluster}.yaml", "--json")
-        out, _ = lab(self.path, "run", experiment, *words, *where, *flags)
+        out, _ = lab(self.path, "run", experiment, *arguments, *where, *flags)
         summary: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert summary["state"] == "succeeded"
         return summary
@@ -113,9 +113,9 @@ def test_a_cluster_of_one_needs_no_list(project: Project) -> None:
 def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Project) -> None:
     found = results(project.run("linear", "client"))
     assert found == {"w": pytest.approx(2, abs=0.05), "b": pytest.approx(10, abs=0.1)}
-    said = project.messages("client-0")
-    assert "its master is grpc://tf2:2222" in said
-    (ran,) = [each for each in said if each.startswith("ran:")]
+    output = project.messages("client-0")
+    assert "its master is grpc://tf2:2222" in output
+    (ran,) = [each for each in output if each.startswith("ran:")]
     assert ran.count("on /job:worker/task:0/") == 2
     assert "task:1" not in ran
 
@@ -123,7 +123,7 @@ def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Proj
 def reference(
     model: str, updates: int, rate: float, *, batch_size: int = 100, workers: int = 1
 ) -> list[float]:
-    """The losses of the NumPy oracle on the joined batches of so many workers."""
+    """The losses of the NumPy oracle on the joined batches of these workers."""
     train = load_mnist().train
     streams = [oracle.worker_batches(train, SEED, index, batch_size) for index in range(workers)]
     batches = oracle.joined(streams)
@@ -184,7 +184,7 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
     ]
 
 
-def test_one_parameter_server_holds_all(project: Project) -> None:
+def test_one_parameter_server(project: Project) -> None:
     found = results(project.run("placement", "laptop"))
     assert found["where they should be"] == 14
     total = 4 * (784 * 500 + 500 + 500 * 10 + 10)
@@ -245,11 +245,11 @@ def test_all_workers_end_with_the_same_parameters(project: Project) -> None:
 
 
 @in_containers_too
-def test_a_coordinator_survives_the_death_of_a_worker(project: Project) -> None:
+def test_a_coordinator_survives_a_killed_worker(project: Project) -> None:
     flags = ("--global_steps", "1500", "--record_every", "50")
     fault = ("--fault", "kill worker-1 after 300 steps")
     summary = project.run("coordinator", "coordinator", *flags, *fault)
-    # A step whose worker died may be made twice, and no more than one was under way there.
+    # A step of a killed worker may be made twice; at most one was under way there.
     assert 1500 <= results(summary)["steps counted"] <= 1501
     attempts = {task["task"]: task["attempts"] for task in summary["tasks"]}
     assert attempts == {"chief-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 2}
@@ -285,7 +285,7 @@ def test_the_blogs_model_trains(project: Project, experiment: str) -> None:
 
 
 @in_containers_too
-def test_gradients_are_as_old_as_there_are_other_workers(project: Project) -> None:
+def test_staleness_equals_the_number_of_other_workers(project: Project) -> None:
     flags = ("--global_steps", "120", "--seed", str(SEED), "--record_every", "1")
     summary = project.run("staleness", "book", *flags)
     assert (summary["global_step"], summary["updates_conserved"]) == (120, True)
@@ -303,10 +303,18 @@ def test_gradients_are_as_old_as_there_are_other_workers(project: Project) -> No
     assert found["test loss"] < 3
 
 
-def test_too_many_cooks_are_told_from_few(project: Project) -> None:
+def test_many_workers_differ_from_few(project: Project) -> None:
     over = ("--over", "workers=1,8; learning_rate=0.1,1", "--repeats", "1", "--seed", str(SEED))
-    words = ("--backend", "local", "--gpus", "none", "--cluster", "clusters/laptop.yaml", "--json")
-    out, _ = lab(project.path, "sweep", "staleness", *words, *over, "--global_steps", "150")
+    arguments = (
+        "--backend",
+        "local",
+        "--gpus",
+        "none",
+        "--cluster",
+        "clusters/laptop.yaml",
+        "--json",
+    )
+    out, _ = lab(project.path, "sweep", "staleness", *arguments, *over, "--global_steps", "150")
     found = {
         (each["values"]["workers"], each["values"]["learning_rate"]): each["figures"]
         for each in json.loads(out)["runs"]

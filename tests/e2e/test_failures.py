@@ -1,4 +1,4 @@
-"""Programs that are killed in mid-training, started again, and gone on from; with TensorFlow."""
+"""Programs that are killed in mid-training, restarted and resumed; with TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 240
 pytestmark = pytest.mark.tensorflow
 
 
-def description(workers: int) -> str:
+def config(workers: int) -> str:
     return f"""\
 version: 1
 name: e2e-failures
@@ -33,15 +33,15 @@ port: 24222
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / "cluster.yaml").write_text(description(2))
+    (tmp_path / "cluster.yaml").write_text(config(2))
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     yield tmp_path
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"
 
 
-def training(project: Path, *words: str) -> subprocess.Popen[str]:
-    return start(project, "run", *words, "--backend", "local", "--json")
+def training(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    return start(project, "run", *arguments, "--backend", "local", "--json")
 
 
 def end_of(run: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
@@ -79,9 +79,9 @@ def kill_program(project: Path, task: str) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) -> None:
-    words = ("--record_every", "20", "--checkpoint_every", "1", "--on-failure", "restart")
-    run = training(project, "async", "--global_steps", "2500", *words)
+def test_async_resumes_from_its_checkpoint_after_a_killed_ps(project: Path) -> None:
+    arguments = ("--record_every", "20", "--checkpoint_every", "1", "--on-failure", "restart")
+    run = training(project, "async", "--global_steps", "2500", *arguments)
     wait_for_step(project, "worker-0", 1000)
     wait_for((newest(project) / "run.json").exists, "run.json")
     kill_program(project, "ps-0")
@@ -90,7 +90,7 @@ def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) ->
     assert summary["global_step"] == 2500
     assert summary["records_lost"] == 0
     assert [task["attempts"] for task in summary["tasks"]] == [2, 2, 2]
-    resumed = [each for each in records(project, "worker-0") if "goes on" in str(each)]
+    resumed = [each for each in records(project, "worker-0") if "resumes from" in str(each)]
     assert len(resumed) == 1
     highest = max(
         each["global_step"]
@@ -98,7 +98,7 @@ def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) ->
         for each in records(project, task)
         if each["attempt"] == 0 and each.get("global_step")
     )
-    # A record comes with every 20th local step of each of two workers: the newest checkpoint may be
+    # Every 20th local step of each of two workers is a record: the newest checkpoint may be
     # that much ahead of them.
     assert 0 < resumed[0]["global_step"] < highest + 2 * 20
     assert summary["steps_redone"] == max(0, highest - resumed[0]["global_step"])
@@ -114,8 +114,8 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
     sources = program.read_text()
     assert "\nRECORD_WITHIN_S = 5 " in sources
     program.write_text(sources.replace("\nRECORD_WITHIN_S = 5 ", "\nRECORD_WITHIN_S = 0 "))
-    words = ("--record_every", "100000", "--on-failure", "restart:1")
-    run = training(project, "sync", "--global_steps", "500", *words)
+    arguments = ("--record_every", "100000", "--on-failure", "restart:1")
+    run = training(project, "sync", "--global_steps", "500", *arguments)
     wait_for_step(project, "worker-1", 50)
     (first, *_) = [each for each in records(project, "worker-1") if each.get("local_step")]
     assert first["kind"] == "step"
@@ -123,14 +123,14 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
     code, summary, err = end_of(run)
     assert (code, summary["state"]) == (0, "succeeded"), err
     assert (summary["global_step"], summary["updates_conserved"]) == (500, True)
-    assert any(each.get("message") == "begins anew" for each in records(project, "worker-0"))
+    assert any(each.get("message") == "starts again" for each in records(project, "worker-0"))
     assert summary["steps_redone"] >= first["global_step"]
     assert [task["attempts"] for task in summary["tasks"]] == [2, 2, 2]
 
 
-def test_without_a_worker_the_others_go_on(project: Path) -> None:
-    words = ("--record_every", "20", "--on-failure", "continue")
-    run = training(project, "async", "--global_steps", "1500", *words)
+def test_async_continues_without_a_worker(project: Path) -> None:
+    arguments = ("--record_every", "20", "--on-failure", "continue")
+    run = training(project, "async", "--global_steps", "1500", *arguments)
     wait_for_step(project, "worker-1", 300)
     kill_program(project, "worker-1")
     code, summary, err = end_of(run)
@@ -141,7 +141,7 @@ def test_without_a_worker_the_others_go_on(project: Path) -> None:
     assert "without" in err
 
 
-def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -> None:
+def test_an_interrupted_run_resumes_with_another_worker(project: Path) -> None:
     run = training(project, "async", "--epochs", "2", "--record_every", "20")
     wait_for_step(project, "worker-0", 400)
     old = newest(project)
@@ -160,15 +160,15 @@ def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -
             path.read_bytes()
         )
     torn.write_bytes(torn.read_bytes()[:1000])
-    (project / "cluster.yaml").write_text(description(3))
+    (project / "cluster.yaml").write_text(config(3))
     code, summary, err = end_of(training(project, "async", "--resume", old.name))
     assert (code, summary["state"], summary["resumed_from"]) == (0, "succeeded", old.name), err
-    # What two workers would have made in two epochs, made by three.
+    # Three workers make the steps that two would make in two epochs.
     assert summary["global_step"] == 2 * 2 * 550
     assert summary["updates_conserved"] is True
     told = records(project, "worker-0")
-    assert any(f"model-{max(steps)} is damaged: it is passed over" in str(each) for each in told)
-    (resumed,) = [each["global_step"] for each in told if "goes on from" in str(each)]
+    assert any(f"model-{max(steps)} is damaged: it is skipped" in str(each) for each in told)
+    (resumed,) = [each["global_step"] for each in told if "resumes from" in str(each)]
     # Other workers make updates while the chief saves; its name is the step at which that began.
     assert resumed >= max(steps)
     made = sum(task["local_step"] or 0 for task in summary["tasks"])

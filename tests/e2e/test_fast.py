@@ -54,7 +54,7 @@ def test_one_worker_makes_the_steps_of_the_oracle(
     tmp_path: Path, mnist: Mnist, program: str, flags: tuple[str, ...]
 ) -> None:
     """Each step reads what the step before it wrote, also within a call."""
-    updates = 30  # Four calls of seven, and what is left.
+    updates = 30  # Four calls of seven, and the rest.
     losses, parameters = reference(batches(mnist, 0), updates)
     asked = (f"--global_steps={updates}", f"--seed={SEED}", "--record_every=1", *flags)
     with cluster(program, tmp_path, *asked, LAB_RUN_DIR=str(tmp_path / "run")) as made:
@@ -81,7 +81,7 @@ def test_one_worker_makes_the_steps_of_the_oracle(
 def test_a_worker_with_nothing_to_do_ends_and_a_second_training_is_refused(
     tmp_path: Path,
 ) -> None:
-    """Two workers share one step; the parameter server still has it when a worker comes again."""
+    """Two workers share one step; the parameter server keeps it when a worker restarts."""
     with cluster(ASYNC, tmp_path, "--global_steps=1", workers=2) as made:
         made.start_all()
         made.succeed()
@@ -89,7 +89,7 @@ def test_a_worker_with_nothing_to_do_ends_and_a_second_training_is_refused(
         assert made.outcome()["global_step"] == made.outcome()["probe"] == 1
         again = made.start("worker", 0)
         assert again.wait() == 1
-        message = "the parameter servers still hold an earlier run; start them anew"
+        message = "the parameter servers still hold an earlier run; restart them"
         assert again.stderr.read_text().splitlines()[-1] == f"error: {message}"
 
 

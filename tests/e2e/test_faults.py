@@ -31,7 +31,7 @@ while True:
     while data := peer.recv(100):
         peer.sendall(data)
 """
-"""On tf2: sends back what it gets."""
+"""On tf2: an echo server."""
 
 ASK = """
 import socket, sys, time
@@ -54,12 +54,12 @@ while time.monotonic() - began < float(sys.argv[2]):
     time.sleep(0.02)
 print("longest", longest, flush=True)
 """
-"""On tf1: asks over one connection for some seconds, and says how long the longest answer took."""
+"""On tf1: sends over one connection for some seconds, and prints the longest delay of an answer."""
 
 
 @contextmanager
 def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], float]]:
-    """Let tf2 and tf1 talk; gives what waits for the end, and says the longest silence in s."""
+    """Connect tf2 and tf1; yield a function that ends both and returns the longest delay in s."""
     with (
         subprocess.Popen([*listen, LISTEN], stdin=subprocess.DEVNULL) as server,
         subprocess.Popen([*ask, ASK, "tf2", "10"], stdout=subprocess.PIPE, text=True) as client,
@@ -105,20 +105,20 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
 
 
 def on(environment: LocalEnvironment, task: str) -> list[str]:
-    """The command line that runs Python code where a task lives."""
+    """The command line that runs Python code on a task's node."""
     prefix = environment._enter(environment._agent_pids()[task])
     return [*prefix, processes.module_command("x")[0], "-c"]
 
 
-def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:
+def test_pseudo_nodes_are_cut_and_restored(local: LocalEnvironment) -> None:
     with talking(on(local, "worker-0"), on(local, "ps-0")) as longest_s:
         local.inject_network_fault("tf2", CUT)
         assert longest_s() > SILENT_S
 
 
-def test_a_cut_that_is_under_way_goes_with_its_environment(local: LocalEnvironment) -> None:
+def test_an_active_cut_ends_with_its_environment(local: LocalEnvironment) -> None:
     local.inject_network_fault("tf2", ["cut:60s"])
-    with pytest.raises(LabError, match="node tf2: another fault of this node's network is under"):
+    with pytest.raises(LabError, match="node tf2: another network fault is active on this node"):
         local.inject_network_fault("tf2", ["cut:60s"])
     local.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
     local.down(no_word)
@@ -152,7 +152,7 @@ jobs:
 
 
 def events(run: Path, task: str) -> list[tuple[str, float]]:
-    """What the agent says of faults in a task's records, each with its time in s."""
+    """The faults in a task's records, each with its time in s."""
     lines = (run / "tasks" / f"{task}.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [
@@ -162,7 +162,7 @@ def events(run: Path, task: str) -> list[tuple[str, float]]:
     ]
 
 
-def test_faults_of_a_run_come_in_their_time_and_are_on_record(
+def test_faults_of_a_run_start_in_time_and_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_namespaces()
@@ -176,8 +176,8 @@ def test_faults_of_a_run_come_in_their_time_and_are_on_record(
         "cut:1s tf2 after 100 steps",
         "kill worker-0 after 300 steps",
     )
-    words = ["run", "program.py", "--backend", "local", "--gpus", "none"]
-    assert main([*words, "--fault", f"{pause}; {cut}; {kill}"]) == 1
+    arguments = ["run", "program.py", "--backend", "local", "--gpus", "none"]
+    assert main([*arguments, "--fault", f"{pause}; {cut}; {kill}"]) == 1
     (run,) = (tmp_path / "runs").iterdir()
     told = json.loads((run / "run.json").read_text())
     assert (told["state"], told["spec"]["faults"]) == ("failed", [pause, cut, kill])
@@ -214,7 +214,7 @@ def faults_of(environment: ComposeEnvironment) -> list[str]:
 
 
 @pytest.mark.engine
-def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) -> None:
+def test_containers_are_cut_and_restored(containers: ComposeEnvironment) -> None:
     listen = ["docker", "exec", "lab-faults-worker-1-1", "python", "-c"]
     ask = ["docker", "exec", "lab-faults-ps-0-1", "python", "-c"]
     known = [each.service for each in containers.inspect()]
@@ -222,12 +222,12 @@ def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) ->
         containers.inject_network_fault("tf2", CUT)
         assert longest_s() > SILENT_S
     wait_for(lambda: not faults_of(containers), "the container that did it has gone")
-    # What does a fault is no part of the environment, and the environment's own is unharmed.
+    # The container that injects a fault is no part of the environment, and changes nothing of it.
     containers.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
     (link,) = faults_of(containers)
     assert [each.service for each in containers.inspect()] == known
     assert all(task.alive for task in containers.tasks())
-    with pytest.raises(LabError, match="node tf1: another fault of this node's network is under"):
+    with pytest.raises(LabError, match="node tf1: another network fault is active on this node"):
         containers.inject_network_fault("tf1", ["cut:60s"])
     (options,) = json.loads(docker("inspect", link))
     assert options["HostConfig"]["CapDrop"] == ["ALL"]

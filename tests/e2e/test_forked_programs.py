@@ -1,4 +1,4 @@
-"""Real TensorFlow, imported once: the programs that are forked behind it train as all others do."""
+"""Programs that are forked after one import of the real TensorFlow train as all others do."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def project(tmp_path: Path) -> Iterator[Path]:
     assert down.returncode == 0, down.stderr
 
 
-def lab(project: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def lab(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     own = {"PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state"), **variables}
     return subprocess.run(
-        [sys.executable, "-m", "lab", *words],
+        [sys.executable, "-m", "lab", *arguments],
         cwd=project,
         env={**os.environ, **own},
         capture_output=True,
@@ -66,9 +66,9 @@ def test_three_runs_train_behind_one_import(project: Path) -> None:
         assert summary["state"] == "succeeded"
         assert summary["updates_conserved"] is True
         assert summary["records_lost"] == 0
-    said = lab(project, "logs").stdout
-    assert said.count("has started, forked behind the import") == 9, said
-    assert "by itself" not in said
+    output = lab(project, "logs").stdout
+    assert output.count("has started, forked from the fork server") == 9, output
+    assert "as a new process" not in output
 
 
 def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
@@ -76,9 +76,9 @@ def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
     assert up.returncode == 0, up.stderr
     done = lab(project, "run", "async", "--global_steps=60", "--seed=1")
     assert done.returncode == 0, done.stderr
-    said = lab(project, "logs").stdout
-    assert said.count("mnist_async.py has started") == 3
-    assert "forked" not in said.replace("of forked lives", "")
+    output = lab(project, "logs").stdout
+    assert output.count("mnist_async.py has started") == 3
+    assert "forked" not in output.replace("of forked runs", "")
 
 
 DRAWS = """\
@@ -102,13 +102,13 @@ def test_forked_programs_draw_numbers_of_their_own_and_have_keras(project: Path)
     assert done.returncode == 0, done.stderr
     done = lab(project, "run", "async")
     assert done.returncode == 0, done.stderr
-    said = lab(project, "logs").stdout
-    assert said.count("forked behind the import") == 3, said
-    drawn = [line.split("drawn ")[1].split() for line in said.splitlines() if "drawn " in line]
+    output = lab(project, "logs").stdout
+    assert output.count("forked from the fork server") == 3, output
+    drawn = [line.split("drawn ")[1].split() for line in output.splitlines() if "drawn " in line]
     by_tensorflow, by_numpy, layers = zip(*drawn, strict=True)
     assert len({*by_tensorflow}) == len({*by_numpy}) == 3
     assert {*layers} == {"dense"}
-    # TensorFlow's import asks for the host's name, and Python keeps the answer.
-    hosts = [line.split("asked ")[1].split() for line in said.splitlines() if "asked " in line]
-    assert len(hosts) == 3, said
+    # TensorFlow's import looks up the host's name, and Python keeps the answer.
+    hosts = [line.split("asked ")[1].split() for line in output.splitlines() if "asked " in line]
+    assert len(hosts) == 3, output
     assert all(asked == own for asked, own in hosts)

@@ -1,7 +1,7 @@
-"""Cards that are pinned: what each task really holds, and boots that are refused.
+"""Pinned GPUs: what each task really has, and boots that are refused.
 
-The cards are those of a box without any: NVML and CUDA are compiled here, and the engine's hook
-lets nothing into a container. What the engine and PID 1 say is real.
+The host has no GPU: NVML and CUDA are compiled here, and the engine's hook
+adds nothing to a container. The reports of the engine and of PID 1 are real.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PINS = "lab-e2e-pins"
 
 
 @pytest.fixture(scope="module")
-def box(driver: DriverOf) -> Driver:
+def host(driver: DriverOf) -> Driver:
     return driver("eight-h100")
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the real programs, and names of its own."""
+    """A project with the real programs, and its own names."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "scripts").symlink_to(ROOT / "scripts")
     (folder / "data").mkdir()
@@ -63,12 +63,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lab(project: Path, box: Driver, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of a user on the box with eight cards."""
+def lab(project: Path, host: Driver, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A user's command on the host with eight GPUs."""
     done = subprocess.run(
-        [sys.executable, "-m", "lab", *words],
+        [sys.executable, "-m", "lab", *arguments],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **box.environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **host.environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -78,8 +78,8 @@ def lab(project: Path, box: Driver, *words: str) -> subprocess.CompletedProcess[
     return done
 
 
-def docker(*words: str) -> str:
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=True)
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -98,7 +98,7 @@ def of_pid_1(container: str) -> dict[str, str]:
 
 
 def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str, ...]]) -> None:
-    """PID 1 and the engine: exactly these cards, nobody another's, and none for the others."""
+    """PID 1 and the engine: exactly these GPUs, and none of another task."""
     seen = environment.inspect()
     described = json.loads(docker("inspect", *(each.id for each in seen)))
     by_service = {
@@ -107,25 +107,25 @@ def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str,
     for each in seen:
         told = of_pid_1(each.name)
         requests = by_service[each.service]["HostConfig"]["DeviceRequests"] or []
-        cards = planned.get(each.task, ())
-        if cards:
-            assert told["NVIDIA_VISIBLE_DEVICES"].split(",") == list(cards), each.service
+        gpus = planned.get(each.task, ())
+        if gpus:
+            assert told["NVIDIA_VISIBLE_DEVICES"].split(",") == list(gpus), each.service
             assert told["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
             assert "CUDA_VISIBLE_DEVICES" not in told
             (request,) = requests
-            assert (request["DeviceIDs"], request["Count"]) == (list(cards), 0)
+            assert (request["DeviceIDs"], request["Count"]) == (list(gpus), 0)
         else:
             assert told["NVIDIA_VISIBLE_DEVICES"] == "void", each.service
             assert told["CUDA_VISIBLE_DEVICES"] == "-1", each.service
             assert requests == []
     assert {task.task: task.gpus for task in environment.tasks()} == planned
-    held = [card for cards in planned.values() for card in cards]
+    held = [gpu for gpus in planned.values() for gpu in gpus]
     assert len(held) == len(set(held))
     verdicts = evaluate(environment, planned, ())
-    assert {
-        name: verdicts[name].status for name, cards in planned.items() if cards
-    } == dict.fromkeys([name for name, cards in planned.items() if cards], GpuStatus.DECLARED)
-    # No device node is in there, and that is all that a ps can be asked.
+    assert {name: verdicts[name].status for name, gpus in planned.items() if gpus} == dict.fromkeys(
+        [name for name, gpus in planned.items() if gpus], GpuStatus.DECLARED
+    )
+    # No device node is in it, and a ps can show nothing else.
     assert verdicts["ps-0"].status is GpuStatus.PROVED
     assert {each.status for name, each in verdicts.items() if name not in planned} == {
         GpuStatus.DECLARED
@@ -139,58 +139,56 @@ def found(name: str) -> ComposeEnvironment:
 
 
 @pytest.mark.engine
-def test_eight_workers_hold_a_card_each(pinning: None, project: Path, box: Driver) -> None:
+def test_eight_workers_have_a_gpu_each(pinning: None, project: Path, host: Driver) -> None:
     done = lab(
-        project, box, "up", "--cluster", "eight.yaml", "--gpus", "uuid", "--backend", "compose"
+        project, host, "up", "--cluster", "eight.yaml", "--gpus", "uuid", "--backend", "compose"
     )
     try:
-        assert (
-            "GPUs: 8 cards of 8 tasks declared only (CUDA: no libcuda.so.1, NVML: " in done.stderr
-        )
+        assert "GPUs: 8 GPUs of 8 tasks declared only (CUDA: no libcuda.so.1, NVML: " in done.stderr
         assert "proved" not in done.stderr
         environment = found(PINS)
         pins = {task.task: task.gpus for task in environment.tasks()}
-        assert {card for cards in pins.values() for card in cards} == {
-            card.uuid for card in box.box.cards
+        assert {gpu for gpus in pins.values() for gpu in gpus} == {
+            gpu.uuid for gpu in host.box.cards
         }
-        assert [len(cards) for cards in pins.values()] == [0, *[1] * 8]
+        assert [len(gpus) for gpus in pins.values()] == [0, *[1] * 8]
         check_pins(environment, pins)
     finally:
-        lab(project, box, "down", PINS)
+        lab(project, host, "down", PINS)
     assert left_behind(PINS) == []
 
 
 @pytest.mark.engine
 @pytest.mark.tensorflow
-def test_training_on_pinned_cards(pinning: None, project: Path, box: Driver) -> None:
-    words = ("--epochs", "2", "--seed", "7", "--gpus", "uuid", "--backend", "compose")
-    done = lab(project, box, "run", "async", *words, "--json", "--keep")
+def test_training_on_pinned_gpus(pinning: None, project: Path, host: Driver) -> None:
+    arguments = ("--epochs", "2", "--seed", "7", "--gpus", "uuid", "--backend", "compose")
+    done = lab(project, host, "run", "async", *arguments, "--json", "--keep")
     try:
-        assert "GPUs: 6 cards of 3 tasks declared only" in done.stderr
+        assert "GPUs: 6 GPUs of 3 tasks declared only" in done.stderr
         summary = json.loads(done.stdout.splitlines()[-1])
         assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * 2 * 550)
         environment = found(f"{PINS}-train")
         pins = {task.task: task.gpus for task in environment.tasks()}
-        assert [len(cards) for cards in pins.values()] == [0, 2, 2, 2]
+        assert [len(gpus) for gpus in pins.values()] == [0, 2, 2, 2]
         check_pins(environment, pins)
         lose_a_card(environment)
     finally:
-        lab(project, box, "down", f"{PINS}-train")
+        lab(project, host, "down", f"{PINS}-train")
     assert left_behind(f"{PINS}-train") == []
 
 
 def lose_a_card(environment: ComposeEnvironment) -> None:
-    """A card that was there at first is named by the tasks' list and refused to runs."""
+    """A GPU that disappears is named by the tasks' list and refused to runs."""
     container = f"{environment.project}-worker-1-1"
     # As the first check would have found it: no node can be made in a container without rights.
-    note = "open('/tmp/lab-cards', 'w').write('/dev/nvidia3')"
+    note = "open('/tmp/lab-gpus', 'w').write('/dev/nvidia3')"
     docker("exec", container, "python", "-c", note)
     wait_for(lambda: not all(task.alive for task in environment.tasks()), "the loss is seen")
     (lost,) = (task for task in environment.tasks() if not task.alive)
     assert lost.task == "worker-1"
-    assert "GPU lost: /dev/nvidia3 is gone" in lost.detail
+    assert "GPU lost: /dev/nvidia3 is missing" in lost.detail
     request = Request("r", RunSpec("async", "mnist_async.py"), environment.cluster_spec())
-    mend = f"GPU lost: /dev/nvidia3 is gone; `docker restart {container}`"
+    mend = f"GPU lost: /dev/nvidia3 is missing; run `docker restart {container}`"
     with pytest.raises(LabError, match=mend):
         environment.submit(request)
     docker("restart", "--time", "1", container)
@@ -198,20 +196,20 @@ def lose_a_card(environment: ComposeEnvironment) -> None:
 
 
 def swapped(plan: Plan, first: str, second: str) -> Plan:
-    """The same plan in which two tasks have each other's cards."""
-    cards = {task.name: task.gpus for task in plan.tasks}
-    instead = {first: cards[second], second: cards[first]}
+    """The same plan in which two tasks have each other's GPUs."""
+    gpus = {task.name: task.gpus for task in plan.tasks}
+    instead = {first: gpus[second], second: gpus[first]}
     tasks = tuple(replace(task, gpus=instead.get(task.name, task.gpus)) for task in plan.tasks)
     return replace(plan, tasks=tasks)
 
 
 @pytest.mark.engine
 def test_a_broken_pin_is_refused(
-    pinning: None, project: Path, box: Driver, monkeypatch: pytest.MonkeyPatch
+    pinning: None, project: Path, host: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = load_cluster(project / "eight.yaml")
-    cards = tuple(Gpu(index, card.uuid) for index, card in enumerate(box.box.cards))
-    plan = place(cluster, Inventory("uuid", cards, None, None))
+    gpus = tuple(Gpu(index, gpu.uuid) for index, gpu in enumerate(host.box.cards))
+    plan = place(cluster, Inventory("uuid", gpus, None, None))
     right, wrong = render(plan), render(swapped(plan, "worker-1", "worker-6"))
     labels = iter(line for line in right.splitlines(keepends=True) if "lab.gpus:" in line)
     tampered = "".join(
@@ -220,16 +218,16 @@ def test_a_broken_pin_is_refused(
     assert tampered != right
     monkeypatch.setattr(compose_backend, "render", lambda plan: tampered)
     by_name = {task.name: task.gpus[0] for task in plan.tasks if task.gpus}
-    said: list[str] = []
+    output: list[str] = []
     with pytest.raises(LabError) as caught:
-        boot(ComposeBackend(), plan, root=project, notify=said.append)
+        boot(ComposeBackend(), plan, root=project, notify=output.append)
     assert str(caught.value).startswith(
         f"worker-1: planned {by_name['worker-1']}, sees {by_name['worker-6']} (environment)"
-        " (nor is worker-6 as planned); boot it anew"
+        " (also not as planned: worker-6); boot it again"
     )
-    # It was up, all of it, and is gone.
-    assert any("is up (14 of 14)" in line for line in said)
-    assert not any(line.startswith("GPUs:") for line in said)
+    # The whole environment was up, and is removed.
+    assert any("is up (14 of 14)" in line for line in output)
+    assert not any(line.startswith("GPUs:") for line in output)
     assert left_behind(PINS) == []
 
 
@@ -257,13 +255,13 @@ def local(
     driver: DriverOf,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
-    """A project on a box whose CUDA shows four cards."""
-    driver("bare")  # brings a compiler, or says that there is none
+    """A project on a host whose CUDA shows four GPUs."""
+    driver("bare")  # finds a compiler, or raises
     library = cuda.build(tmp_path / "cuda")
     for name, value in cuda.variables(library, UUIDS).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    # What an agent is given counts, not what this process has.
+    # The agent's variables count, not those of this process.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", UUIDS[1])
     if request.param == "processes":
         monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
@@ -276,9 +274,9 @@ def local(
 
 
 def test_locally_cuda_proves_each_pin(local: Path) -> None:
-    said: list[str] = []
-    environment: Environment = boot(LocalBackend(), LOCAL, root=local, notify=said.append)
-    assert said[-1] == "GPUs: 3 cards of 2 tasks proved (CUDA, environment), ps-0 sees none"
+    output: list[str] = []
+    environment: Environment = boot(LocalBackend(), LOCAL, root=local, notify=output.append)
+    assert output[-1] == "GPUs: 3 GPUs of 2 tasks proved (CUDA, environment), ps-0 sees none"
     sights = environment.probe_gpus(tensorflow=False)
     assert sights["worker-1"].cuda == (UUIDS[3][4:], UUIDS[0][4:])
     assert sights["ps-0"].cuda == ()
@@ -291,16 +289,18 @@ def test_locally_cuda_proves_each_pin(local: Path) -> None:
 def test_locally_a_broken_pin_is_refused(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = manifest.tasks_of
 
-    def tampered(plan: Plan, *words: Any, **named: Any) -> tuple[TaskRecord, ...]:
-        right, wrong = honest(plan, *words, **named), honest(swap, *words, **named)
+    def tampered(plan: Plan, *message: Any, **named: Any) -> tuple[TaskRecord, ...]:
+        right, wrong = honest(plan, *message, **named), honest(swap, *message, **named)
         return tuple(
             replace(task, environ=other.environ) for task, other in zip(right, wrong, strict=True)
         )
 
     swap = swapped(LOCAL, "ps-0", "worker-0")
     monkeypatch.setattr(manifest, "tasks_of", tampered)
-    words = rf"ps-0: planned none, sees {UUIDS[2]} \(environment\) \(nor is worker-0 as planned\)"
-    with pytest.raises(LabError, match=words):
+    message = (
+        rf"ps-0: planned none, sees {UUIDS[2]} \(environment\) \(also not as planned: worker-0\)"
+    )
+    with pytest.raises(LabError, match=message):
         boot(LocalBackend(), LOCAL, root=local, notify=lambda line: None)
     assert LocalBackend().all() == []
     assert LocalBackend().find_any(LOCAL.name) is None

@@ -1,4 +1,4 @@
-"""GPU telemetry through the commands, on a box whose driver is the tests' own."""
+"""GPU telemetry through the commands, on a host whose driver is the tests' own."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ if os.environ["LAB_TASK"] == "ps-0":
 
 @dataclass(frozen=True)
 class Project:
-    """A directory, and the box that its commands see."""
+    """A directory, and the host that its commands see."""
 
     path: Path
     environ: dict[str, str]
 
-    def lab(self, *words: str, code: int = 0) -> tuple[str, str]:
+    def lab(self, *arguments: str, code: int = 0) -> tuple[str, str]:
         """Output and errors of a command."""
         done = subprocess.run(
-            [sys.executable, "-m", "lab", *words],
+            [sys.executable, "-m", "lab", *arguments],
             cwd=self.path,
             env=self.environ,
             stdin=subprocess.DEVNULL,
@@ -84,20 +84,20 @@ class Project:
 
 
 def busy_box() -> Box:
-    """Eight cards, the first of them used by 90 %, each further one by 10 points less."""
-    box = load("eight-h100")
-    cards = [
+    """Eight GPUs, the first of them used by 90 %, each further one by 10 points less."""
+    host = load("eight-h100")
+    gpus = [
         card.model_copy(update={"utilisation_percent": 90 - 10 * index, "used_mib": 1024})
-        for index, card in enumerate(box.cards)
+        for index, card in enumerate(host.cards)
     ]
-    return box.model_copy(update={"cards": tuple(cards)})
+    return host.model_copy(update={"cards": tuple(gpus)})
 
 
 @pytest.fixture(scope="module")
 def project(
     driver: Callable[[Box], Driver], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Project]:
-    """An environment that is up, with cards."""
+    """An environment that is up, with GPUs."""
     path = tmp_path_factory.mktemp("telemetry")
     for name in ("scripts", "data"):
         (path / name).mkdir()
@@ -120,10 +120,10 @@ def test_a_run_that_is_followed_is_sampled(project: Project) -> None:
     ps, first, second = summary["tasks"]
     assert ps["gpu_utilisation"] is None
     assert len(first["gpus"]) == 2
-    # Of two neighbours the lower one is busier by ten points; the mean lies between them.
-    cards = {card.uuid: card for card in busy_box().cards}
+    # Of two neighbours the lower one is busier by ten points; the mean is between them.
+    gpus = {card.uuid: card for card in busy_box().cards}
     for task in (first, second):
-        held = [cards[gpu] for gpu in task["gpus"]]
+        held = [gpus[gpu] for gpu in task["gpus"]]
         percent = sum(card.utilisation_percent or 0 for card in held) / len(held)
         assert task["gpu_utilisation"] == pytest.approx(percent / 100)
         assert task["gpu_memory_bytes"] == len(held) * 2**30
@@ -139,11 +139,11 @@ def test_a_run_that_is_followed_is_sampled(project: Project) -> None:
     assert " %" in table
 
 
-def test_while_nobody_follows_nothing_is_sampled_and_attach_goes_on(project: Project) -> None:
-    words = ("--", "--runs", str(project.path / "runs"))
-    run_id = project.lab("run", "sampled.py", "--detach", *words)[0].strip()
+def test_without_a_client_nothing_is_sampled_and_attach_resumes(project: Project) -> None:
+    arguments = ("--", "--runs", str(project.path / "runs"))
+    run_id = project.lab("run", "sampled.py", "--detach", *arguments)[0].strip()
     assert not (project.path / "runs" / run_id / "gpu.jsonl").exists()
-    # Whoever followed before has left half a line.
+    # An earlier client has left half a line.
     first = {"time_unix": time.time(), "task": "worker-0", "gpu": "GPU-x", "utilisation": 0.0}
     (project.path / "runs" / run_id / "gpu.jsonl").write_text(json.dumps(first) + '\n{"time_')
     project.lab("attach", run_id)

@@ -10,13 +10,13 @@ import pytest
 from tests.commands import lab
 from tests.hostile.test_programs import (  # noqa: F401  (pytest finds them here, too)
     CLUSTER,
-    test_a_program_that_removes_its_working_directory_loses_no_record,
     test_files_under_labs_names_are_collected_beside_labs_own,
     test_links_and_pipes_are_named_and_never_followed,
     test_odd_names_are_collected,
-    test_pipes_where_agents_read_stop_no_agent,
+    test_pipes_in_place_of_files_stop_no_agent,
     test_records_that_another_task_has_changed_fail_the_run,
     test_records_that_were_moved_away_are_put_back,
+    test_removed_working_directory_loses_no_record,
 )
 
 pytestmark = pytest.mark.engine

@@ -60,7 +60,7 @@ def test_holds_what_a_task_needs_and_no_more(image: str) -> None:
     assert found["compiled"]
     assert {"mnist_async.py", "mnist_sync.py"} <= set(found["programs"])
     assert found["examples"] == 55_000
-    # No address of a registry, no certificate's path, no secret stays behind.
+    # The image has no address of a registry, no certificate's path and no secret.
     assert found["sources"] == digest()
     assert set(found["environment"]) <= {
         *("HOME", "HOSTNAME", "LANG", "PATH", "PWD", "PYTHONPATH", "PYTHONUNBUFFERED"),
@@ -76,7 +76,7 @@ def test_holds_what_a_task_needs_and_no_more(image: str) -> None:
         ("LAB_BASE_IMAGE", "lab-base:of-no-registry", "tools/base-image.sh"),
     ],
 )
-def test_a_build_that_fails_names_the_mend(
+def test_a_failed_build_names_a_hint(
     image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str
 ) -> None:
     monkeypatch.setenv("LAB_IMAGE", "lab:never")
@@ -87,7 +87,7 @@ def test_a_build_that_fails_names_the_mend(
     assert "\n" not in str(caught.value)
 
 
-def test_says_when_no_image_can_be_had(
+def test_reports_an_unavailable_image(
     image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = ComposeBackend()
@@ -97,10 +97,10 @@ def test_says_when_no_image_can_be_had(
     assert "tools/base-image.sh" in str(backend.missing_image(plan, root=ROOT))
 
 
-def test_one_that_is_old_is_told_from_one_that_was_built_on_this(
+def test_an_old_image_is_distinguished_from_a_derived_one(
     image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The image says so itself, by whatever it was built: no label, no argument of a build."""
+    """The image holds its version, however it was built: no label, no argument of a build."""
     with (
         changed(image, "lab:mine", "touch /lab/more"),
         changed(image, "lab:before", f"echo 0 > {IN_IMAGE}"),
@@ -129,5 +129,5 @@ def changed(image: str, name: str, command: str) -> Iterator[None]:
         docker("rmi", "--force", name)
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout

@@ -31,15 +31,15 @@ print(json.dumps([at_first, tf.keras.__version__, list(shape), left]))
 
 def test_keras_is_imported_when_it_is_used_and_not_before() -> None:
     kept = {name: value for name, value in os.environ.items() if "KERAS" not in name}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", USES],
         env={**kept, **defer_keras(kept), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,
     )
-    at_first, version, shape, left = json.loads(said.stdout.splitlines()[-1])
+    at_first, version, shape, left = json.loads(output.stdout.splitlines()[-1])
     assert not at_first
     assert version.startswith("3.")
     assert (shape, left) == ([3, 2], [])
-    assert "TF_USE_LEGACY_KERAS" not in said.stderr
+    assert "TF_USE_LEGACY_KERAS" not in output.stderr

@@ -90,7 +90,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project's directory; at the end nothing may be left, whatever the test did."""
+    """A project's directory; at the end the test checks that nothing is left."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LAB_TEST_MARKER", str(tmp_path))
     (tmp_path / "scripts").mkdir()
@@ -106,13 +106,13 @@ def left(project: Path) -> list[int]:
 
 
 def up(project: Path, **changes: object) -> LocalEnvironment:
-    said: list[str] = []
+    output: list[str] = []
     booted = LocalBackend().up(
         replace(plan(port=free_port()), **changes),  # type: ignore[arg-type]
         root=project,
-        notify=said.append,
+        notify=output.append,
     )
-    assert "are up" in said[-1]
+    assert "are up" in output[-1]
     return booted
 
 
@@ -140,7 +140,7 @@ def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Requ
 
 
 class Home:
-    """What came home."""
+    """The collected files."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -167,13 +167,13 @@ def states(environment: LocalEnvironment, run_id: str = "r1") -> dict[str, State
 
 
 def train(environment: LocalEnvironment) -> None:
-    """Start a run that goes on for ever and wait until its workers train."""
+    """Start an endless run and wait until its workers train."""
     submit(environment, "forever")
     expected = {"worker-0": State.TRAINING, "worker-1": State.TRAINING}
     wait_for(lambda: expected.items() <= states(environment).items(), "workers train")
 
 
-def test_run_from_boot_to_nothing(kind: str, project: Path) -> None:
+def test_run_from_boot_to_removal(kind: str, project: Path) -> None:
     environment = up(project)
     assert [(task.task, task.node, task.alive) for task in environment.tasks()] == [
         ("ps-0", "tf1", True),
@@ -182,24 +182,24 @@ def test_run_from_boot_to_nothing(kind: str, project: Path) -> None:
     ]
     assert environment.sources_sha256 == digest()
     submit(environment, "")
-    home = Home().follow(environment)
+    collected = Home().follow(environment)
     for task in ("ps-0", "worker-0", "worker-1"):
-        assert home.status(task).state is State.SUCCEEDED, home.status(task)
-    assert b'"kind": "step"' in home.files["tasks/worker-0.jsonl"]
-    said = {task: home.files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
+        assert collected.status(task).state is State.SUCCEEDED, collected.status(task)
+    assert b'"kind": "step"' in collected.files["tasks/worker-0.jsonl"]
+    output = {task: collected.files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
     port = environment.cluster_spec()["worker"][0].rpartition(":")[2]
     if kind == "namespaces":
-        assert said["ps-0"].startswith("on tf1 ('tf1', ")
-        assert said["worker-0"] == f"on tf2 ('tf2', {port}) 0,1\n"
+        assert output["ps-0"].startswith("on tf1 ('tf1', ")
+        assert output["worker-0"] == f"on tf2 ('tf2', {port}) 0,1\n"
     else:
-        assert said["worker-0"].endswith(f"('localhost', {port}) 0,1\n")
-    assert said["ps-0"].endswith(" -1\n")
+        assert output["worker-0"].endswith(f"('localhost', {port}) 0,1\n")
+    assert output["ps-0"].endswith(" -1\n")
     lines = list(environment.logs(["worker-0"], follow=False, tail=3))
     assert lines[-1] == "worker-0  | lab: run r1: succeeded"
     assert len(lines) == 3
     assert [request.run_id for request in environment.runs()] == ["r1"]
     assert environment.provenance()["isolation"] == kind
-    assert json.loads(environment.description()[1])["isolation"] == kind
+    assert json.loads(environment.boot_file()[1])["isolation"] == kind
     environment.down(lambda _: None)
     assert left(project) == []
     assert not (project / "state" / "local" / "demo").exists()
@@ -209,14 +209,14 @@ def test_run_from_boot_to_nothing(kind: str, project: Path) -> None:
 def test_failure_stops_the_others(kind: str, project: Path) -> None:
     environment = up(project)
     submit(environment, "fail")
-    home = Home().follow(environment)
-    failed = home.status("worker-1")
+    collected = Home().follow(environment)
+    failed = collected.status("worker-1")
     assert (failed.state, failed.exit_code) == (State.FAILED, 1)
     assert failed.reason == "exit code 1: error: worker 1 gives up"
     for task in ("ps-0", "worker-0"):
-        assert home.status(task).state is State.CANCELLED
-        assert home.status(task).reason == f"worker-1 failed: {failed.reason}"
-    assert home.files["logs/worker-1.log"].endswith(b"\x1b[31merror: worker 1 gives up\n")
+        assert collected.status(task).state is State.CANCELLED
+        assert collected.status(task).reason == f"worker-1 failed: {failed.reason}"
+    assert collected.files["logs/worker-1.log"].endswith(b"\x1b[31merror: worker 1 gives up\n")
     shown = "\n".join(environment.logs([], follow=False, tail=None))
     assert "\x1b" not in shown
     assert "\\x1b[31merror: worker 1 gives up" in shown
@@ -228,10 +228,12 @@ def test_cancel(kind: str, project: Path) -> None:
     with pytest.raises(LabError, match="run r1 is under way"):
         submit(environment, "", "r2")
     environment.cancel("r1", "enough")
-    home = Home().follow(environment)
-    assert {home.status(t).state for t in ("ps-0", "worker-0", "worker-1")} == {State.CANCELLED}
-    assert json.loads(home.files["cancel.json"])["reason"] == "enough"
-    assert home.status("worker-0").reason == "enough"
+    collected = Home().follow(environment)
+    assert {collected.status(t).state for t in ("ps-0", "worker-0", "worker-1")} == {
+        State.CANCELLED
+    }
+    assert json.loads(collected.files["cancel.json"])["reason"] == "enough"
+    assert collected.status("worker-0").reason == "enough"
     submit(environment, "", "r2")
     assert Home().follow(environment, "r2").status("worker-0").state is State.SUCCEEDED
 
@@ -256,36 +258,36 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     wait_for(lambda: not left(project), "every process is gone")
     assert LocalBackend().find("demo") is None
     assert environment.tasks()[0].alive is False
-    with pytest.raises(LabError, match="has gone"):
+    with pytest.raises(LabError, match="has stopped"):
         submit(environment, "", "r2")
     remains = LocalBackend().find_any("demo")
     assert remains is not None
     assert set(states(remains)) == {"ps-0", "worker-0", "worker-1"}
-    # What it left is kept until the next environment of this name, and no longer.
+    # Its files are kept until the next environment of this name, and no longer.
     assert (project / "state/local/demo/runs/r1/logs/worker-0.log").exists()
     again = up(project)
     assert again.runs() == []
 
 
-def test_killed_supervisor_ends_shipping_with_all_that_came(kind: str, project: Path) -> None:
+def test_killed_supervisor_ends_shipping_after_all_data(kind: str, project: Path) -> None:
     environment = up(project)
     train(environment)
     record = json.loads((project / "state/local/demo/environment.json").read_text())
     killer = threading.Timer(0.5, os.kill, (record["process"]["pid"], signal.SIGKILL))
     killer.start()
-    home = Home()
+    collected = Home()
     if kind == "namespaces":
-        with pytest.raises(LabError, match="has gone: its supervisor has ended"):
-            home.follow(environment)
+        with pytest.raises(LabError, match="has stopped: its supervisor ended"):
+            collected.follow(environment)
     else:  # the agents outlive it for as long as their programs need to end
         try:
-            home.follow(environment)
+            collected.follow(environment)
         except LabError as error:
-            assert "has gone" in str(error)
+            assert "has stopped" in str(error)
     killer.join()
 
 
-def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> None:
+def test_killed_client_leaves_the_environment(kind: str, project: Path) -> None:
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -311,7 +313,7 @@ def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> No
 def test_second_up_is_refused(kind: str, project: Path) -> None:
     environment = up(project)
     before = left(project)
-    with pytest.raises(LabError, match=f"'demo' is up already, for {project}"):
+    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
         up(project)
     assert left(project) == before
     environment.down(lambda _: None)
@@ -340,13 +342,13 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         )
         for _ in range(3)
     ]
-    said = [helper.communicate(timeout=PATIENCE_S)[1] for helper in helpers]
-    assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], said
-    assert all(len(text.splitlines()) <= 1 for text in said)
+    output = [helper.communicate(timeout=PATIENCE_S)[1] for helper in helpers]
+    assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], output
+    assert all(len(text.splitlines()) <= 1 for text in output)
     assert len(LocalBackend().all()) == 1
 
 
-def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
+def test_shell_runs_in_the_tasks_node(kind: str, project: Path) -> None:
     environment = up(project)
     script = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c '^[0-9]'"
     argv = [*environment.shell("worker-0")[:-4], "/bin/sh", "-c", script]
@@ -356,24 +358,26 @@ def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
     if kind == "namespaces":
         assert host == "tf2"
         assert int(processes) < 12
-    with pytest.raises(InputError, match="has no task 'worker-9'; it has ps-0, worker-0, worker-1"):
+    with pytest.raises(
+        InputError, match="has no task 'worker-9'; its tasks: ps-0, worker-0, worker-1"
+    ):
         environment.shell("worker-9")
     with pytest.raises(InputError, match="no task 'x'"):
         environment.logs(["x"], follow=False, tail=1)
 
 
-def test_dead_agent_is_shown(kind: str, project: Path) -> None:
+def test_lost_agent_is_shown(kind: str, project: Path) -> None:
     environment = up(project)
     pid = int(environment.tasks()[1].detail.removeprefix("pid "))
     ProcessHandle.of(pid).signal(signal.SIGKILL)
     wait_for(lambda: not environment.tasks()[1].alive, "worker-0's agent has ended")
     wait_for(lambda: environment.tasks()[1].detail == "agent ended, SIGKILL", "it is said")
     assert environment.tasks()[0].alive
-    with pytest.raises(LabError, match="worker-0 has no agent any more"):
+    with pytest.raises(LabError, match="worker-0 has no running agent"):
         environment.shell("worker-0")
 
 
-def test_agent_that_does_not_come_takes_all_with_it(
+def test_missing_agent_fails_the_boot(
     kind: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = project / "bad" / "lab"
@@ -399,7 +403,7 @@ touch {folder}/probed
     )
     (folder / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    with pytest.raises(LabError, match="'demo' did not come up: unshare: no space left"):
+    with pytest.raises(LabError, match="'demo' failed to start: unshare: no space left"):
         up(project)
     assert left(project) == []
     assert not (project / "state/local/demo").exists()
@@ -471,13 +475,13 @@ def test_cpus_are_pinned(kind: str, project: Path) -> None:
 def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     port = free_port()
-    said: list[str] = []
+    output: list[str] = []
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port + 2))
         listener.listen()
         with pytest.raises(LabError, match=f"port {port + 2} cannot be used: Address already"):
-            LocalBackend().up(plan(port=port), root=project, notify=said.append)
-    assert said == []
+            LocalBackend().up(plan(port=port), root=project, notify=output.append)
+    assert output == []
     assert not (project / "state/local/demo").exists()
 
 
@@ -493,6 +497,6 @@ def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyP
 
 def test_warning_without_namespaces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    said: list[str] = []
-    LocalBackend().up(plan(port=free_port()), root=project, notify=said.append)
-    assert [line for line in said if "listen on every interface" in line] == said[:1]
+    output: list[str] = []
+    LocalBackend().up(plan(port=free_port()), root=project, notify=output.append)
+    assert [line for line in output if "listen on every interface" in line] == output[:1]

@@ -1,4 +1,4 @@
-"""The switch between pseudo-nodes, in both of its kinds: what one node sends, another gets."""
+"""The switch between pseudo-nodes, in both of its kinds: nodes receive what others send."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def talk(tmp_path: Path, switch: str, rate_bits: int) -> tuple[list[Any], list[A
     needs_namespaces()
     script = tmp_path / "talk.py"
     script.write_text(TALK)
-    words = [switch, str(ONE_WAY), str(rate_bits), str(tmp_path / "hosts")]
+    arguments = [switch, str(ONE_WAY), str(rate_bits), str(tmp_path / "hosts")]
     done = subprocess.run(
-        [*isolation.UNSHARE, sys.executable, str(script), *words],
+        [*isolation.UNSHARE, sys.executable, str(script), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -88,7 +88,7 @@ def talk(tmp_path: Path, switch: str, rate_bits: int) -> tuple[list[Any], list[A
 
 
 @pytest.mark.parametrize(("switch", "kind"), [("best", "macvlan"), ("bridge", "veth")])
-def test_nodes_talk_by_name_on_either_switch(tmp_path: Path, switch: str, kind: str) -> None:
+def test_nodes_connect_on_either_switch(tmp_path: Path, switch: str, kind: str) -> None:
     server, (got, _, found) = talk(tmp_path, switch, 0)
     assert server == ["tf1", "10.77.0.3"]
     assert got == ONE_WAY
@@ -98,7 +98,7 @@ def test_nodes_talk_by_name_on_either_switch(tmp_path: Path, switch: str, kind: 
 
 
 @pytest.mark.parametrize("switch", ["best", "bridge"])
-def test_a_link_holds_on_either_switch(tmp_path: Path, switch: str) -> None:
+def test_link_limits_on_either_switch(tmp_path: Path, switch: str) -> None:
     _, (got, seconds, _) = talk(tmp_path, switch, 50_000_000)
     assert got == ONE_WAY
     # A second's worth at 50 Mbit/s; the bucket lets a twentieth of that pass at once.

@@ -23,7 +23,7 @@ def test_a_notebook_runs_from_top_to_bottom(
     of_code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in of_code] == list(range(1, len(of_code) + 1))
     images = [out for cell in of_code for out in cell.outputs if "image/png" in out.get("data", {})]
-    assert images  # shown without a word to the kernel
+    assert images  # displayed without a call of the kernel
     assert len(list((tmp_path / "runs").iterdir())) == 2
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"

@@ -41,7 +41,7 @@ def batches(mnist: Mnist, task_index: int = 0) -> Iterator[oracle.Batch]:
 def reference(
     model: str, stream: Iterator[oracle.Batch], updates: int, **rates: float
 ) -> list[oracle.Step]:
-    """The oracle's updates, each with parameters of its own."""
+    """The oracle's updates, each with its parameters."""
     steps = oracle.train(oracle.initial_parameters(model, SEED), stream, **rates)
     copied = (
         oracle.Step(step.loss, {name: value.copy() for name, value in step.parameters.items()})
@@ -58,7 +58,7 @@ def wait_for(condition: Callable[[], object], patience_s: float = PATIENCE_S) ->
 
 
 def assert_whole(task: Task) -> None:
-    """No record is lost, and the last one says that the task succeeded."""
+    """No record is lost, and the last one reports that the task succeeded."""
     assert [record["seq"] for record in task.records] == list(range(len(task.records)))
     assert task.records[0]["kind"] == "start"
     assert task.final["status"] == "succeeded"
@@ -73,10 +73,10 @@ def assert_same(
     updates: int,
     **rates: float,
 ) -> None:
-    """Parameters are the oracle's, as far as rounding does not decide on a gradient.
+    """The parameters are the oracle's, except where rounding decides on a gradient.
 
     Where it does, a unit ends between a training that lets each such gradient pass and one that
-    stops each. It may lie beside both by as much again, since their differences can cancel out.
+    stops each. It may differ from both by as much again, since their differences can cancel out.
     """
 
     def trained(kink: float) -> oracle.Parameters:
@@ -126,7 +126,7 @@ def test_async_with_one_worker_equals_the_oracle_step_by_step(
         # The parameter server still holds this run: a new one must not go on with it.
         again = made.start("worker", 0)
         assert again.wait() == 1
-        message = "the parameter servers still hold an earlier run; start them anew"
+        message = "the parameter servers still hold an earlier run; restart them"
         assert again.stderr.read_text().splitlines()[-1] == f"error: {message}"
         assert again.final["message"] == message
 
@@ -194,7 +194,7 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
 
 
 @pytest.mark.parametrize(("workers", "aggregate"), [(3, 2), (2, 3)])
-def test_sync_ends_at_the_exact_update_with_a_worker_that_comes_late(
+def test_sync_ends_at_the_exact_update_with_a_late_worker(
     tmp_path: Path, workers: int, aggregate: int
 ) -> None:
     """Fewer gradients than workers: the late one is a backup. More: it is sorely missed."""
@@ -264,7 +264,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path, mnist: Mnist) -> Non
         assert chief.wait() == 1
         last = chief.stderr.read_text().splitlines()[-1]
         assert re.fullmatch(
-            r"error: .*model-60: is no checkpoint of this model; give another.*", last
+            r"error: .*model-60: not a checkpoint of this model; use another.*", last
         )
     saved = load_model(tmp_path / "kept")
     for name, value in expected[-1].parameters.items():
@@ -283,7 +283,7 @@ def test_a_worker_that_loses_its_parameter_server_ends_at_once(tmp_path: Path) -
             assert task.stderr.read_text().splitlines()[-1] == f"error: {task.final['message']}"
 
 
-def test_bad_luck_is_one_line_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
+def test_failures_are_one_line_and_ctrl_c_ends_all(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with cluster(SYNC, tmp_path, workers=3) as made, socket.socket() as other:
         ps, chief = made.start("ps", 0), made.start("worker", 0)
@@ -300,7 +300,8 @@ def test_bad_luck_is_one_line_and_ctrl_c_ends_everything(tmp_path: Path) -> None
         assert no_data.final["status"] == "failed"
         assert no_port.wait() == 1
         last = no_port.stderr.read_text().splitlines()[-1]
-        assert last == f"error: cannot listen on {made.worker_hosts[2]}; end what else uses it"
+        problem = f"cannot listen on {made.worker_hosts[2]}"
+        assert last == f"error: {problem}; stop the program that uses it"
 
         # The chief waits inside TensorFlow for the two others, the ps for ever.
         wait_for(lambda: any(r.get("status") == "ready" for r in chief.records))

@@ -1,4 +1,4 @@
-"""Steps of which a real task refuses its part: what runs again, and what ends the program."""
+"""Steps of which a real task refuses its part: which run again, and which end the program."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ END = {
 
 @pytest.fixture(scope="module", params=["2.21", TF1.tensorflow])
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What `tests/refusing.py` prints, with each TensorFlow."""
+    """The output of `tests/refusing.py`, with each TensorFlow."""
     python: Path | None = Path(sys.executable)
     if request.param == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
         lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
@@ -167,10 +167,10 @@ with tf.Session(server.target) as session:
     ("refuses_function", "ends_with"),
     [
         ("True", "and MapDataset on localhost-0 runs a function, and may have run; "),
-        ("False", "5 times in a row; start the run again; docs/listings.md says "),
+        ("False", "5 times in a row; start the run again; docs/listings.md lists "),
     ],
 )
-def test_all_sessions_of_a_listing_pass_here_and_the_last_line_says_why_it_ended(
+def test_all_sessions_of_a_listing_pass_and_the_last_line_has_the_reason(
     tmp_path: Path, refuses_function: str, ends_with: str
 ) -> None:
     program = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""A training made from Python, and what its records say beside its summary."""
+"""A training started from Python: its records agree with its summary."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Recent warning and error logs:
 
 
 class Told:
-    """Stands for the recorder."""
+    """Replaces the recorder."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -78,7 +78,7 @@ def refuse(
 @pytest.mark.parametrize(
     ("kind", "words"), [("AbortedError", MISTAKE), ("CancelledError", CANCELLED)]
 )
-def test_a_refused_step_runs_exactly_once_more_and_is_told(
+def test_a_refused_step_runs_once_more_and_is_recorded(
     counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
     session, add, told = counting

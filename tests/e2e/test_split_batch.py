@@ -107,5 +107,5 @@ def test_more_towers_than_images_are_refused(tmp_path: Path) -> None:
     with cluster("mnist_async.py", tmp_path, "--batch_size=3", "--towers=4") as made:
         worker = made.start("worker", 0)
         assert worker.wait() == 1
-        message = "a batch of 3 cannot be split among 4 towers; give a larger --batch_size"
+        message = "a batch of 3 cannot be split among 4 towers; use a larger --batch_size"
         assert message in worker.stderr.read_text().splitlines()[-1]

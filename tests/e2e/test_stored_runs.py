@@ -1,6 +1,6 @@
-"""A run that an earlier version of lab recorded: it stays readable, and its program goes on.
+"""A run that an earlier version of lab recorded: it stays readable, and its program resumes.
 
-`tests/stored_runs` holds a run of format 1 with a program of the user's own. It was interrupted.
+`tests/stored_runs` holds a run of format 1 with a user's program. It was interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.commands import ROOT, lab
 
 RUN = "20261124-0532-regression-2adf"
 STEPS = {"worker-0": 700, "worker-1": 770}
-"""The last step that each worker recorded; what it saved is a few steps newer."""
+"""The last step that each worker recorded; its checkpoint is a few steps newer."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_stored_run_is_listed_shown_and_reported(project: Path) -> None:
+def test_a_stored_run_is_listed_and_reported(project: Path) -> None:
     (listed,) = json.loads(lab(project, "runs", "--json")[0])
     assert (listed["run_id"], listed["state"]) == (RUN, "cancelled")
     out, _ = lab(project, "show", RUN, "--json")
@@ -37,7 +37,7 @@ def test_a_stored_run_is_listed_shown_and_reported(project: Path) -> None:
     assert RUN in (project / "runs" / RUN / "report.html").read_text()
 
 
-def test_the_program_of_a_stored_run_goes_on_from_what_it_saved(project: Path) -> None:
+def test_the_program_of_a_stored_run_resumes(project: Path) -> None:
     old = project / "runs" / RUN
     assert "from lab.task.recorder import Recorder" in (old / "program/regression.py").read_text()
     saved = {

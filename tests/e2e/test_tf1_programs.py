@@ -1,6 +1,6 @@
 """Programs for TensorFlow 1, in `tests/tf1_programs`, on TensorFlow 2.21.
 
-They are ours, and use the parts of TensorFlow 1 that programs of 2017 and 2018 use. Those with a
+They use the parts of TensorFlow 1 that programs of 2017 and 2018 use. Those with a
 cluster go through `lab run --listing`; the others are started by the same runner. How right a
 result has to be comes from the oracle: the same model, in NumPy, several times over.
 """
@@ -41,7 +41,7 @@ SINGLE: Mapping[str, tuple[str, ...]] = {
     "convolution_restored": (),
     "towers_from_records": (),
 }
-"""The programs of a single process, and what they are started with."""
+"""The programs of a single process, with their arguments."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "tensorflow.examples.tutorials.mnist.input_data": ("read_data_sets",),
@@ -135,7 +135,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "tensorflow.python_io": ("TFRecordWriter",),
     "two_layers": ("digit_scores",),
 }
-"""Module to what programs of 2017 take of it. A program in `PROGRAMS` takes each of these."""
+"""Module to the names that programs of 2017 use. A program in `PROGRAMS` uses each of these."""
 
 FLAGS = {"job_name", "task_index", "task_id", "ps_hosts", "worker_hosts"}
 WORDS = {"ps_strategy", "reuse", "keep_prob", "one_hot"}
@@ -212,7 +212,7 @@ class Listing:
 
     Attributes:
         path: Its directory.
-        summary: What `--json` says.
+        summary: The output of `--json`.
     """
 
     path: Path
@@ -224,19 +224,19 @@ class Listing:
         return [record for line in lines if (record := json.loads(line))["kind"] in kinds]
 
     def log(self, task: str) -> str:
-        """What it printed."""
+        """Its output."""
         return (self.path / "logs" / f"{task}.log").read_text()
 
 
 def listing(
-    project: Path, name: str, cluster: Path, *words: str, backend: str = "local"
+    project: Path, name: str, cluster: Path, *arguments: str, backend: str = "local"
 ) -> Listing:
     """Run a program on a cluster, of plain processes or containers."""
     program = str(PROGRAMS / f"{name}.py")
     out, _ = lab(
         project,
         *("run", program, "--listing", "--backend", backend, "--gpus", "none", "--json"),
-        *("--cluster", str(cluster), "--runs-dir", str(project / "runs"), *words),
+        *("--cluster", str(cluster), "--runs-dir", str(project / "runs"), *arguments),
     )
     (path,) = (project / "runs").iterdir()
     summary = json.loads(out.splitlines()[-1])
@@ -246,11 +246,11 @@ def listing(
     return Listing(path, summary)
 
 
-def start(program: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that needs no cluster, in a directory of its own."""
+def start(program: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that needs no cluster, in its own directory."""
     folder.mkdir()
     return subprocess.run(
-        [sys.executable, "-m", "lab.task.tf1", str(program), *words],
+        [sys.executable, "-m", "lab.task.tf1", str(program), *arguments],
         cwd=folder,
         env=environ(folder),
         stdin=subprocess.DEVNULL,
@@ -273,9 +273,9 @@ def ended(folder: Path) -> Mapping[str, subprocess.CompletedProcess[str]]:
     contrib.write_text(CONTRIB)
     with ThreadPoolExecutor(2) as pool:
         started = {"contrib": pool.submit(start, contrib, folder / "contrib")}
-        for name, words in SINGLE.items():
+        for name, arguments in SINGLE.items():
             program = PROGRAMS / f"{name}.py"
-            started[name] = pool.submit(start, program, folder / name, *words)
+            started[name] = pool.submit(start, program, folder / name, *arguments)
         return {name: future.result() for name, future in started.items()}
 
 
@@ -284,7 +284,7 @@ def mnist() -> Mnist:
     return load_mnist()
 
 
-def said(ended: Mapping[str, subprocess.CompletedProcess[str]], name: str) -> list[str]:
+def output(ended: Mapping[str, subprocess.CompletedProcess[str]], name: str) -> list[str]:
     done = ended[name]
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
@@ -313,14 +313,14 @@ def cut_off_layers(seed: int, hidden: int) -> oracle.Parameters:
 
 
 def zeros() -> oracle.Parameters:
-    """Softmax regression that knows nothing."""
+    """An untrained softmax regression."""
     return {"weights": np.zeros((784, 10), np.float32), "biases": np.zeros(10, np.float32)}
 
 
 def trained(
     mnist: Mnist, parameters: oracle.Parameters, seed: int, updates: Sequence[int], **rates: float
 ) -> list[oracle.Step]:
-    """The oracle's steps with these numbers, from 1; each with parameters of its own."""
+    """The oracle's steps with these numbers, from 1; each with its parameters."""
     batches = oracle.worker_batches(mnist.train, seed, 0)
     steps = enumerate(oracle.train(parameters, batches, **rates), 1)
     return [
@@ -330,18 +330,18 @@ def trained(
     ]
 
 
-# ---- What the programs cover.
+# ---- APIs that the programs use.
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a program says.
+    """The APIs that a program uses.
 
     Attributes:
-        names: Dotted names of what it imports and takes of that.
+        names: Dotted names that it imports or uses.
         flags: The flags that it defines.
-        keywords: By which it calls.
-        attributes: Whosesoever.
+        keywords: The keyword arguments of its calls.
+        attributes: The attributes of any object.
     """
 
     names: set[str]
@@ -351,7 +351,7 @@ class Spoken:
 
 
 def imported(tree: ast.Module) -> dict[str, str]:
-    """Each name that is bound by an import, and what it stands for."""
+    """Each name that is bound by an import, and its meaning."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -364,7 +364,7 @@ def imported(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted(node: ast.expr, bound: Mapping[str, str]) -> str | None:
-    """The whole name of `tf.app.flags` and the like; None for what begins with no import."""
+    """The whole name of `tf.app.flags` and the like; None without an import."""
     if isinstance(node, ast.Name):
         return bound.get(node.id)
     if isinstance(node, ast.Attribute):
@@ -377,7 +377,7 @@ def spoken(program: Path) -> Spoken:
     """Read a program's text, without running it."""
     tree = ast.parse(program.read_text())
     bound = imported(tree)
-    said = Spoken(set(bound.values()), set(), set(), set())
+    output = Spoken(set(bound.values()), set(), set(), set())
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = dotted(node.value, bound)
@@ -385,13 +385,13 @@ def spoken(program: Path) -> Spoken:
                 bound[node.targets[0].id] = value
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            said.attributes.add(node.attr)
-            said.names.add(dotted(node, bound) or "")
+            output.attributes.add(node.attr)
+            output.names.add(dotted(node, bound) or "")
         elif isinstance(node, ast.Call):
-            said.keywords.update(each.arg for each in node.keywords if each.arg)
+            output.keywords.update(each.arg for each in node.keywords if each.arg)
             if getattr(node.func, "attr", "").startswith("DEFINE_"):
-                said.flags.add(ast.literal_eval(node.args[0]))
-    return said
+                output.flags.add(ast.literal_eval(node.args[0]))
+    return output
 
 
 def test_the_programs_use_each_api_that_is_provided_for_them() -> None:
@@ -404,8 +404,8 @@ def test_the_programs_use_each_api_that_is_provided_for_them() -> None:
 
 
 def test_every_program_is_run_here() -> None:
-    """One that nobody starts would prove nothing."""
-    # Other programs import the first and the last; the faulty one has tests of its own.
+    """A program that no test runs would prove nothing."""
+    # Other programs import the first and the last; the faulty one has its own tests.
     others = {"two_layers", "sync_three_faults", "adder_parts"}
     text = "".join(
         Path(__file__).with_name(f"test_tf1_{name}.py").read_text()
@@ -422,7 +422,7 @@ def test_ports_in_the_source_and_workers_that_do_not_wait_30_seconds(
     tmp_path: Path, mnist: Mnist
 ) -> None:
     workers = ["worker-0", "worker-1", "worker-2"]
-    # All others wait for a chief that comes late. With the Supervisor's own poll they ask again
+    # All others wait for a late chief. With the Supervisor's own poll they ask again
     # 30 s later: the chief has done its 1,100 steps by then, alone.
     run = listing(
         tmp_path, "async_fixed_ports", ROOT / "clusters/book.yaml", "--start", "worker-0: 4s"
@@ -457,7 +457,7 @@ def test_ports_in_the_source_and_workers_that_do_not_wait_30_seconds(
 
 
 def test_host_flags_a_task_id_and_a_module_beside_the_program(tmp_path: Path, mnist: Mnist) -> None:
-    # Where the chief had ended, a worker's session would wait for it: so it does not come first.
+    # Where the chief had ended, a worker's session would wait for it: so it does not finish first.
     run = listing(tmp_path, "async_host_flags", ROOT / "cluster.yaml", "--start", "worker-0: 3s")
     images, labels = next(oracle.worker_batches(mnist.train, 0, 0))
     untrained, _ = oracle.loss_and_gradients(oracle.initial_parameters("mlp", 0), images, labels)
@@ -526,12 +526,12 @@ def test_a_client_apart_from_two_servers(tmp_path: Path) -> None:
     assert run.summary["state"] == "succeeded"
 
 
-def test_what_is_not_available_is_named_in_the_last_line(tmp_path: Path) -> None:
+def test_unavailable_names_are_in_the_last_line(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "cluster.yaml").write_text(ALONE)
     (tmp_path / "with_slim.py").write_text(SLIM)
-    words = ("--listing", "--backend", "local", "--gpus", "none")
-    _, err = lab(tmp_path, "run", "with_slim.py", *words, code=1)
+    arguments = ("--listing", "--backend", "local", "--gpus", "none")
+    _, err = lab(tmp_path, "run", "with_slim.py", *arguments, code=1)
     assert "ImportError: tf.contrib.slim is not available: " in err.splitlines()[-1]
 
 
@@ -542,7 +542,7 @@ Ended = Mapping[str, subprocess.CompletedProcess[str]]
 
 
 def test_feed_dictionaries_averages_and_summaries(ended: Ended, folder: Path, mnist: Mnist) -> None:
-    lines = said(ended, "summaries_of_one_process")
+    lines = output(ended, "summaries_of_one_process")
     losses = [float(re.fullmatch(r"update \d+: loss (\S+)", line)[1]) for line in lines[:2]]
     assert losses[1] < losses[0] / 2
     # The rate decays by 0.99 in 100 updates; the oracle's in 600. Its penalty has both layers.
@@ -558,7 +558,7 @@ def test_feed_dictionaries_averages_and_summaries(ended: Ended, folder: Path, mn
 
 
 def test_where_each_strategy_puts_variables(ended: Ended) -> None:
-    lines = said(ended, "variable_placement")
+    lines = output(ended, "variable_placement")
     where = {
         name: "".join(line[-1] for line in lines if line.startswith(f"{name}: "))
         for name in ("one after the other", "by name", "by bytes")
@@ -575,7 +575,7 @@ def test_where_each_strategy_puts_variables(ended: Ended) -> None:
 
 
 def test_records_written_and_read_back_once(ended: Ended) -> None:
-    lines = said(ended, "record_files")
+    lines = output(ended, "record_files")
     names = [f"numbers-{i:02d}.tfrecord" for i in range(3)]
     assert [Path(name).name for name in lines[0].split()] == names
     read = [pair for line in lines[1:-1] for pair in line.removeprefix("read ").split()]
@@ -584,7 +584,7 @@ def test_records_written_and_read_back_once(ended: Ended) -> None:
 
 
 def test_a_queue_and_a_coordinator_by_hand(ended: Ended) -> None:
-    lines = said(ended, "queue_and_threads")
+    lines = output(ended, "queue_and_threads")
     assert lines == [
         "threads that fill the queue: 5",  # one for each of four fillers, one closes the queue
         "slope 3.000, offset -1.000",
@@ -594,7 +594,7 @@ def test_a_queue_and_a_coordinator_by_hand(ended: Ended) -> None:
 
 
 def test_a_convolutional_network_saved_and_restored(ended: Ended, mnist: Mnist) -> None:
-    lines = said(ended, "convolution_restored")
+    lines = output(ended, "convolution_restored")
     penalties = {line.partition("/")[0]: float(line.split()[-1]) for line in lines[:2]}
     assert set(penalties) == {"convolution0", "convolution1"}
     # 200 and 3,200 weights whose sizes are still near 0.07, the mean of the cut-off normal's.
@@ -617,7 +617,7 @@ def test_a_convolutional_network_saved_and_restored(ended: Ended, mnist: Mnist) 
 
 
 def test_towers_that_read_records(ended: Ended, folder: Path, mnist: Mnist) -> None:
-    lines = said(ended, "towers_from_records")
+    lines = output(ended, "towers_from_records")
     losses = [float(re.findall(r"loss = (\S+)", line)[0]) for line in lines[:10]]
     # Each tower has half of a batch of 100: the mean of their gradients is that of the batch, which
     # is drawn from 5,000 images, as if from all of them in so few steps.
@@ -659,8 +659,8 @@ def test_the_numbers_of_contrib_and_the_last_line_of_what_it_lacks(ended: Ended)
     assert len(set(first)) > 1
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "AttributeError: tf.contrib.rnn is not available: TensorFlow 2 has no tf.contrib; of it"
-        " there are layers, learn.datasets, training"
+        "AttributeError: tf.contrib.rnn is not available: TensorFlow 2 has no tf.contrib; lab"
+        " provides its layers, learn.datasets, training"
     )
 
 
@@ -679,7 +679,7 @@ print("reached", reached)
 """
 
 
-def test_a_checkpoint_of_an_earlier_run_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_earlier_run_is_not_used(tmp_path: Path) -> None:
     program = tmp_path / "supervised.py"
 
     def go(*switches: str) -> subprocess.CompletedProcess[str]:
@@ -699,8 +699,8 @@ def test_a_checkpoint_of_an_earlier_run_is_not_gone_on_from(tmp_path: Path) -> N
     refused = go()
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        "error: train holds model.ckpt-10, which an earlier run has left; remove that directory, or"
-        " go on from it with --faithful"
+        "error: train holds model.ckpt-10, a checkpoint of an earlier run; remove that directory,"
+        " or use --faithful to resume from it"
     )
     assert "Traceback" not in refused.stderr
     assert go("--faithful").stdout.splitlines()[-1] == "reached 20"

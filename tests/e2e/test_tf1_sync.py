@@ -1,4 +1,4 @@
-"""A synchronous program with the faults of a book's of 2018, and what mends them."""
+"""A synchronous program with the faults of a book of 2018, and their fixes."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
 def run(folder: Path, *switches: str, code: int) -> tuple[dict[str, Any], str, Path]:
-    """Run the faulty program; its summary, what it printed, and where the run lies."""
+    """Run the faulty program; return its summary, its output and its run directory."""
     where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
-    words = ("run", "--listing", *switches, str(PROGRAM), *where, "--json")
-    out, said = lab(folder, *words, "--runs_dir", str(folder / "runs"), code=code)
-    (home,) = (folder / "runs").iterdir()
-    assert not processes_with(str(home))
-    return json.loads(out.splitlines()[-1]), said, home
+    arguments = ("run", "--listing", *switches, str(PROGRAM), *where, "--json")
+    out, output = lab(folder, *arguments, "--runs_dir", str(folder / "runs"), code=code)
+    (run_dir,) = (folder / "runs").iterdir()
+    assert not processes_with(str(run_dir))
+    return json.loads(out.splitlines()[-1]), output, run_dir
 
 
-def messages(home: Path, task: str) -> list[str]:
-    records = map(json.loads, (home / f"tasks/{task}.jsonl").read_text().splitlines())
+def messages(run_dir: Path, task: str) -> list[str]:
+    records = map(json.loads, (run_dir / f"tasks/{task}.jsonl").read_text().splitlines())
     return [each["message"] for each in records if each["kind"] == "event"]
 
 
 def test_unchanged_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> None:
-    summary, said, _ = run(tmp_path, code=1)
+    summary, output, _ = run(tmp_path, code=1)
     assert summary["state"] == "failed"
-    assert said.splitlines()[-1].startswith("error: ")
+    assert output.splitlines()[-1].startswith("error: ")
     assert (
         f"KnownFaultError: sync_three_faults.py:{CALLS[0]}: "
         "`operation = rounds.local_step_init_op()`"
-        " calls an operation as if it were a function; `lab run --listing --mend` mends it"
-    ) in said.splitlines()[-1]
+        " calls an operation as if it were a function; start it with `lab run --listing --mend`"
+    ) in output.splitlines()[-1]
 
 
-def test_mended_every_worker_takes_part_in_every_round_and_ends(tmp_path: Path) -> None:
-    summary, _, home = run(tmp_path, "--mend", code=0)
+def test_fixed_every_worker_is_in_every_round_and_ends(tmp_path: Path) -> None:
+    summary, _, run_dir = run(tmp_path, "--mend", code=0)
     assert summary["state"] == "succeeded"
     tasks = {each["task"]: each for each in summary["tasks"]}
     assert {each["state"] for each in tasks.values()} == {"succeeded"}
@@ -66,11 +66,11 @@ def test_mended_every_worker_takes_part_in_every_round_and_ends(tmp_path: Path) 
         assert tasks[worker]["global_step"] in {ROUNDS - 1, ROUNDS}
         # Softmax regression after 550 averaged steps at a rate of 0.1, far above a guess's 0.1.
         assert tasks[worker]["accuracy"] > 0.65
-    told = messages(home, "worker-0")
-    assert [f"mended: line {each}: " in "\n".join(told) for each in CALLS] == [True, True]
+    told = messages(run_dir, "worker-0")
+    assert [f"fixed: line {each}: " in "\n".join(told) for each in CALLS] == [True, True]
     assert any("each worker has its own tokens" in each for each in told)
-    assert any("the queue runner ends with the program" in each for each in told)
-    assert not any("the queue runner" in each for each in messages(home, "worker-1"))
+    assert any("does not wait for the queue runner" in each for each in told)
+    assert not any("the queue runner" in each for each in messages(run_dir, "worker-1"))
 
 
 ALONE = """\
@@ -111,7 +111,7 @@ runpy.run_module("lab.task.tf1", run_name="__main__", alter_sys=True)
 def alone(
     folder: Path, needed: int, *switches: str, workers: int = 1, gone: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """One of so many workers, of whose gradients so many are needed; another task has gone."""
+    """One of these workers; an update needs these gradients; another task has ended."""
     program, status = folder / "alone.py", folder / "status"
     program.write_text(ALONE.format(needed, workers))
     status.mkdir()
@@ -137,18 +137,18 @@ def test_a_queue_runner_that_never_stops_is_recognized(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_mended_the_queue_runner_ends_with_the_program(tmp_path: Path) -> None:
+def test_fixed_the_queue_runner_ends_with_the_program(tmp_path: Path) -> None:
     done = alone(tmp_path, 1, "--mend")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "stopped"), done.stderr
     assert "trained to 3" in done.stdout
 
 
-def test_mended_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
+def test_fixed_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
     done = alone(tmp_path, 1, "--mend", workers=2)
     assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
-    # This one has taken its own three; those of the other lie there until it comes.
-    assert [each for each in said if "holds" in each] == [
+    output = done.stdout.splitlines()
+    # This one has taken its own three; those of the other wait in the queue.
+    assert [each for each in output if "holds" in each] == [
         "sync_token_q_0 holds 0",
         "sync_token_q_1 holds 3",
     ]

@@ -34,7 +34,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 def listing(
     project: Path, word: str, cluster: Path, *, code: int = 0, backend: str = "local"
 ) -> tuple[Path, str]:
-    """Run `lab run --listing`: the run's directory, and what the command says."""
+    """Run `lab run --listing`; return the run directory and the output."""
     runs = project / f"runs-{code}"
     where = ("--cluster", str(cluster), "--backend", backend, "--gpus", "none")
     _, err = lab(project, "run", "--listing", word, *where, "--runs-dir", str(runs), code=code)
@@ -42,7 +42,7 @@ def listing(
     return path, err
 
 
-def description(project: Path, jobs: str) -> Path:
+def config(project: Path, jobs: str) -> Path:
     for name in ("scripts", "data"):
         (project / name).mkdir()
     path = project / "cluster.yaml"
@@ -56,7 +56,7 @@ def of(path: Path) -> dict[str, Any]:
 
 
 def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
-    cluster = description(tmp_path, "worker: {on: [tf1, tf1]}, ps: {on: [tf1]}")
+    cluster = config(tmp_path, "worker: {on: [tf1, tf1]}, ps: {on: [tf1]}")
     files = {"worker-0": "adder_one", "worker-1": "adder_ten"}
     word = ",".join(f"{task}={PROGRAMS / name}.py" for task, name in files.items())
     path, _ = listing(tmp_path, word, cluster, backend=backend)
@@ -68,7 +68,7 @@ def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
     # The second declares a flag, and would refuse all others.
     assert info["spec"]["programs"]["worker-1"]["cluster_flags"] == ["task_index"]
     assert (path / "program/adder_parts.py").is_file()
-    # Nothing runs on the service that has no program.
+    # No program runs on the service without one.
     assert not (path / "logs/ps-0.log").exists()
     out, _ = lab(tmp_path, "runs", "--runs-dir", str(path.parent))
     assert "adder_one-adder_ten" in out.replace("\n", "")
@@ -76,7 +76,7 @@ def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
 
 def test_a_server_and_a_client_in_two_files(tmp_path: Path) -> None:
     # Beside a client, all other jobs only serve: this server is ended when the client has ended.
-    cluster = description(tmp_path, "worker: {on: [tf1]}, client: {on: [tf1]}")
+    cluster = config(tmp_path, "worker: {on: [tf1]}, client: {on: [tf1]}")
     files = {"worker-0": "shelf_server", "client-0": "shelf_client"}
     word = ",".join(f"{task}={PROGRAMS / name}.py" for task, name in files.items())
     path, _ = listing(tmp_path, word, cluster)
@@ -116,6 +116,6 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(
     board = EventAccumulator(str(path / "files/histograms"), {"histograms": 0}).Reload()
     steps = [event.step for event in board.Histograms("softmax/matrix/gradient")]
     assert steps == [10, 20, 30, 40, 50, 60]
-    # The data file came with the run, and stayed as it was.
+    # The data file was copied with the run, unchanged.
     data = "output.tfrecords"
     assert (path / "files" / data).read_bytes() == (tmp_path / data).read_bytes()

@@ -126,7 +126,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(program: Path) -> subprocess.CompletedProcess[str]:
-    """The process that has looked up every name, printed what it found, and run the program."""
+    """The process that has looked up every name, printed the results, and run the program."""
     asked = {
         "names": [name for row in IDIOMS for name in row.names],
         "prose": names(prose(TEXT)),
@@ -152,10 +152,10 @@ def done(program: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def answers(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What TensorFlow says to every name."""
+    """The result of TensorFlow for every name."""
     assert done.stdout, done.stderr[-4000:]
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
-    return said
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    return output
 
 
 def test_the_python_of_the_page_runs_from_top_to_bottom(
@@ -165,11 +165,11 @@ def test_the_python_of_the_page_runs_from_top_to_bottom(
 
 
 def test_it_is_the_tensorflow_that_the_page_names(answers: dict[str, Any]) -> None:
-    (version,) = set(re.findall(r"became of it in TensorFlow (\d+\.\d+)", TEXT))
+    (version,) = set(re.findall(r"its status in TensorFlow (\d+\.\d+)", TEXT))
     assert answers["version"].startswith(f"{version}.")
 
 
-def test_what_became_of_every_name(answers: dict[str, Any]) -> None:
+def test_fate_of_every_name(answers: dict[str, Any]) -> None:
     assert answers["fates"] == {name: row.fate for row in IDIOMS for name in row.names}
 
 
@@ -197,7 +197,7 @@ def test_options_of_a_session_are_options(answers: dict[str, Any]) -> None:
     assert answers["options"] == OPTIONS
 
 
-def test_what_the_text_says_beside_the_names(answers: dict[str, Any]) -> None:
+def test_claims_beside_the_names(answers: dict[str, Any]) -> None:
     assert answers["server"], "tf.distribute.Server is tf.train.Server"
     assert answers["flags"], "tf.flags declares flags of absl's"
     assert "Keras 3" in answers["layers"]

@@ -48,7 +48,7 @@ ODD: Final = (
 
 
 def prepare(folder: Path) -> None:
-    """A project with a description, a broken one, a run, and files that are not lab's."""
+    """A project with a config, an invalid one, a run, and files that are not lab's."""
     shutil.copy(ROOT / "cluster.yaml", folder)
     (folder / "broken.yaml").write_text("version: 1\nname: -\n")
     (folder / "notes.txt").write_text(MINE)
@@ -63,40 +63,40 @@ def prepare(folder: Path) -> None:
 
 
 def attack(seed: int, folder: Path) -> Iterator[Fault]:
-    """One command line, and what has become of the files that are not lab's."""
-    words = argument_list(seed)
-    os.environ["LAB_STATE"] = str(folder / ("state.file" if words[0] in STARTS else "state"))
-    said = call(words)
-    yield from said.faults()
-    if said.code == 0 and words[0] in STARTS and not {"--help", "-h"}.intersection(words):
-        yield said.fault(Column.SUCCESS, "it has started something")
+    """Run one command line, and check the files that are not lab's."""
+    arguments = argument_list(seed)
+    os.environ["LAB_STATE"] = str(folder / ("state.file" if arguments[0] in STARTS else "state"))
+    output = call(arguments)
+    yield from output.faults()
+    if output.code == 0 and arguments[0] in STARTS and not {"--help", "-h"}.intersection(arguments):
+        yield output.fault(Column.SUCCESS, "it has started something")
     for name in ("notes.txt", "state.file"):
-        if (folder / name).read_text() != MINE and "--force" not in words:
-            yield said.fault(Column.LOST, f"{name} was replaced")
+        if (folder / name).read_text() != MINE and "--force" not in arguments:
+            yield output.fault(Column.LOST, f"{name} was replaced")
         (folder / name).write_text(MINE)
     if not stat.S_ISCHR(Path("/dev/null").stat().st_mode):
-        yield said.fault(Column.LOST, "/dev/null was replaced")
+        yield output.fault(Column.LOST, "/dev/null was replaced")
 
 
 def argument_list(seed: int) -> list[str]:
-    """A command and up to six words that may or may not belong behind it."""
+    """A command and up to six arguments that may or may not be valid."""
     rng = random.Random(seed)  # noqa: S311
     name = rng.choice(list(COMMANDS))
     if rng.random() < 0.05:
         return [rng.choice(ODD), *rng.choices(ODD, k=rng.randrange(3))]
     known = parameters(import_module(f"lab.cli.commands.{name}").command)
     example = rng.choice(examples(name))
-    words = shlex.split(example)[2:] if rng.random() < 0.5 else []
+    arguments = shlex.split(example)[2:] if rng.random() < 0.5 else []
     for _ in range(rng.randrange(1, 4)):
-        words[(place := rng.randrange(len(words) + 1)) : place] = _some(known, rng)
-    if len(words) > 1 and rng.random() < 0.3:
-        words[rng.randrange(len(words))] = rng.choice(ODD)
-    words = [word for word in words if word.partition("=")[0] not in LEFT_OUT]
-    return [name, *([ENDLESS[name]] if name in ENDLESS else []), *words]
+        arguments[(place := rng.randrange(len(arguments) + 1)) : place] = _some(known, rng)
+    if len(arguments) > 1 and rng.random() < 0.3:
+        arguments[rng.randrange(len(arguments))] = rng.choice(ODD)
+    arguments = [word for word in arguments if word.partition("=")[0] not in LEFT_OUT]
+    return [name, *([ENDLESS[name]] if name in ENDLESS else []), *arguments]
 
 
 def _some(known: list[Parameter], rng: random.Random) -> list[str]:
-    """A word, a flag with a value, or a switch."""
+    """An argument, a flag with a value, or a switch."""
     flags = [each for each in known if isinstance(each.kind, Flag | Switch)]
     if not flags or rng.random() < 0.4:
         return [rng.choice(ODD)]

@@ -1,4 +1,4 @@
-"""Commands in this process, within a time, and what may be wrong with their words."""
+"""Calls commands in this process with a time limit, and finds faults of their output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUNG: Final = -1
 
 
 class Column(StrEnum):
-    """What may be wrong; the columns of the table."""
+    """The kinds of faults; the columns of the table."""
 
     TRACEBACK = "tracebacks"
     HANG = "hangs"
@@ -31,7 +31,7 @@ class Column(StrEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong."""
+    """One fault."""
 
     column: Column
     words: str
@@ -47,7 +47,7 @@ class Said:
     err: str
 
     def faults(self) -> Iterator[Fault]:
-        """What is wrong with any command that ends so."""
+        """The faults of any command with this end."""
         lines = self.err.splitlines()
         errors = sum(line.startswith("error: ") for line in lines)
         checks = [
@@ -64,7 +64,7 @@ class Said:
                 yield self.fault(column, words)
 
     def fault(self, column: Column, words: str) -> Fault:
-        """A fault of this command, with what it said last."""
+        """A fault of this command, with its last output."""
         last = " ".join(self.err.splitlines()[-1:])
         return Fault(column, f"{words}: lab {' '.join(map(ascii, self.words))}: {last[-300:]}")
 
@@ -74,7 +74,7 @@ class Said:
         errors = sum(line.startswith("error: ") for line in lines)
         if self.code == 0:
             return not errors
-        # A description has a line for each of its faults, which names the place in the file.
+        # An error of a config has a line for each fault, which names the place in the file.
         return errors == 1 or (not errors and bool(lines) and ":" in lines[-1])
 
 

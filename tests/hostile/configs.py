@@ -1,4 +1,4 @@
-"""Changed cluster descriptions: each is refused with its places, or renders to something safe."""
+"""Changed configs: each is refused with the places of its errors, or renders to a safe file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 def attack(seed: int, folder: Path) -> Iterator[Fault]:
-    """Change a description, check it and render it."""
+    """Change a config, check it and render it."""
     path = folder / FILE
     path.write_bytes(mutant(seed))
     (folder / OUTPUT).unlink(missing_ok=True)
@@ -57,7 +57,7 @@ def attack(seed: int, folder: Path) -> Iterator[Fault]:
 
 
 def mutant(seed: int) -> bytes:
-    """A description with one to three changes."""
+    """A config with one to three changes."""
     rng = random.Random(seed)  # noqa: S311
     data = rng.choice(SOURCES).read_bytes()
     for _ in range(rng.randint(1, 3)):
@@ -78,7 +78,7 @@ def _changed(data: bytes, rng: random.Random) -> bytes:
         if how == 4:
             rng.shuffle(lines)
         return b"".join(lines)
-    # A value or a key is exchanged, so that the rest stays a description.
+    # A value or a key is replaced, so that the rest stays a config.
     value = rng.choice(VALUES if how == 5 else KEYS).encode()
     found = list(re.finditer(rb"(?<=: )[^\n{}\[\],#]+" if how == 5 else rb"[A-Za-z_]+(?=:)", data))
     if not found:
@@ -91,7 +91,7 @@ _OWN_VARIABLES: Final = r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}|^\$\{LAB_RUN-[^${}
 
 
 def unsafe(text: str) -> Iterator[str]:
-    """What a rendered file must not hold, whatever the description says."""
+    """Strings that a rendered file must not contain."""
     if any(visible(line) != line for line in text.split("\n")):
         yield "a control character"
     document: dict[str, Any] = YAML(typ="safe", pure=True).load(text)

@@ -23,9 +23,9 @@ TASK: Final = "worker-0"
 def attack(seed: int, folder: Path) -> Iterator[Fault]:
     """Put lines among a task's records, and look for the records again."""
     rng = random.Random(seed)  # noqa: S311
-    home = folder / "runs"
-    copy_runs(home)
-    run = RunDir(home / GOOD)
+    store = folder / "runs"
+    copy_runs(store)
+    run = RunDir(store / GOOD)
     path = run.records(TASK)
     lines = path.read_bytes().splitlines(keepends=True)
     there = len(records_frame(run, [TASK]))
@@ -39,11 +39,11 @@ def attack(seed: int, folder: Path) -> Iterator[Fault]:
         found = len(records_frame(run, [TASK]))
     if found < there:  # of a line with one wrong field the others are kept
         yield Fault(Column.LOST, f"seed {seed}: {found} records of {there}")
-    for words in COMMANDS + (RARELY if seed % 20 == 0 else ()):
-        said = call([*words, "--runs-dir", str(home)])
-        yield from said.faults()
-        if said.code:
-            yield said.fault(Column.MESSAGE, "damaged lines fail the command")
+    for arguments in COMMANDS + (RARELY if seed % 20 == 0 else ()):
+        output = call([*arguments, "--runs-dir", str(store)])
+        yield from output.faults()
+        if output.code:
+            yield output.fault(Column.MESSAGE, "damaged lines fail the command")
 
 
 def _bytes(rng: random.Random) -> bytes:
@@ -51,13 +51,13 @@ def _bytes(rng: random.Random) -> bytes:
 
 
 def _value(rng: random.Random) -> bytes:
-    """JSON that is no object; NaN stands for itself, as Python writes it."""
+    """JSON that is no object; NaN is written as NaN, as Python does."""
     odd = rng.choice([each for each in ODD if not isinstance(each, dict)])
     return json.dumps(odd).encode("utf-8", "surrogatepass")
 
 
 def _field(rng: random.Random) -> bytes:
-    """An object whose kind, a field or a type is none of a record's."""
+    """An object with an invalid kind, field or type for a record."""
     record = {"kind": "step", "time_unix": 1.0, "local_step": 1}
     key = rng.choice(("kind", "time_unix", "local_step"))
     return json.dumps({**record, key: {"deep": [rng.choice(("x", None))]}}).encode()

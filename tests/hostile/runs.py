@@ -1,4 +1,4 @@
-"""Damaged run directories, and what every command says of them."""
+"""Damaged run directories, and the output of every command for them."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ HEAVY = (
 
 def attack(seed: int, folder: Path) -> Iterator[Fault]:
     """Damage a run, and call every command on it; the dear ones on one run of twenty."""
-    home = folder / "runs"
-    copy_runs(home)
-    done = damage(home / BAD, seed)
-    for words in LIGHT + (HEAVY if seed % 20 == 0 else ()):
-        said = call([*words, "--runs-dir", str(home)])
-        found = list(said.faults())
-        if words[0] == "runs" and GOOD not in said.out:
-            found.append(said.fault(Column.MESSAGE, "a run is hidden by another"))
+    store = folder / "runs"
+    copy_runs(store)
+    done = damage(store / BAD, seed)
+    for arguments in LIGHT + (HEAVY if seed % 20 == 0 else ()):
+        output = call([*arguments, "--runs-dir", str(store)])
+        found = list(output.faults())
+        if arguments[0] == "runs" and GOOD not in output.out:
+            found.append(output.fault(Column.MESSAGE, "a run is hidden by another"))
         for fault in found:
             yield Fault(fault.column, f"{done}: {fault.words}")
 
 
-def copy_runs(home: Path) -> None:
-    """A directory of runs: a good one, and one that is to be damaged."""
-    shutil.rmtree(home, ignore_errors=True)
+def copy_runs(store: Path) -> None:
+    """A run store: a good run, and one for the damage."""
+    shutil.rmtree(store, ignore_errors=True)
     for name in (GOOD, BAD):
-        shutil.copytree(SAMPLES / name, home / name)
-        for each in (home / name).rglob("*"):
+        shutil.copytree(SAMPLES / name, store / name)
+        for each in (store / name).rglob("*"):
             each.chmod(0o755 if each.is_dir() else 0o644)
 
 
@@ -59,7 +59,7 @@ def damage(run: Path, seed: int) -> str:
     """Damage one file of a run.
 
     Returns:
-        What was done, in words.
+        A text about the damage.
     """
     rng = random.Random(seed)  # noqa: S311
     files = sorted(path for path in run.rglob("*") if path.suffix in {".json", ".jsonl"})

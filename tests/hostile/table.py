@@ -49,16 +49,16 @@ and have 180 seconds each. `make test` runs small numbers of the same, and progr
 
 @dataclass(frozen=True)
 class Row:
-    """What the attacks of one kind have come to.
+    """The results of the attacks of one kind.
 
     Attributes:
         kind: Which attacks.
         first: The first seed.
-        inputs: How many seeds.
+        inputs: The number of seeds.
         faults: Column to count.
-        seconds: How long they took.
+        seconds: Their duration.
         date: When, in UTC.
-        commit: Of which state of the project.
+        commit: The commit of the project.
     """
 
     kind: str

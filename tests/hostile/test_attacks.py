@@ -1,4 +1,4 @@
-"""Attacks in small numbers: no command fails but in one line, and nothing is lost."""
+"""A small number of attacks: a command fails only with one line, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_records_beside_damaged_lines(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))
-def test_changed_descriptions(first: int, folder: Path) -> None:
+def test_changed_configs(first: int, folder: Path) -> None:
     for seed in range(first, first + 50):
         assert list(configs.attack(seed, folder)) == [], seed
 
@@ -44,7 +44,7 @@ def test_odd_command_lines(first: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "column"),
+    ("output", "column"),
     [
         (Said(("runs",), 1, "", "error: internal: KeyError: x\n"), Column.TRACEBACK),
         (Said(("runs",), -1, "", ""), Column.HANG),
@@ -57,8 +57,8 @@ def test_odd_command_lines(first: int, folder: Path) -> None:
         (Said(("runs",), 0, "", "RuntimeWarning: overflow\n"), Column.MESSAGE),
     ],
 )
-def test_what_counts_as_a_fault(said: Said, column: Column) -> None:
-    assert column in [fault.column for fault in said.faults()]
+def test_faults_of_commands(output: Said, column: Column) -> None:
+    assert column in [fault.column for fault in output.faults()]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_counts_as_a_fault(said: Said, column: Column) -> None:
         ("name: mnist", "name: \u202emnist"),
     ],
 )
-def test_what_counts_as_unsafe(before: str, after: str) -> None:
+def test_unsafe_output(before: str, after: str) -> None:
     text = (runs.ROOT / "tests/golden/good/default.none.compose.yml").read_text("utf-8")
     assert list(configs.unsafe(text)) == []
     assert list(configs.unsafe(text.replace(before, after)))

@@ -52,7 +52,7 @@ def do(project: Path, harm: str, code: int = 0) -> tuple[Path, dict[str, object]
 
 
 def steps(run: Path, task: str) -> list[int]:
-    """The steps that a task's records tell of."""
+    """The steps in a task's records."""
     lines = (run / f"tasks/{task}.jsonl").read_text().splitlines()
     return [json.loads(line)["local_step"] for line in lines]
 
@@ -72,7 +72,7 @@ def test_files_under_labs_names_are_collected_beside_labs_own(project: Path) -> 
     assert summary["left"] == []
 
 
-def test_a_program_that_removes_its_working_directory_loses_no_record(project: Path) -> None:
+def test_removed_working_directory_loses_no_record(project: Path) -> None:
     run, summary = do(project, "wipe")
     for task in ("ps-0", "worker-0", "worker-1"):
         assert steps(run, task) == [1, 2, 3]
@@ -120,7 +120,7 @@ def test_records_that_were_moved_away_are_put_back(project: Path, harm: str) -> 
     assert summary["left"] == []
 
 
-def test_pipes_where_agents_read_stop_no_agent(project: Path) -> None:
+def test_pipes_in_place_of_files_stop_no_agent(project: Path) -> None:
     run, summary = do(project, "confuse")
     assert summary["left"] == [{"path": "faults.json", "reason": "it is a pipe", "kept": False}]
     for task in ("ps-0", "worker-0", "worker-1"):
@@ -128,19 +128,19 @@ def test_pipes_where_agents_read_stop_no_agent(project: Path) -> None:
     do(project, "litter")
 
 
-def test_a_volume_that_stays_is_listed_and_never_in_the_way(tmp_path: Path) -> None:
+def test_a_remaining_volume_is_listed_and_blocks_nothing(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("harm", "stays"))
     (tmp_path / "scripts").mkdir()
     local = ("--backend", "local", "--gpus", "none")
     out, err = lab(tmp_path, "run", str(HARM), *local, "--json", "--", "collide", code=1)
     summary = json.loads(out.splitlines()[-1])
-    left = {"path": "report.html", "reason": "the name belongs to lab", "kept": True}
+    left = {"path": "report.html", "reason": "the name is reserved for lab", "kept": True}
     assert (summary["state"], summary["left"]) == ("succeeded", [left])
     assert "files that were not collected: 1" in err.splitlines()[-1]
     lab(tmp_path, "run", str(HARM), *local, "--", "litter")
     (listed,) = json.loads(lab(tmp_path, "ls", "--json")[0])
     assert (listed["name"], listed["alive"], listed["runs"]) == ("stays", 0, 2)
     _, err = lab(tmp_path, "down", "stays", "--yes")
-    assert "the run volume of 'stays' stays" in err
+    assert "the run volume of 'stays' is kept" in err
     lab(tmp_path, "down", "stays", "--discard", "--yes")
     assert lab(tmp_path, "ls", "--json")[0] == "[]\n"

@@ -1,11 +1,11 @@
-"""A fake `libnvidia-ml.so.1`, so that a box with GPUs can be had on a machine without one.
+"""A fake `libnvidia-ml.so.1`, which simulates a host with GPUs on a machine without one.
 
-A box is a JSON file in `boxes/`. The real nvidia-ml-py loads the fake library in its place:
+A host is a JSON file in `boxes/`. The real nvidia-ml-py loads the fake library in its place:
 
     environment = driver("eight-h100").environment   # of the fixture `driver`
     subprocess.run([sys.executable, "-m", "lab", "gpus"], env={**os.environ, **environment})
 
-pynvml loads the library once in a process: a process sees one box, and not that of the tests.
+pynvml loads the library once in a process: a process sees one host, and not that of the tests.
 """
 
 from tests.nvml.box import BOXES, Box, load

@@ -1,4 +1,4 @@
-"""What the JSON description of a box says, and the plain lines that the fake library reads."""
+"""The JSON file of a host, and the plain lines that the fake library reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Strict(BaseModel):
 
 
 class Process(_Strict):
-    """A name that is None is hidden; memory that is None the driver does not tell."""
+    """A name that is None is hidden; memory that is None is unknown to the driver."""
 
     pid: int
     name: str | None = None
@@ -45,12 +45,12 @@ class Slice(_Strict):
 
 
 class Card(_Strict):
-    """What is None is not supported.
+    """A GPU; fields that are None are not supported.
 
     Attributes:
         cpus: As in `taskset`: `0-31,64-95`.
-        mig: Whether MIG mode is on; None for a card that knows none.
-        links: Where each NVLink goes: to a card by its index, to a `switch`, or it is `off`.
+        mig: Whether MIG mode is on; None for a GPU without MIG.
+        links: The end of each NVLink: a GPU by its index, a `switch`, or `off`.
     """
 
     uuid: str
@@ -71,17 +71,17 @@ class Card(_Strict):
 
 
 class Box(_Strict):
-    """A box.
+    """A host.
 
     Attributes:
-        about: What it is an example of.
+        about: The case that it is an example of.
         missing: Functions that this driver is too old to have.
-        fails: Functions that fail for every card.
-        hangs: Functions that never come back.
+        fails: Functions that fail for every GPU.
+        hangs: Functions that never return.
         cards: In order of their index.
-        p2p: Whether cards read each other's memory; None where the driver does not tell.
-        paths: The way between two cards, as `{"0-1": "PIX"}`; other pairs: `NODE` on one NUMA
-            node, else `SYS`; None where the driver does not tell.
+        p2p: Whether GPUs read each other's memory; None where the driver does not report it.
+        paths: The path between two GPUs, as `{"0-1": "PIX"}`; other pairs: `NODE` on one NUMA
+            node, else `SYS`; None where the driver does not report it.
     """
 
     about: str
@@ -98,30 +98,30 @@ class Box(_Strict):
 
 
 def load(name: str) -> Box:
-    """A box by the name of its file.
+    """A host by the name of its file.
 
     Raises:
-        pydantic.ValidationError: Its description is wrong.
+        pydantic.ValidationError: The file is invalid.
     """
     return Box.model_validate_json((BOXES / f"{name}.json").read_bytes())
 
 
-def lines(box: Box) -> str:
+def lines(host: Box) -> str:
     """The file that the fake library reads."""
-    text = "".join(f"{key} {value}\n" for key, value in _entries(box) if value is not None)
+    text = "".join(f"{key} {value}\n" for key, value in _entries(host) if value is not None)
     if len(text.splitlines()) != text.count("\n") or len(text.splitlines()) > 4096:
         raise ValueError("a value with a line break, or more than the library has room for")
     return text
 
 
-def _entries(box: Box) -> Iterator[tuple[str, Any]]:
-    yield from {"driver": box.driver, "cuda": box.cuda, "count": len(box.cards)}.items()
-    yield from _failures("", box.fails)
-    yield from ((f"hang.{function}", 1) for function in box.hangs)
-    for index, card in enumerate(box.cards):
-        yield from _card(f"gpu.{index}.", card, box)
-    for first, second in combinations(range(len(box.cards)), 2):
-        yield from _pair(box, first, second)
+def _entries(host: Box) -> Iterator[tuple[str, Any]]:
+    yield from {"driver": host.driver, "cuda": host.cuda, "count": len(host.cards)}.items()
+    yield from _failures("", host.fails)
+    yield from ((f"hang.{function}", 1) for function in host.hangs)
+    for index, gpu in enumerate(host.cards):
+        yield from _card(f"gpu.{index}.", gpu, host)
+    for first, second in combinations(range(len(host.cards)), 2):
+        yield from _pair(host, first, second)
 
 
 def _failures(at: str, fails: Failures) -> Iterator[tuple[str, Any]]:
@@ -131,22 +131,22 @@ def _failures(at: str, fails: Failures) -> Iterator[tuple[str, Any]]:
         yield f"{at}fail.{function}", getattr(pynvml, f"NVML_ERROR_{error}")
 
 
-def _card(at: str, card: Card, box: Box) -> Iterator[tuple[str, Any]]:
-    yield from _shared(at, card)
-    yield f"{at}utilisation", card.utilisation_percent
-    yield f"{at}power", card.power_mw
-    yield f"{at}minor", card.minor
-    yield f"{at}bus", card.bus
-    yield f"{at}numa", card.numa
-    yield f"{at}cpus", None if card.cpus is None else ",".join(map(str, cpu_ids(card.cpus)))
-    yield f"{at}mig", None if card.mig is None else int(card.mig)
-    for position, part in enumerate(card.slices):
+def _card(at: str, gpu: Card, host: Box) -> Iterator[tuple[str, Any]]:
+    yield from _shared(at, gpu)
+    yield f"{at}utilisation", gpu.utilisation_percent
+    yield f"{at}power", gpu.power_mw
+    yield f"{at}minor", gpu.minor
+    yield f"{at}bus", gpu.bus
+    yield f"{at}numa", gpu.numa
+    yield f"{at}cpus", None if gpu.cpus is None else ",".join(map(str, cpu_ids(gpu.cpus)))
+    yield f"{at}mig", None if gpu.mig is None else int(gpu.mig)
+    for position, part in enumerate(gpu.slices):
         yield from _shared(f"{at}mig.{position}.", part)
         yield f"{at}mig.{position}.power", part.power_mw
         yield f"{at}mig.{position}.sevenths", part.sevenths
-    for link, remote in enumerate(card.links):
+    for link, remote in enumerate(gpu.links):
         if isinstance(remote, int):
-            yield f"{at}link.{link}", box.cards[remote].bus
+            yield f"{at}link.{link}", host.cards[remote].bus
             yield f"{at}link.{link}.kind", pynvml.NVML_NVLINK_DEVICE_TYPE_GPU
         elif remote == "switch":
             yield f"{at}link.{link}", "00000000:C5:00.0"
@@ -156,7 +156,7 @@ def _card(at: str, card: Card, box: Box) -> Iterator[tuple[str, Any]]:
 
 
 def _shared(at: str, device: Card | Slice) -> Iterator[tuple[str, Any]]:
-    """What a card and a slice have alike."""
+    """The common fields of a GPU and a slice."""
     yield f"{at}uuid", device.uuid
     yield f"{at}name", device.name
     yield f"{at}memory", None if device.memory_mib is None else device.memory_mib * MIB
@@ -172,14 +172,14 @@ def _shared(at: str, device: Card | Slice) -> Iterator[tuple[str, Any]]:
             yield f"process.{process.pid}", process.name
 
 
-def _pair(box: Box, first: int, second: int) -> Iterator[tuple[str, Any]]:
-    one, other = box.cards[first], box.cards[second]
-    if box.paths is not None:
+def _pair(host: Box, first: int, second: int) -> Iterator[tuple[str, Any]]:
+    one, other = host.cards[first], host.cards[second]
+    if host.paths is not None:
         near = "NODE" if one.numa == other.numa else "SYS"
-        yield f"path.{first}.{second}", PATHS[box.paths.get(f"{first}-{second}", near)]
-    if box.p2p is not None:
+        yield f"path.{first}.{second}", PATHS[host.paths.get(f"{first}-{second}", near)]
+    if host.p2p is not None:
         linked = second in one.links or ("switch" in one.links and "switch" in other.links)
-        yield f"p2p.{first}.{second}.{READ}", OK if box.p2p else NOT_SUPPORTED
+        yield f"p2p.{first}.{second}.{READ}", OK if host.p2p else NOT_SUPPORTED
         yield f"p2p.{first}.{second}.{NVLINK}", OK if linked else NOT_SUPPORTED
 
 

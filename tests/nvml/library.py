@@ -19,15 +19,15 @@ HINT = "LAB_TEST_ENGINE=1 installs gcc (needs root, Debian or Ubuntu)"
 
 
 class NoCompiler(Exception):  # noqa: N818
-    """The library cannot be compiled; the message says why."""
+    """The library cannot be compiled; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """A box that a process can be given.
+    """A host for a process.
 
     Attributes:
-        box: What is in it.
+        box: Its parts.
         environment: The variables with which pynvml finds it.
         log: A line for each time that the library was opened or closed.
     """
@@ -38,22 +38,22 @@ class Driver:
 
 
 def install(box: Box, folder: Path) -> Driver:
-    """Compile the library, and write the box's description beside it.
+    """Compile the library, and write the host's description beside it.
 
     Args:
-        box: The box.
-        folder: An empty or shared folder; what is compiled in it is compiled once.
+        box: The host.
+        folder: An empty or shared folder; the library is compiled in it once.
 
     Raises:
-        NoCompiler: There is no C compiler and none was asked for, or it failed.
+        NoCompiler: There is no C compiler and none was requested, or it failed.
     """
     text = lines(box)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    description, log = folder / f"{name}.txt", folder / f"{name}.log"
-    description.write_text(text)
+    config, log = folder / f"{name}.txt", folder / f"{name}.log"
+    config.write_text(text)
     environment = {
         "LD_LIBRARY_PATH": str(compiled(box.missing, folder).parent),
-        "FAKE_NVML": str(description),
+        "FAKE_NVML": str(config),
         "FAKE_NVML_LOG": str(log),
     }
     return Driver(box, environment, log)

@@ -1,4 +1,4 @@
-"""The fixture by which tests get a box with GPUs."""
+"""The fixture that gives tests a host with GPUs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.nvml.library import Driver, NoCompiler, install
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | Box], Driver]:
-    """Gives a box, by the name of its file or as it is, to the processes of a test."""
+    """Gives a host, by the name of its file or as an object, to the processes of a test."""
     folder = tmp_path_factory.mktemp("nvml")
 
-    def have(box: str | Box) -> Driver:
+    def have(host: str | Box) -> Driver:
         try:
-            return install(load(box) if isinstance(box, str) else box, folder)
+            return install(load(host) if isinstance(host, str) else host, folder)
         except NoCompiler as reason:
             lacking(str(reason))
 

@@ -1,4 +1,4 @@
-"""Many small trainings, each with one fault from outside, and what became of each.
+"""Many small trainings, each with one fault from outside, and the result of each.
 
     python -m tests.torture --runs 20                      twenty runs, on both backends
     python -m tests.torture --backend local --faults kill,freeze --minutes 30
@@ -7,6 +7,6 @@
     python -m tests.torture --clean-end                    how synchronous trainings end
 
 The seed draws the run: its cluster, its fault, the moment. The fault comes from outside, by
-signals, the engine and the kernel, so that whoever judges the lab does not use it. What is found
-stands in `docs/evidence/torture.jsonl`, a run a line, and is summed up beside it in `torture.md`.
+signals, the engine and the kernel, so that the check of lab does not use lab. The results
+are in `docs/evidence/torture.jsonl`, a run a line, and summarized in `torture.md` beside it.
 """

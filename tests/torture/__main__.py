@@ -1,4 +1,4 @@
-"""The command line of the harness; see the package's own words."""
+"""The command line of the harness; see the docstring of the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what is asked for; 1 where something was found."""
+    """Make the requested runs; 1 where something was found."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -112,7 +112,7 @@ def _several(of: type[Fault] | type[Policy]) -> Callable[[str], tuple[Fault | Po
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     del number, frame
-    # What is cleared away now is not to be disturbed by somebody's impatience.
+    # A second Ctrl-C must not interrupt the cleanup.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -29,7 +29,7 @@ _CLOCK_STEPS_S: Final = (-_HOUR_S, -30.0, 30.0, _HOUR_S)
 
 
 class Fault(StrEnum):
-    """What happens to a run."""
+    """The fault of a run."""
 
     NONE = "none"
     KILL = "kill"
@@ -68,9 +68,9 @@ WORDS: Final[dict[Fault, str]] = {
 """The faults, as the table names them."""
 
 FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
-    # Main memory has no limit there, and there is no engine and no anchor.
+    # Main memory has no limit there, and there is no engine and no pause container.
     LOCAL: tuple(f for f in Fault if f not in {Fault.ANCHOR, Fault.ENGINE, Fault.MEMORY}),
-    # The engine's own disk is the box's; a container takes no variable of the harness.
+    # The engine's own disk is the host's; a container takes no variable of the harness.
     COMPOSE: tuple(
         f for f in Fault if f not in {Fault.DISK, Fault.ROOM, Fault.CLOCK, Fault.NODE_CLOCK}
     ),
@@ -83,7 +83,7 @@ NEW_FROM: Final = 10_000
 _NEW: Final = frozenset({Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK})
 
 HARMS: Final = ("litter", "wipe", "links", "names", "forge", "steal", "vanish", "confuse")
-"""What `tests/hostile/programs/harm.py` does."""
+"""The harms of `tests/hostile/programs/harm.py`."""
 
 ALTERS: Final = frozenset({"forge", "steal", "vanish"})
 """Harms to records, by which a run fails."""
@@ -92,7 +92,7 @@ HOSTILE: Final = "hostile"
 """The experiment of such a program."""
 
 HOSTILE_S: Final = 12
-"""So long it goes on after its harm, in seconds."""
+"""Time that the program continues after its harm, in seconds."""
 
 HOSTILE_RUNS: Final = 20
 _HOSTILE_FAULTS: Final = (
@@ -101,7 +101,7 @@ _HOSTILE_FAULTS: Final = (
 )
 
 UNTIMED: Final = frozenset({Fault.NONE, Fault.LATE})
-"""Faults that do not wait for a moment: there is none, or the run is started with it."""
+"""Faults without a moment: there is none, or the run starts with it."""
 
 _ON_ANY_TASK: Final = frozenset(
     {Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.MEMORY, Fault.LATE, Fault.CLOCK}
@@ -109,7 +109,7 @@ _ON_ANY_TASK: Final = frozenset(
 
 
 class Policy(StrEnum):
-    """What is to become of a run that loses a task."""
+    """The policy for a run that loses a task."""
 
     FAIL = "fail"
     RESTART = "restart"
@@ -121,8 +121,8 @@ class When:
     """The moment of a fault; one of the two, or none.
 
     Attributes:
-        after_s: So many seconds after the run was submitted.
-        at_step: As soon as a record at home tells of this global step.
+        after_s: Seconds after the submission of the run.
+        at_step: As soon as a collected record has this global step.
     """
 
     after_s: float | None = None
@@ -142,17 +142,17 @@ class Case:
         seed: What it was drawn from.
         backend: `local` or `compose`.
         experiment: `async`, `sync` or `hostile`.
-        workers: How many.
-        ps: How many.
-        steps: The global steps that are asked for.
+        workers: The number of workers.
+        ps: The number of parameter servers.
+        steps: The requested global steps.
         replicas: Gradients in one update, where that is not one of each worker.
-        fault: What happens to it.
-        target: To which task or node, or "".
-        when: At which moment.
-        amount_s: How late a start is, how far a clock is set.
-        follow_up: How a run whose helper was killed comes home: `attach` or `collect`.
-        policy: What is to become of it.
-        harm: What its program does, where that is a hostile one.
+        fault: Its fault.
+        target: The task or node of the fault, or "".
+        when: The moment of the fault.
+        amount_s: The delay of a start, or the change of a clock.
+        follow_up: How a run of a killed client is collected: `attach` or `collect`.
+        policy: Its policy.
+        harm: The harm of its program, if it is a hostile one.
     """
 
     seed: int
@@ -196,7 +196,7 @@ class Case:
     def line(self) -> str:
         """The case in a line."""
         gradients = f" {self.replicas} gradients" if self.replicas else ""
-        words = [
+        arguments = [
             f"seed {self.seed}: {self.experiment} on {self.backend}, {self.workers} workers,"
             f" {self.ps} ps, {self.steps} steps{gradients}, {self.policy}:",
             self.harm,
@@ -206,7 +206,7 @@ class Case:
             str(self.when),
             f"then {self.follow_up}" if self.follow_up else "",
         ]
-        return " ".join(filter(None, words))
+        return " ".join(filter(None, arguments))
 
 
 def draw(seed: int) -> Case:
@@ -263,7 +263,7 @@ def clean_end(seed: int, backend: str) -> Case:
     """
     settings = [(workers, replicas) for workers, replicas, n in CLEAN_END for _ in range(n)]
     workers, replicas = settings[seed]
-    # The end is what counts: the fewer steps, the more ends.
+    # The end counts: fewer steps give more ends.
     steps = _random(seed, "clean end").randrange(20, 60)
     return Case(seed, backend, "sync", workers, 1, steps, replicas)
 
@@ -289,7 +289,7 @@ def hostile(seed: int, backend: str) -> Case:
 
 
 def description(case: Case) -> str:
-    """The cluster's description: parameter servers on one node, workers on two others."""
+    """The cluster's config: parameter servers on one node, workers on two others."""
     on = ", ".join(_node(index) for index in range(case.workers))
     nodes = "\n".join(f"  {name}: {{}}" for name in (PS_NODE, *WORKER_NODES))
     return f"""\
@@ -343,5 +343,5 @@ def _random(seed: int, what: str) -> random.Random:
 def wanted(
     case: Case, backends: Sequence[str], faults: Sequence[Fault], policies: Sequence[Policy]
 ) -> bool:
-    """Whether a case is among those that were asked for."""
+    """Whether a case was requested."""
     return case.backend in backends and case.fault in faults and case.policy in policies

@@ -14,16 +14,16 @@ _BYTES: Final = struct.Struct("=q")
 
 
 class NoCompilerError(Exception):
-    """The clock cannot be compiled; the message says why."""
+    """The clock cannot be compiled; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time of day that goes wrong in one task's programs, or in all that lives on a node.
+    """A time of day that is wrong in one task's programs, or in all processes of a node.
 
     Attributes:
-        library: What is to be preloaded.
-        file: By how much, in nanoseconds.
+        library: The library to preload.
+        file: The file with the offset in nanoseconds.
         variable: `CLOCK_TASK` or `CLOCK_NODE`.
         target: The task or the node.
     """
@@ -35,7 +35,7 @@ class Clock:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables of every process that is to start such programs."""
+        """The variables of every process that starts such programs."""
         return {
             "LD_PRELOAD": str(self.library),
             "CLOCK_FILE": str(self.file),
@@ -43,7 +43,7 @@ class Clock:
         }
 
     def set(self, seconds: float) -> None:
-        """From now on be ahead by so many seconds."""
+        """Advance the clock by these seconds from now on."""
         # In place: the programs have this very file mapped.
         with self.file.open("r+b") as file:
             file.write(_BYTES.pack(int(seconds * 10**9)))
@@ -59,9 +59,17 @@ def make(folder: Path, target: str, variable: str = "CLOCK_TASK") -> Clock:
     if compiler is None:
         raise NoCompilerError("no C compiler; install gcc and libc6-dev")
     library, file = folder / "clock.so", folder / "clock.set"
-    words: list[str | Path] = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
+    arguments: list[str | Path] = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
     done = subprocess.run(
-        [*words, "-o", library, SOURCE, "-ldl"], capture_output=True, text=True, check=False
+        [*arguments, "-o", library, SOURCE, "-ldl"], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise NoCompilerError(f"{SOURCE} does not compile:\n{done.stderr[-2000:]}")

@@ -23,7 +23,7 @@ _USER_OF_IMAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class FaultyDisk:
-    """An ext4 file system that goes read-only at its first fault, as most are set up to.
+    """An ext4 file system that becomes read-only at its first fault, as is usual.
 
     Attributes:
         device: `/dev/loop3`.
@@ -38,7 +38,7 @@ class FaultyDisk:
 
 
 def small(place: Place) -> None:
-    """Let the run's state directory lie on a disk of its own, so that it can be filled.
+    """Put the run's state directory on its own disk, which can be filled.
 
     Raises:
         OSError: It cannot be mounted.
@@ -48,7 +48,7 @@ def small(place: Place) -> None:
 
 @contextmanager
 def faulty(place: Place, client: DockerClient | None) -> Iterator[FaultyDisk]:
-    """Let the run volume lie on a disk that can be made read-only.
+    """Put the run volume on a disk that can be made read-only.
 
     Raises:
         OSError: It cannot be made or mounted.
@@ -67,7 +67,7 @@ def faulty(place: Place, client: DockerClient | None) -> Iterator[FaultyDisk]:
             _volume(place, client, device)
         yield FaultyDisk(device)
     finally:
-        # What has it mounted lets go of it later.
+        # Processes that have it mounted release it later.
         subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
 
 
@@ -86,8 +86,8 @@ def _volume(place: Place, client: DockerClient, device: str) -> None:
     )
 
 
-def _must(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _must(*arguments: str) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise OSError(f"{words[0]} failed: {done.stderr.strip()}")
+        raise OSError(f"{arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout

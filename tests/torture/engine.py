@@ -1,6 +1,6 @@
-"""A Docker engine of the harness's own, which may be started anew: no other one is disturbed.
+"""The harness's own Docker engine, which it may restart without an effect on another one.
 
-It lives in a network of its own, so that its bridges and packet filters meet nobody else's; its
+It runs in its own network namespace, so that its bridges and packet filters affect no other; its
 image comes from the engine that answers, through a pipe.
 """
 
@@ -23,7 +23,7 @@ _START_S: Final = 60.0
 
 
 class EngineError(Exception):
-    """It could not be started; the message holds its last words."""
+    """It could not be started; the message has its last output."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class OwnEngine:
             EngineError: It does not.
         """
         (self.home / "daemon.json").write_text("{}", encoding="utf-8")
-        # What a killed one has left would keep the next from starting.
+        # Files of a killed engine would prevent the next start.
         (self.home / "pid").unlink(missing_ok=True)
         with (self.home / "log").open("ab") as log:
             self._daemon = subprocess.Popen(
@@ -72,12 +72,12 @@ class OwnEngine:
         deadline = time.monotonic() + _START_S
         while not engines.answers(self.environ):
             if self._daemon.poll() is not None or time.monotonic() > deadline:
-                said = (self.home / "log").read_text(errors="replace")[-2000:]
-                raise EngineError(f"dockerd does not answer:\n{said}")
+                output = (self.home / "log").read_text(errors="replace")[-2000:]
+                raise EngineError(f"dockerd does not answer:\n{output}")
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Ask it to end, with all its containers, as an upgrade of its package does."""
+        """Stop it with all its containers, as an upgrade of its package does."""
         if self._daemon is not None:
             engines.stop(self._daemon)
             self._daemon = None
@@ -86,7 +86,7 @@ class OwnEngine:
         """Stop it and start it again.
 
         Raises:
-            EngineError: It does not come back.
+            EngineError: It does not start again.
         """
         self.stop()
         self.start()

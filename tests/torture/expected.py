@@ -1,4 +1,4 @@
-"""What may become of a run, by the fault that it met with: the contract, not what the lab does."""
+"""The allowed results of a run, by its fault: the contract, not what lab does."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from tests.torture.case import Fault, Policy
 
 REFUSED_S: Final = 8.0
-"""So long an agent waits for a volume that refuses to be written."""
+"""Time that an agent waits for an unwritable volume."""
 
 READ_ONLY_S: Final = 20.0
-"""So long the helper waits for one that is read-only."""
+"""Time that the client waits for a read-only volume."""
 
 STALL_S: Final = 8.0
-"""`--stall` of the runs whose fault may let a training stand still."""
+"""`--stall` of the runs whose fault may stall a training."""
 
 READY_S: Final = 120.0
 """`--ready-within` of the same runs."""
@@ -23,25 +23,25 @@ PATIENT_S: Final = 240.0
 """`--ready-within` of all others: eight workers on two busy cores need their time."""
 
 END_S: Final = 15.0
-"""From the moment at which a fault is known to the helper's exit."""
+"""Time from the detection of a fault to the client's exit."""
 
 LOST_S: Final = 15.0
 """How long a silent agent is waited for, at most."""
 
 ENGINE_S: Final = 60.0
-"""What a new start of the engine takes, and commands that must wait for it."""
+"""Time of a restart of the engine, and of commands that wait for it."""
 
 _CHIEF: Final = "worker-0"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Outcome:
-    """How a run may end.
+    """The allowed end of a run.
 
     Attributes:
         state: The run's.
         exit_code: The command's.
-        cause: The word of the task that was hit, or of any task where none was; "" for no cause.
+        cause: The cause of the target task, or of any task without a target; "" for no cause.
     """
 
     state: str
@@ -69,11 +69,11 @@ _SURVIVED: Final = frozenset(
         *(Fault.CLOCK, Fault.NODE_CLOCK),
     }
 )
-# Without its network a task ends by what it misses, by standing still, or is given up.
+# Without its network a task ends by an error, by a stall, or is declared lost.
 _CUT_OFF: Final = outcomes("failed", 1, "peer lost", "exit code", "stalled", "time-out") | outcomes(
     "lost", 1, "node lost"
 )
-# The engine asks its containers to end before it goes, which their agents may still write down.
+# The engine stops its containers first, which their agents may still record.
 _NO_ENGINE: Final = (
     outcomes("lost", 1, "", "node lost", "interrupted", "peer lost")
     | outcomes("cancelled", 1, "", "interrupted", "peer lost")
@@ -82,13 +82,13 @@ _NO_ENGINE: Final = (
 
 
 def expected(fault: Fault, policy: Policy, experiment: str, target: str) -> frozenset[Outcome]:
-    """How a run may end that met with this fault in time; the contract in one function.
+    """The allowed end of a run with this fault; the contract in one function.
 
     Args:
-        fault: What happened.
-        policy: What was to become of a run that loses a task.
+        fault: The fault.
+        policy: The policy for a run that loses a task.
         experiment: `async` or `sync`.
-        target: The task that was hit; a node or "" where it was none.
+        target: The task of the fault, a node, or "".
     """
     if fault in _SURVIVED:
         return WELL | (_SAVED_IN_VAIN if fault is Fault.ROOM else frozenset())
@@ -98,7 +98,7 @@ def expected(fault: Fault, policy: Policy, experiment: str, target: str) -> froz
         return _NO_ENGINE
     bad = _ends_badly(fault, target)
     if policy is Policy.RESTART:
-        # A program starts again; what an agent or a node takes with it may not come back.
+        # A program restarts; an agent or a node may not.
         again = outcomes("succeeded", 0, "")
         return again if fault is Fault.KILL and not target.startswith("ps") else again | bad
     if policy is Policy.CONTINUE and experiment == "async":
@@ -116,7 +116,7 @@ def _ends_badly(fault: Fault, target: str) -> frozenset[Outcome]:
     if fault is Fault.ANCHOR:
         return _CUT_OFF
     lost = outcomes("lost", 1, "node lost")
-    # The workers of a parameter server fail before anybody can know that it is lost.
+    # The workers of a parameter server fail before its loss can be detected.
     return lost | outcomes("failed", 1, "node lost") if target.startswith("ps") else lost
 
 
@@ -142,10 +142,10 @@ def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float
 
     Args:
         fault: What happened.
-        cause: How the lab calls it; a training that stood still is known after `STALL_S`.
-        trained: Whether a step was made. A full volume is known by the next line that cannot be
-            written, and a program that imports TensorFlow says nothing for as long as that takes.
-            Agents and helper wait for a while whether it takes something again.
+        cause: lab's name of it; a stalled training is detected after `STALL_S`.
+        trained: Whether a step was made. A full volume is detected by the next line that cannot be
+            written, and a program prints nothing while it imports TensorFlow.
+            Agents and client wait for some time whether it becomes writable again.
     """
     still_s = STALL_S if cause == "stalled" else READY_S
     wait_s = {

@@ -40,11 +40,11 @@ time.sleep(1)
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A fault that was brought about.
+    """A fault that was injected.
 
     Attributes:
-        unix: When, in seconds since the epoch.
-        monotonic: The same on the clock that never runs back.
+        unix: Its time, in seconds since the epoch.
+        monotonic: Its time on the monotonic clock.
     """
 
     unix: float
@@ -58,18 +58,18 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a fault may lay hands on.
+    """The objects that a fault may use.
 
     Attributes:
         case: The run.
-        place: Where it is.
-        run_id: Its name.
-        helper: The command that follows it.
-        deadline: When nothing is waited for any more, on the monotonic clock.
+        place: Its place.
+        run_id: Its id.
+        helper: The client that follows it.
+        deadline: The end of all waiting, on the monotonic clock.
         client: The engine, where the run is on containers.
         engine: The engine that may be restarted, where it runs on that one.
-        clock: The clock that may be set, where the run was started with it.
-        disk: The disk that may fail, where the run volume lies on one.
+        clock: The clock that may be changed, where the run was started with it.
+        disk: The disk that may fail, where the run volume is on one.
     """
 
     case: Case
@@ -83,7 +83,7 @@ class Scene:
     disk: FaultyDisk | None = None
 
     def over(self) -> bool:
-        """Whether nothing can be hit any more: the command has ended, or it hangs."""
+        """Whether no fault is possible any more: the command has ended, or it hangs."""
         return self.helper.poll() is not None or time.monotonic() > self.deadline
 
     def container(self, service: str) -> Container:
@@ -93,7 +93,7 @@ class Scene:
 
 
 def wait_for_moment(scene: Scene, submitted: float) -> bool:
-    """Wait until the fault is to come; False where the run is over before.
+    """Wait until the fault is due; False where the run ends before.
 
     Args:
         scene: The run.
@@ -110,7 +110,7 @@ def wait_for_moment(scene: Scene, submitted: float) -> bool:
 
 
 def inject(scene: Scene) -> Hit | None:
-    """Bring the fault about; None where what it was to hit had gone."""
+    """Inject the fault; None where its target had ended."""
     if scene.client is None:
         return _FAULTS[scene.case.fault](scene)
     from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
@@ -184,7 +184,7 @@ def _engine(scene: Scene) -> Hit | None:
 
 
 def _memory(scene: Scene) -> Hit | None:
-    """Leave the container no more than it has, and let another process of it ask for more.
+    """Remove the container's free memory, and let another process of it ask for more.
 
     The kernel ends the largest process of the container, which is the program.
     """
@@ -196,7 +196,7 @@ def _memory(scene: Scene) -> Hit | None:
     try:
         told: dict[str, Any] = container.stats(stream=False, one_shot=True)  # type: ignore[assignment]
         held = told["memory_stats"]["stats"]
-        # The first word is of cgroup v1, the second of v2.
+        # The first name is of cgroup v1, the second of v2.
         limit = held.get("total_rss", held.get("anon", 0)) + 32 * _MIB
         container.update(mem_limit=limit, memswap_limit=limit)
         container.exec_run(["python", "-S", "-c", _HOG], detach=True)
@@ -286,7 +286,7 @@ def _signalled(scene: Scene, number: signal.Signals) -> Hit | None:
 def _program(
     scene: Scene, ready: Callable[[Process], bool] = lambda found: found.runs()
 ) -> Process | None:
-    """The program that is to be hit, as soon as it is there; None where it has ended."""
+    """The target program, as soon as it runs; None where it has ended."""
     seen = False
     while not scene.over():
         found = processes.program(scene.case.project, scene.run_id, scene.case.target)

@@ -1,4 +1,4 @@
-"""From what was seen of a run to a verdict; pure."""
+"""The verdict on an observed run; pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED: Final = frozenset({Fault.KILL, Fault.AGENT, Fault.MEMORY})
 
 
 class Verdict(StrEnum):
-    """How a run was; the worst of what was found, in this order."""
+    """The verdicts; the worst finding counts, in this order."""
 
     HANG = "hang"
     LIE = "lie"
@@ -36,16 +36,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the harness saw of one run.
+    """What the harness observed of one run.
 
     Attributes:
-        exit_code: The command's that followed the run to its end; None: it had to be killed.
-        said: The summary that the command printed, or None where it printed none.
-        home: What came home.
-        hit_unix: When the fault was brought about; None: there was none, or it came too late.
-        missed: Whether a fault that was to come found nothing to hit any more.
+        exit_code: The exit code of the last command that followed the run; None: it was killed.
+        said: The summary that the command printed, or None.
+        home: The collected files.
+        hit_unix: The time of the fault; None: there was none, or it was too late.
+        missed: Whether the target had ended before the fault.
         seconds: From the fault to the command's exit; None without a fault.
-        left: What the run has left behind.
+        left: The leftovers of the run.
     """
 
     exit_code: int | None
@@ -59,12 +59,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be said of a run.
+    """The findings of a run.
 
     Attributes:
-        outcome: How it ended.
-        verdict: How that was.
-        details: What is wrong, in words, as far as it says more than the verdict.
+        outcome: Its end.
+        verdict: Its verdict.
+        details: The faults as text, beyond the verdict.
     """
 
     outcome: Outcome
@@ -73,7 +73,7 @@ class Judgement:
 
 
 def judge(case: Case, seen: Seen) -> Judgement:
-    """Compare what was seen with what may be."""
+    """Compare the observed run with the allowed results."""
     outcome = _outcome(case, seen)
     if seen.exit_code is None:
         left = (f"left: {each}" for each in seen.left)
@@ -98,14 +98,14 @@ def judge(case: Case, seen: Seen) -> Judgement:
 
 
 def _outcome(case: Case, seen: Seen) -> Outcome:
-    """The run's state, the exit code, and the cause of the task that was hit.
+    """The run's state, the exit code, and the cause of the target task.
 
-    Where that task did not end badly itself, the first one that did has the word.
+    If that task did not fail, the cause of the first failed task counts.
     """
     statuses = seen.home.statuses
     hit = statuses.get(case.target, {})
     state = str(seen.home.info.get("state", ""))
-    # A service that was cancelled harms nobody.
+    # A cancelled service harms no task.
     guilty = _BAD if state == "succeeded" else _WORST
     bad = sorted(
         (status for status in statuses.values() if status.get("state") in guilty),
@@ -120,7 +120,7 @@ def _outcome(case: Case, seen: Seen) -> Outcome:
 
 
 def _came_too_late(case: Case, seen: Seen) -> bool:
-    """Whether what was hit had done its part already."""
+    """Whether the target had completed its part already."""
     if seen.hit_unix is None or expected(*_key(case)) == WELL:
         return False
     statuses = seen.home.statuses
@@ -160,7 +160,7 @@ def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str
 
 
 def _blames_another(case: Case, reason: str) -> list[str]:
-    """The task that was hit has to be named, by lab's name or by TensorFlow's."""
+    """The target task must be named, by lab's name or by TensorFlow's."""
     job, _, index = case.target.rpartition("-")
     names = (case.target, f"/job:{job}/replica:0/task:{index}", f"/job:{job}/task:{index}")
     if any(name in reason for name in names):
@@ -173,7 +173,7 @@ def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
         return []
     trained = seen.home.summary.get("global_step") is not None
     allowed = patience_s(case.fault, outcome.cause, trained=trained)
-    if case.harm:  # its workers do not need each other: the last one stands still that much later
+    if case.harm:  # its workers do not need each other: the last one stalls that much later
         allowed += HOSTILE_S
     if seen.seconds <= allowed:
         return []
@@ -181,7 +181,7 @@ def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
 
 
 def _is_whole(case: Case, outcome: Outcome) -> bool:
-    """Whether no record may be missing: what a volume did not take is counted, and may be."""
+    """Whether no record may be missing: records that a volume refused are counted, and may be."""
     return case.experiment != HOSTILE and outcome.cause != "volume"
 
 

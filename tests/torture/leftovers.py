@@ -1,4 +1,4 @@
-"""What a run may leave behind, and how it is cleared away by force."""
+"""Leftovers of a run, and their forced removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 SETTLE_S: Final = 3.0
-"""What the kernel and the engine clear away themselves is gone by then, in seconds."""
+"""Time in which the kernel and the engine remove their parts themselves, in seconds."""
 
 _LABELS: Final = ("lab.project", "com.docker.compose.project")
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -28,11 +28,11 @@ _MOUNTS: Final = Path("/proc/self/mounts")
 def left(
     place: Place, client: DockerClient | None, *, sleep: Callable[[float], None] = time.sleep
 ) -> tuple[str, ...]:
-    """What is still there when it should all be gone, each in words.
+    """The remaining leftovers, each as a text.
 
     Args:
         place: Where the run was.
-        client: The engine, where it was asked.
+        client: The engine, where it was used.
         sleep: Waits.
     """
     deadline = time.monotonic() + SETTLE_S
@@ -57,7 +57,7 @@ def clear(place: Place, client: DockerClient | None) -> None:
 
 
 def preserve(place: Place, client: DockerClient | None) -> None:
-    """Copy what tells of a run that went wrong, before it is cleared away."""
+    """Copy the files of a failed run before they are removed."""
     kept = place.folder / "evidence"
     kept.mkdir()
     told = "".join(f"{processes.describe(pid)}\n" for pid in _own(place))
@@ -75,7 +75,7 @@ def _now(place: Place, client: DockerClient | None) -> tuple[str, ...]:
     if place.case.fault is not Fault.READ_ONLY:  # nothing can be removed from it
         found += [f"directory {path}" for path in place.state.glob(f"*/{project}")]
     found += [f"file {path}" for path in (place.folder / "tmp").iterdir()]
-    # What the harness itself has mounted there goes later.
+    # The harness's own mounts are removed later.
     found += [f"mount {mount}" for mount in _mounts(place.folder) if Path(mount) != place.state]
     if client is not None:
         found += _in_engine(project, client)

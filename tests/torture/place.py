@@ -1,4 +1,4 @@
-"""Where one run happens: a project, a state directory and a temporary one of its own."""
+"""The place of one run: a project, a state directory and a temporary directory."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Place:
 
     @classmethod
     def make(cls, case: Case, variables: Mapping[str, str]) -> Place:
-        """A project with programs, data and the case's description.
+        """A project with programs, data and the case's config.
 
         Args:
             case: The run.
-            variables: Further variables of every command, such as where the engine is.
+            variables: Further variables of every command, such as the address of the engine.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"lab-torture-{case.seed}-"))
         for name in ("scripts", "data"):
@@ -71,16 +71,18 @@ class Place:
 
     @property
     def runs(self) -> Path:
-        """Where runs come home."""
+        """The run store."""
         return self.folder / "runs"
 
-    def lab(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def lab(
+        self, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a command of the lab, away from the terminal, so that Ctrl-C is not its own."""
         with (self.folder / "said").open("ab") as err, (self.folder / "out").open("ab") as out:
-            err.write(f"$ lab {' '.join(words)}\n".encode())
+            err.write(f"$ lab {' '.join(arguments)}\n".encode())
             err.flush()
             return subprocess.Popen(
-                [sys.executable, "-m", "lab", *words],
+                [sys.executable, "-m", "lab", *arguments],
                 cwd=self.folder,
                 env={**self.environ, **(environ or {})},
                 stdin=subprocess.DEVNULL,
@@ -89,9 +91,9 @@ class Place:
                 start_new_session=True,
             )
 
-    def done(self, within_s: float, *words: str) -> int | None:
-        """Run a command to its end; its exit code, or None where it had to be killed."""
-        return ended(self.lab(*words), time.monotonic() + within_s)
+    def done(self, within_s: float, *arguments: str) -> int | None:
+        """Run a command to its end; its exit code, or None where it was killed."""
+        return ended(self.lab(*arguments), time.monotonic() + within_s)
 
     def said_json(self) -> Mapping[str, Any] | None:
         """The summary that the last command printed, or None."""
@@ -110,22 +112,22 @@ class Place:
         return found[0] if found else None
 
     def home(self) -> Home:
-        """What came home so far."""
+        """The collected files so far."""
         run = self.run()
         return Home() if run is None else Home.read(run)
 
     def submitted(self) -> bool:
-        """Whether the agents have been told."""
+        """Whether the agents have been notified."""
         run = self.run()
         return run is not None and object_of(run / "run.json").get("submitted_unix") is not None
 
     def status(self, task: str) -> Mapping[str, Any]:
-        """Where a task stands, as far as that came home; empty where nothing did."""
+        """The state of a task, as far as it is collected; else empty."""
         run = self.run()
         return {} if run is None else object_of(run / "status" / f"{task}.json")
 
     def global_step(self) -> int:
-        """How far the training is, by the records at home."""
+        """The progress of the training, by the collected records."""
         return highest_step(line for lines in self._tails() for line in lines)
 
     def remove(self) -> None:
@@ -141,7 +143,7 @@ class Place:
 
 
 def ended(command: subprocess.Popen[bytes], deadline: float) -> int | None:
-    """Wait for a command; its exit code, or None where it had to be killed at the deadline."""
+    """Wait for a command; its exit code, or None where it was killed at the deadline."""
     try:
         return command.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Processes of this machine, found by their environment variables, whoever started them."""
+"""Processes of this machine, found by their environment variables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that is never taken for a later one with the same id.
+    """A process that is not confused with a later one of the same id.
 
     Attributes:
         pid: Its id in this machine's own namespace.
-        descriptor: What the kernel knows it by.
+        descriptor: Its pidfd.
     """
 
     pid: int
@@ -74,13 +74,13 @@ def having(**variables: str) -> list[int]:
 
 
 def environ(pid: int) -> Mapping[str, str]:
-    """The variables that a process was started with; none where it has gone or may not be seen."""
+    """The variables that a process was started with; none where it has ended or is not readable."""
     pairs = _read(Path(f"/proc/{pid}/environ")).decode(errors="replace").split("\0")
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def resident_bytes(pid: int) -> int:
-    """How much memory a process holds; 0 where it has gone."""
+    """The memory of a process; 0 where it has ended."""
     fields = _read(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
 
@@ -100,7 +100,7 @@ def _parent(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the name: state, parent, …; none where it has gone."""
+    """The fields after the name: state, parent, …; none where it has ended."""
     return _read(Path(f"/proc/{pid}/stat")).decode(errors="replace").rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""What came home of a run, read without a line of the lab: records, numbers, ends."""
+"""The collected files of a run, read without lab: records, numbers, ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Home:
         summary: `summary.json`; empty where there is none.
         statuses: Task to `status/<task>.json`.
         records: Task to the lines of `tasks/<task>.jsonl`.
-        torn: Lines that are no record: a torn one, or one that came in halves.
+        torn: Lines that are no record: a torn one, or one in two halves.
     """
 
     info: Record = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Home:
 
 
 def missing(home: Home) -> list[str]:
-    """Numbers that are missing, came twice or out of order, ends without a `final`, torn lines.
+    """Missing, repeated or unordered numbers, ends without a `final`, torn lines.
 
     Each attempt of a task counts from 0. A record without a number is the agent's own.
     """
@@ -77,7 +77,7 @@ def missing(home: Home) -> list[str]:
 
 
 def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
-    """What does not add up in a run that succeeded.
+    """The inconsistencies of a run that succeeded.
 
     Where every attempt succeeded: each of the asked steps was made once, and each update
     reached the parameters once. An attempt that was killed, or failed, may have taken a number for
@@ -116,7 +116,7 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
 
 
 def highest_step(lines: Iterable[bytes]) -> int:
-    """The highest global step that these lines tell of; 0 where they tell of none."""
+    """The highest global step in these lines; 0 where they have none."""
     found = (_object(line) for line in lines)
     steps = (record.get("global_step") for record in found if record is not None)
     return max((step for step in steps if isinstance(step, int)), default=0)

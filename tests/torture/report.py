@@ -124,11 +124,11 @@ def _findings(rows: Sequence[Row], last: Sequence[Row]) -> str:
         since = "" if now.bad else f" At {now.commit} it is mended."
         where = f"{row.experiment} on {row.backend}, {row.workers} workers, {row.ps} ps"
         what = " ".join(filter(None, (row.fault, row.target, row.when)))
-        said = "; ".join(row.details)
+        output = "; ".join(row.details)
         lines.append(
             f"- Seed {row.seed} ({row.campaign}, {row.commit}, {row.date}): **{row.verdict}**,"
             f" {where}, {row.policy}, {what}: {row.outcome}, exit code {row.exit_code}:"
-            f" {said}.{since}"
+            f" {output}.{since}"
         )
     return "\n".join(lines or ["None."]) + "\n"
 

@@ -28,25 +28,25 @@ class Row:
         seed: What the case was drawn from.
         backend: `local` or `compose`.
         experiment: `async`, `sync` or `hostile`.
-        workers: How many.
-        ps: How many.
-        steps: Global steps that were asked for.
+        workers: The number of workers.
+        ps: The number of parameter servers.
+        steps: The requested global steps.
         replicas: Gradients in one update, or None: of each worker.
-        fault: What happened.
-        target: To whom.
-        when: At which moment.
-        amount_s: How late a start, how far a clock; 0 for other faults.
-        follow_up: How a run whose helper was killed came home.
-        policy: What was to become of it.
-        state: How the run ended.
-        exit_code: The command's; -1: it had to be killed.
-        cause: Why, in the lab's word; "" where all went well.
+        fault: Its fault.
+        target: The target of the fault.
+        when: The moment of the fault.
+        amount_s: The delay of a start, or the change of a clock; else 0.
+        follow_up: How a run of a killed client was collected.
+        policy: Its policy.
+        state: The end state of the run.
+        exit_code: The command's; -1: it was killed.
+        cause: lab's cause; "" for a success.
         seconds: From the fault to the command's exit, or None.
-        verdict: What the harness says.
-        details: What was wrong, in words.
-        commit: The lab's, with a `+` where something was changed.
-        date: When it ran, `2026-11-21`.
-        harm: What a hostile program did.
+        verdict: The verdict of the harness.
+        details: The faults as text.
+        commit: The commit, with a `+` where files were changed.
+        date: Its date, `2026-11-21`.
+        harm: The harm of a hostile program.
     """
 
     campaign: str
@@ -103,7 +103,7 @@ def row_of(
     commit: str,
     date: str,
 ) -> Row:
-    """A case and what became of it as a row."""
+    """A case and its result as a row."""
     return Row(
         campaign=campaign,
         seed=case.seed,
@@ -152,7 +152,7 @@ def newest(rows: Iterable[Row]) -> list[Row]:
 
 
 def unseen(rows: Sequence[Row], campaign: str) -> Iterator[int]:
-    """Seeds without a row: a harness that was stopped goes on where it was."""
+    """Seeds without a row: a stopped harness resumes there."""
     seen = {row.seed for row in rows if row.campaign == campaign}
     first = NEW_FROM if campaign == FAULTS else 0
     return (seed for seed in count(first) if seed not in seen)

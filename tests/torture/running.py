@@ -1,4 +1,4 @@
-"""One run from its command to what was seen of it."""
+"""One run from its command to the observed result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 HARD_S: Final = 300.0
-"""A run that still goes on so long after its command was started hangs, in seconds."""
+"""A run that takes longer after the start of its command hangs, in seconds."""
 
 _AFTER_S: Final = 60.0
 """So much longer than allowed a run may take after its fault before it is ended by force."""
@@ -48,12 +48,12 @@ _READY_FLAG: Final = "--ready-within"
 
 
 class RefusedError(Exception):
-    """The lab refused the command: a defect of the harness, or of the lab; with what it said."""
+    """lab refused the command: a defect of the harness, or of lab; with the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the runs of a session share.
+    """The shared parts of the runs of a session.
 
     Attributes:
         flags: The options that `lab run` knows.
@@ -88,11 +88,11 @@ def _needed(case: Case) -> Iterator[str]:
     if case.fault is Fault.LATE:
         yield _START_FLAG
     if case.fault is Fault.FREEZE and case.when.at_step is None:
-        yield _READY_FLAG  # what stands still before its first step has not stalled
+        yield _READY_FLAG  # a program that stops before its first step is not stalled
 
 
 def words(case: Case, flags: Collection[str]) -> list[str]:
-    """The command line of a case, behind `lab`."""
+    """The command line of a case, after `lab`."""
     program = str(HARM) if case.harm else case.experiment
     found = ["run", program, "--backend", case.backend, "--gpus", "none", "--json"]
     if not case.harm:
@@ -116,12 +116,12 @@ def words(case: Case, flags: Collection[str]) -> list[str]:
 
 @dataclass(slots=True)
 class Ran:
-    """A run that is over.
+    """A run that has ended.
 
     Attributes:
-        place: Where it was.
-        seen: What was seen of it.
-        keep: Whether its folder is to stay.
+        place: Its place.
+        seen: What was observed.
+        keep: Whether its folder must stay.
     """
 
     place: Place
@@ -131,7 +131,7 @@ class Ran:
 
 @contextmanager
 def ran(case: Case, tools: Tools) -> Iterator[Ran]:
-    """Run a case; what is left of it is cleared away by force at the end of the block.
+    """Run a case; its leftovers are removed by force at the end of the block.
 
     Raises:
         RefusedError: The lab refused the command.
@@ -207,7 +207,7 @@ def _hit(
     disk: FaultyDisk | None,
     deadline: float,
 ) -> Hit | None:
-    """Wait for the moment and bring the fault about; None where the run was over before."""
+    """Wait for the moment and inject the fault; None where the run ended before."""
     while not place.submitted():
         if helper.poll() is not None or time.monotonic() > deadline:
             return None
@@ -234,7 +234,7 @@ def _ended(
 
 
 def _brought_home(place: Place, deadline: float) -> int | None:
-    """What another command makes of a run whose helper was killed."""
+    """The result of another command for a run of a killed client."""
     if place.case.follow_up == "attach":
         return place.done(deadline - time.monotonic(), "attach", "last", "--json")
     while time.monotonic() < deadline:

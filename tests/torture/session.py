@@ -1,4 +1,4 @@
-"""Run after run: which, what is said of each, and where it is written down."""
+"""Makes runs one after the other: selects, reports and stores them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPTION: Final = re.compile(r"--[a-z][a-z-]+")
 
 
 class NoBackendError(Exception):
-    """A backend cannot be used here; the message says why."""
+    """A backend cannot be used here; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Table:
     """The two files of results.
 
     Attributes:
-        folder: Where they lie.
+        folder: Their directory.
     """
 
     folder: Path = EVIDENCE
@@ -72,13 +72,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is asked for.
+    """The requested runs.
 
     Attributes:
         campaign: `faults`, `clean end` or `hostile`.
-        backends: On which backends.
-        faults: Which faults.
-        policies: Which policies.
+        backends: Their backends.
+        faults: Their faults.
+        policies: Their policies.
         seeds: These and no others; empty: those that have not run yet.
         again: Instead, those whose newest run is a finding.
     """
@@ -92,7 +92,7 @@ class Order:
 
 
 def cases(order: Order, rows: Sequence[Row]) -> Iterator[Case]:
-    """The cases of an order, one after the other; without end where nothing limits them."""
+    """The cases of a request, one after the other; without a limit endless."""
     if order.campaign == CLEAN_END:
         seeds: Iterable[int] = (s for s in _seeds(order, rows, CLEAN_END_RUNS))
         yield from (clean_end(seed, order.backends[0]) for seed in seeds)
@@ -138,15 +138,15 @@ def run_all(
     minutes: float | None,
     as_json: bool = False,
 ) -> list[Row]:
-    """Run case after case, and write each down as soon as it is judged.
+    """Run case after case, and store each result at once.
 
     Args:
-        order: Which.
-        table: Where.
-        tools: With what.
+        order: The requested runs.
+        table: The files of results.
+        tools: The shared parts.
         say: Receives a line for each.
-        runs: At most so many; None: no limit.
-        minutes: Begin none after that time; None: no limit.
+        runs: The maximum number; None: no limit.
+        minutes: Start none after this time; None: no limit.
         as_json: Print each row as a line of JSON on standard output.
 
     Raises:
@@ -214,7 +214,7 @@ def _line(case: Case, row: Row) -> str:
 
 
 def flags_of_run() -> frozenset[str]:
-    """The options that `lab run` knows, as its help tells."""
+    """The options of `lab run`, by its help."""
     done = subprocess.run(
         [sys.executable, "-m", "lab", "run", "--help"],
         cwd=ROOT,
@@ -235,16 +235,16 @@ def commit_of(root: Path) -> str:
     return head + ("+" if changed else "")
 
 
-def _git(root: Path, *words: str) -> str:
+def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
 
 @contextmanager
 def tools_for(backends: Collection[str]) -> Iterator[Tools]:
-    """What these backends need, for as long as the block lasts.
+    """The requirements of these backends, for as long as the block lasts.
 
     Raises:
         NoBackendError: No engine answers, or the image cannot be built.

@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 @functools.cache
 def compose_command() -> list[str]:
-    """How to call compose: the binary of the development requirements, or docker's own.
+    """The command of compose: the binary of the development requirements, or docker's own.
 
-    A machine without either cannot say whether a rendered file is right, so this fails.
+    A machine without either cannot check a rendered file, so this fails.
     """
     package = importlib.util.find_spec("compose")
     if package is not None and package.origin is not None:

@@ -1,4 +1,4 @@
-"""An environment without processes: its run volume is real, what its tasks do is written here."""
+"""An environment without processes: its run volume is real, and the tests write for its tasks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def end(volume: Volume, run_id: str, task: str, state: State, **fields: object) 
 
 
 def train(volume: Volume, request: Request) -> None:
-    """What a good asynchronous run of two workers leaves: 300 updates."""
+    """The output of a good asynchronous run of two workers: 300 updates."""
     for worker in range(2):
         task = f"worker-{worker}"
         write_records(
@@ -132,7 +132,7 @@ def train(volume: Volume, request: Request) -> None:
 
 @dataclass
 class FakeEnvironment(Environment):
-    """Where `tasks_do` plays the agents, in a thread of its own, once a request comes."""
+    """An environment where `tasks_do` replaces the agents, in a thread, once a request arrives."""
 
     root: Path
     tasks_do: Callable[[Volume, Request], None] = train
@@ -182,10 +182,10 @@ class FakeEnvironment(Environment):
     def kill(self, run_id: str, reason: str) -> None:
         control.kill(self.volume, run_id, reason)
 
-    def inject_network_fault(self, node: str, words: Sequence[str]) -> None:
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         if self.unshakable:
             raise LabError(f"node {node}: {self.unshakable}")
-        self.disturbed.append((node, *words))
+        self.disturbed.append((node, *arguments))
 
     def inject_fault(self, run_id: str, fault: str) -> None:
         control.inject_fault(self.volume, run_id, fault)
@@ -213,13 +213,13 @@ class FakeEnvironment(Environment):
         return ["echo", task]
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        unasked = GpuView.untold("nobody was asked")
+        unasked = GpuView.unknown("nobody was asked")
         return {each.name: self.sights.get(each.name, unasked) for each in self.plan.tasks}
 
     def provenance(self) -> dict[str, str]:
         return {"interpreter": "fake"}
 
-    def description(self) -> tuple[str, str]:
+    def boot_file(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
     def down(
@@ -279,7 +279,7 @@ class FakeBackend:
 
 @dataclass
 class Boots(FakeBackend):
-    """Boots its environment whenever one is asked for, and counts how often."""
+    """Boots its environment on each request, and counts the boots."""
 
     made: FakeEnvironment | None = None
     booted: int = 0

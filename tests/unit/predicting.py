@@ -16,7 +16,7 @@ DIGITS = Path(__file__).parents[1] / "golden" / "digits"
 SEVEN = DIGITS / "seven.png"
 
 RECORDED = 0.89230001
-"""What TensorFlow said of the model in `DIGITS`, at the end of the run that trained it."""
+"""TensorFlow's results for the model in `DIGITS`, at the end of its training run."""
 
 
 def trained() -> SavedModel:
@@ -25,9 +25,9 @@ def trained() -> SavedModel:
 
 
 def make_run(
-    home: Path, saved: SavedModel | None, accuracy: float | None = None, **changes: Any
+    store: Path, saved: SavedModel | None, accuracy: float | None = None, **changes: Any
 ) -> RunDir:
-    """A run that has ended, with its model and what it recorded of it."""
+    """A run that has ended, with its model and its recorded results."""
     given: dict[str, Any] = {
         "run_id": "20260101-0000-async-aaaa",
         "backend": "local",
@@ -36,12 +36,12 @@ def make_run(
         "submitted_unix": 1.0,
         **changes,
     }
-    run = RunDir(home / given["run_id"])
+    run = RunDir(store / given["run_id"])
     run.create(run_info(**given))
     if saved is not None:
         save_model(run.path / "model", saved)
     if accuracy is not None:
-        said = record("worker-0", 0, "eval", accuracy=accuracy, global_step=7, probe=7)
+        output = record("worker-0", 0, "eval", accuracy=accuracy, global_step=7, probe=7)
         run.records("worker-0").parent.mkdir()
-        run.records("worker-0").write_text(json.dumps(said) + "\n")
+        run.records("worker-0").write_text(json.dumps(output) + "\n")
     return run

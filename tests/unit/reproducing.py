@@ -1,4 +1,4 @@
-"""Runs of the chapter for tests, without TensorFlow: the oracle's training, told by three workers.
+"""Runs of the chapter for tests, without TensorFlow: the oracle's training, recorded by 3 workers.
 
 `trainings.json` was made by `benchmarks.chapter_oracle`, with another order of the batches than
 those in `lab/reproduce/data/oracle.json`, and with faults.
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
+from lab.reproduce.run_metrics import RunMetrics, Step, WorkerMetrics
 
 FILE: Final = Path(__file__).parent / "trainings.json"
 STEPS_PER_EPOCH, RECORD_EVERY = 550, 110
 LATE_EPOCH: Final = 40
 EARLY_LOSS: Final = 2.0
-"""Before the late epochs a loss is so many times the late one."""
+"""Before the late epochs a loss is this multiple of the late one."""
 
 
 @cache
@@ -48,12 +48,12 @@ def by_chance(random: np.random.Generator, own: Sequence[int], joins: int) -> li
     return np.split(order, np.cumsum(own)[:-1])
 
 
-def bare_run(*workers: WorkerFigures, **changes: Any) -> RunFigures:
+def bare_run(*workers: WorkerMetrics, **changes: Any) -> RunMetrics:
     """A run of the chapter with these workers.
 
     Args:
-        workers: What its workers have recorded.
-        changes: Fields of the run that are otherwise.
+        workers: The records of its workers.
+        changes: Fields of the run that differ.
     """
     fields: dict[str, Any] = {
         "run_id": "20260101-0900-async-0001",
@@ -68,7 +68,7 @@ def bare_run(*workers: WorkerFigures, **changes: Any) -> RunFigures:
         "updates_lost": 0,
         "accuracy": None,
     }
-    return RunFigures(**{**fields, **changes})
+    return RunMetrics(**{**fields, **changes})
 
 
 def chapter_run(
@@ -78,12 +78,12 @@ def chapter_run(
     own: Sequence[int] = (27_500, 27_500, 27_500),
     joins: int = 20_900,
     **changes: Any,
-) -> RunFigures:
+) -> RunMetrics:
     """An asynchronous run of the chapter.
 
     Args:
         seed: One of the oracle's.
-        trained: The oracle's training that tells accuracies and losses.
+        trained: The oracle's training with accuracies and losses.
         own: Steps that each worker makes.
         joins: When worker 2 joins.
         changes: Fields of the run that are otherwise.
@@ -93,7 +93,7 @@ def chapter_run(
     random = np.random.default_rng([seed, 7])
     totals = by_chance(random, own, joins)
     workers = tuple(
-        WorkerFigures(
+        WorkerMetrics(
             tuple(
                 _step(index, local, int(total[local - 1]), trained, row, random)
                 for local in range(RECORD_EVERY, len(total) + 1, RECORD_EVERY)

@@ -58,7 +58,7 @@ def test_states_follow_the_records(stage: Stage) -> None:
     stage.wait_state("worker-0", State.SUCCEEDED)
 
 
-def test_program_learns_who_it_is(stage: Stage) -> None:
+def test_program_gets_its_task(stage: Stage) -> None:
     stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
     stage.agent("ps-0")
     stage.agent("worker-0")
@@ -114,7 +114,7 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
     assert stage.log("worker-0") == b"a ['--x']\n"
     assert stage.log("worker-1") == b"b ['--task_index=1', '--x']\n"
     alone = stage.wait_state("ps-0", State.SUCCEEDED)
-    assert (alone.reason, alone.exit_code) == ("it has no program in this run", None)
+    assert (alone.reason, alone.exit_code) == ("this task has no program in this run", None)
 
 
 def test_no_data_flag_without_own_data(stage: Stage) -> None:
@@ -159,7 +159,7 @@ def test_missing_program(stage: Stage) -> None:
     assert reason == f"no program {stage.scripts / 'nowhere.py'}; put it into {stage.scripts}"
 
 
-def test_binary_rubbish_stays_as_it_is_and_is_shown_safely(stage: Stage) -> None:
+def test_binary_output_is_stored_raw_and_shown_safely(stage: Stage) -> None:
     rubbish = (
         bytes(range(256)).replace(b"\n", b"") + b"\nlab kind=bogus \xff\n\x9b31m\xe2\x80\xaeabc"
     )
@@ -183,7 +183,7 @@ def test_broken_records_are_log_lines(stage: Stage) -> None:
     assert stage.log("worker-0").decode().splitlines() == lines[:3]
 
 
-def test_service_that_has_ended_by_itself_can_be_told_to_go(stage: Stage) -> None:
+def test_service_that_ended_by_itself_can_be_stopped(stage: Stage) -> None:
     stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
     agent = stage.agent("ps-0")
     stage.submit(stage.program("print('served')"))
@@ -195,7 +195,7 @@ def test_service_that_has_ended_by_itself_can_be_told_to_go(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("session", [False, True])
-def test_what_a_program_leaves_behind_is_ended(stage: Stage, session: bool) -> None:
+def test_orphans_of_a_program_are_ended(stage: Stage, session: bool) -> None:
     program = (
         "import subprocess, sys\n"
         "code = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'\n"
@@ -237,7 +237,7 @@ def test_cancel_lets_a_program_end_well(stage: Stage) -> None:
     assert stage.log("worker-0") == b"saved\n"
 
 
-def test_cancelled_before_it_began(stage: Stage) -> None:
+def test_cancelled_before_start(stage: Stage) -> None:
     stage.submit(stage.program("print('never')"))
     cancel(stage.volume, "r1", "changed my mind")
     stage.agent("worker-0")
@@ -245,7 +245,7 @@ def test_cancelled_before_it_began(stage: Stage) -> None:
     assert not stage.volume.log("r1", "worker-0").exists()
 
 
-def test_agent_told_to_go_ends_its_program_first(stage: Stage) -> None:
+def test_stopped_agent_ends_its_program_first(stage: Stage) -> None:
     agent = stage.agent("worker-0")
     stage.submit(stage.program(START + FOREVER))
     stage.wait_state("worker-0", State.READY)
@@ -259,7 +259,7 @@ def test_agent_told_to_go_ends_its_program_first(stage: Stage) -> None:
     assert not stage.volume.agent("worker-0").exists()
 
 
-def test_told_twice_it_does_not_wait(stage: Stage) -> None:
+def test_second_stop_does_not_wait(stage: Stage) -> None:
     program = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('deaf'))\n"
     agent = stage.agent("worker-0")
     stage.submit(stage.program(program + START + FOREVER))
@@ -271,7 +271,7 @@ def test_told_twice_it_does_not_wait(stage: Stage) -> None:
     assert stage.status("worker-0").state is State.CANCELLED
 
 
-def test_program_dies_with_a_killed_agent_and_the_run_is_lost(stage: Stage) -> None:
+def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> None:
     agent = stage.agent("worker-0")
     stage.submit(stage.program(START + FOREVER))
     pid = stage.wait_state("worker-0", State.READY).pid
@@ -282,12 +282,12 @@ def test_program_dies_with_a_killed_agent_and_the_run_is_lost(stage: Stage) -> N
     assert stage.status("worker-0").state is State.READY
     stage.agent("worker-0")
     status = stage.wait_state("worker-0", State.LOST)
-    assert status.reason == "its agent was started again in the middle of the run"
+    assert status.reason == "its agent restarted during the run"
     stage.submit(stage.program("print(2)"), run_id="r2")
     stage.wait_state("worker-0", State.SUCCEEDED, "r2")
 
 
-def test_end_of_the_leash(stage: Stage) -> None:
+def test_closed_stdin(stage: Stage) -> None:
     reading, writing = os.pipe()
     agent = subprocess.Popen(
         [sys.executable, "-m", "lab.task.agent"],
@@ -301,10 +301,10 @@ def test_end_of_the_leash(stage: Stage) -> None:
     stage.wait_state("worker-0", State.READY)
     os.close(writing)
     assert agent.wait(timeout=PATIENCE_S) == 0
-    assert stage.status("worker-0").reason == "the supervisor has gone"
+    assert stage.status("worker-0").reason == "the supervisor has ended"
 
 
-def test_one_run_after_the_other(stage: Stage) -> None:
+def test_consecutive_runs(stage: Stage) -> None:
     stage.agent("worker-0")
     for number in range(3):
         stage.submit(stage.program(f"print({number})"), run_id=f"r{number}")
@@ -322,27 +322,27 @@ def test_strange_files_among_the_requests(stage: Stage) -> None:
     stage.agent("worker-0")
     stage.submit(stage.program("print(1)"))
     stage.wait_state("worker-0", State.SUCCEEDED)
-    said = stage.output("worker-0").read_text()
-    assert said.count("requests/bad.json is no request") == 1
-    assert said.count("requests/evil.json is no request") == 1
+    output = stage.output("worker-0").read_text()
+    assert output.count("requests/bad.json is not a request") == 1
+    assert output.count("requests/evil.json is not a request") == 1
 
 
-def test_heart_beats(stage: Stage) -> None:
+def test_heartbeat(stage: Stage) -> None:
     stage.agent("worker-0")
     path = stage.volume.agent("worker-0")
     before = path.stat().st_mtime_ns
     wait_for(lambda: path.stat().st_mtime_ns > before, "a heartbeat")
-    said = json.loads(path.read_text())
-    assert (said["task"], said["node"], said["address"]) == ("worker-0", "tf1", "tf1:2222")
+    output = json.loads(path.read_text())
+    assert (output["task"], output["node"], output["address"]) == ("worker-0", "tf1", "tf1:2222")
 
 
-def test_greeting_names_place_and_next_command(stage: Stage) -> None:
+def test_greeting_names_task_and_next_command(stage: Stage) -> None:
     stage.agent("worker-0", CUDA_VISIBLE_DEVICES="GPU-1,GPU-2")
-    said = stage.output("worker-0")
-    wait_for(lambda: b"run async" in said.read_bytes(), "the greeting")
-    assert said.read_text().splitlines() == [
-        "lab: worker-0 of demo lives on tf1, serves at tf1:2222, GPUs: GPU-1,GPU-2",
-        "lab: it waits for a run; start one with: python -m lab run async",
+    output = stage.output("worker-0")
+    wait_for(lambda: b"run async" in output.read_bytes(), "the greeting")
+    assert output.read_text().splitlines() == [
+        "lab: worker-0 of demo runs on tf1, address tf1:2222, GPUs: GPU-1,GPU-2",
+        "lab: waiting for a run; start one with: python -m lab run async",
     ]
 
 
@@ -363,19 +363,19 @@ def test_task_outside_of_the_cluster(stage: Stage) -> None:
     )
     assert (done.returncode, done.stderr) == (
         2,
-        b"error: LAB_CLUSTER is no cluster spec with worker-7\n",
+        b"error: LAB_CLUSTER is not a cluster spec with worker-7\n",
     )
 
 
-def test_program_whose_files_cannot_be_opened_does_not_stay(stage: Stage) -> None:
+def test_program_whose_files_cannot_be_opened_ends(stage: Stage) -> None:
     agent = stage.agent("worker-0")
     agent.send_signal(signal.SIGSTOP)
-    os.waitpid(agent.pid, os.WUNTRACED)  # it sees the request together with what is in the way
+    os.waitpid(agent.pid, os.WUNTRACED)  # it sees the request together with the obstacle
     stage.submit(stage.program(FOREVER))
     stage.volume.log("r1", "worker-0").mkdir(parents=True)
     agent.send_signal(signal.SIGCONT)
     status = stage.wait_state("worker-0", State.FAILED)
-    assert status.reason.endswith("program.py could not be started: Is a directory")
+    assert status.reason.endswith("program.py cannot be started: Is a directory")
     assert processes_with(stage.marker) == [agent.pid]
     descriptors = list(Path(f"/proc/{agent.pid}/fd").iterdir())
     assert not [each for each in descriptors if str(each.readlink()).startswith("pipe:")]

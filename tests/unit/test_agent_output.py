@@ -1,4 +1,4 @@
-"""Text, lines and files: what becomes of a program's output."""
+"""Text, lines and files: how the agent processes a program's output."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_short() -> None:
         ("x\n\x1b[2J", r"x\x0a\x1b[2J"),
     ],
 )
-def test_long_words_of_a_message_are_cut(message: str, shown: str | None) -> None:
+def test_long_parts_of_a_message_are_cut(message: str, shown: str | None) -> None:
     assert bounded(message) == (message if shown is None else shown)
 
 
@@ -87,7 +87,7 @@ def test_messages_are_bounded(message: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=60)))
-def test_lines_lose_nothing(pieces: list[bytes]) -> None:
+def test_lines_are_complete(pieces: list[bytes]) -> None:
     lines = Lines()
     found = [line for piece in pieces for line in lines.feed(piece)]
     found += lines.close()
@@ -112,18 +112,18 @@ def test_long_lines_are_split_visibly(end: bytes, step: int) -> None:
     assert b"".join(line.removesuffix(SPLIT_MARK) for line in found) == data.rstrip(b"\n")
 
 
-def test_line_of_the_greatest_length_stays_whole() -> None:
+def test_line_of_maximal_length_is_not_split() -> None:
     assert list(Lines().feed(b"x" * MAX_LINE_BYTES + b"\n")) == [b"x" * MAX_LINE_BYTES]
 
 
-def test_line_without_end_takes_no_memory() -> None:
+def test_endless_line_takes_no_memory() -> None:
     lines = Lines()
     for _ in range(100):
         assert all(len(line) < 30_000 for line in lines.feed(b"x" * 100_000))
     assert sum(map(len, lines.close())) <= MAX_LINE_BYTES
 
 
-def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appender_removes_a_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     file = Appender(path)
     file.append(b"whole\n")
@@ -171,9 +171,7 @@ def refusing(patch: pytest.MonkeyPatch, times: float) -> None:
     patch.setattr(os, "write", refuse)
 
 
-def test_lines_wait_for_a_volume_that_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_wait_for_a_full_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refusing(monkeypatch, 4)
     output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
     assert (output.fault, output.records_lost, output.altered) == (None, 0, False)
@@ -192,13 +190,13 @@ def test_records_that_could_not_be_written_are_counted(
     assert output.records_lost == 2
 
 
-def test_many_lines_come_in_order(tmp_path: Path) -> None:
+def test_many_lines_are_in_order(tmp_path: Path) -> None:
     lines = [
         b"lab kind=step seq=%d" % number if number % 3 else b"line %d" % number
         for number in range(30_000)
     ]
     output, said = pump(tmp_path, b"\n".join(lines))
-    assert said.splitlines() == lines[::3]  # these records hold nothing for people
+    assert said.splitlines() == lines[::3]  # these records have no text form
     assert (output.started, output.training, output.fault) == (False, True, None)
     assert (tmp_path / "t.log").read_bytes().splitlines() == lines[::3]
     assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 20_000
@@ -259,15 +257,13 @@ def test_print_of_a_listing_becomes_a_record_and_stays_in_the_log(tmp_path: Path
         ),
     ],
 )
-def test_state_that_a_line_tells(
-    tmp_path: Path, line: bytes, started: bool, training: bool
-) -> None:
+def test_state_from_a_line(tmp_path: Path, line: bytes, started: bool, training: bool) -> None:
     output, _ = pump(tmp_path, line)
     assert (output.started, output.training) == (started, training)
     assert len(stored(tmp_path)) == 1
 
 
-def test_waiting_is_told_each_time(tmp_path: Path) -> None:
+def test_each_wait_is_reported(tmp_path: Path) -> None:
     pump(tmp_path, b"\n".join([WAITING] * 3))
     assert [record["message"] for record in stored(tmp_path)] == ["waits for worker-2"] * 3
 
@@ -296,7 +292,7 @@ RECORDED = format_record(
 ).encode()
 
 
-def test_a_record_amid_what_a_library_logs_piece_by_piece_is_not_lost(tmp_path: Path) -> None:
+def test_a_record_inside_library_output_is_not_lost(tmp_path: Path) -> None:
     pump(tmp_path, b"before\n[" + RECORDED + b"\n12:00: E] connection reset\nafter\n")
     (record,) = stored(tmp_path)
     assert (record["kind"], record["seq"]) == ("final", 3)
@@ -313,13 +309,13 @@ def test_a_record_amid_what_a_library_logs_piece_by_piece_is_not_lost(tmp_path: 
         b"he wrote: " + RECORDED + b"\xff",
     ],
 )
-def test_what_only_speaks_of_a_record_stays_in_the_log(tmp_path: Path, line: bytes) -> None:
+def test_text_that_resembles_a_record_stays_in_the_log(tmp_path: Path, line: bytes) -> None:
     pump(tmp_path, line + b"\n")
     assert stored(tmp_path) == []
     assert (tmp_path / "t.log").read_bytes() == line + b"\n"
 
 
-def test_a_listing_that_tells_events_still_prints_its_steps(tmp_path: Path) -> None:
+def test_a_listing_that_records_events_still_prints_steps(tmp_path: Path) -> None:
     event = format_record(
         {
             "kind": "event",
@@ -337,7 +333,7 @@ def test_a_listing_that_tells_events_still_prints_its_steps(tmp_path: Path) -> N
     assert [each["kind"] for each in stored(tmp_path)] == ["event", "epoch"]
 
 
-def test_broken_record_does_not_silence_a_listing(tmp_path: Path) -> None:
+def test_broken_record_does_not_stop_a_listing(tmp_path: Path) -> None:
     pump(tmp_path, b"lab kind=dance\n" + STEP)
     assert [record["kind"] for record in stored(tmp_path)] == ["epoch"]
 
@@ -379,7 +375,7 @@ def test_field_that_a_record_lacks_is_added(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["run=other", "job_name=ps", "task_index=0"])
-def test_no_program_writes_in_another_name(tmp_path: Path, fault: str) -> None:
+def test_no_program_writes_for_another(tmp_path: Path, fault: str) -> None:
     own = {"run": WHO.run, "job_name": "worker", "task_index": "2"}
     name, _, value = fault.partition("=")
     given_names = " ".join(f"{key}={text}" for key, text in (own | {name: value}).items())
@@ -388,7 +384,7 @@ def test_no_program_writes_in_another_name(tmp_path: Path, fault: str) -> None:
     assert (record["run"], record["job_name"], record["task_index"]) == (WHO.run, "worker", 2)
 
 
-def test_people_see_records_in_words_and_tensorflow_in_one_line(tmp_path: Path) -> None:
+def test_log_shows_records_as_text_and_tensorflow_in_one_line(tmp_path: Path) -> None:
     noise = b"I0000 00:00:1795476759.779848      20 port.cc:153] oneDNN custom operations are on."
     lines = [
         noise,
@@ -428,7 +424,7 @@ def test_record_with_half_a_character_is_stored(tmp_path: Path) -> None:
     assert [record["message"] for record in stored(tmp_path)] == ["\udcff"]
 
 
-def test_complete_record_is_stored_as_it_came(tmp_path: Path) -> None:
+def test_complete_record_is_stored_unchanged(tmp_path: Path) -> None:
     given_fields = {
         "kind": "step",
         "run": WHO.run,
@@ -444,7 +440,7 @@ def test_complete_record_is_stored_as_it_came(tmp_path: Path) -> None:
     assert (tmp_path / "t.log").read_bytes() == b""
 
 
-def test_rubbish_in_a_listings_format_ends_nothing(tmp_path: Path) -> None:
+def test_odd_values_in_a_listing_are_harmless(tmp_path: Path) -> None:
     lines = [
         b"worker=0,epoch=9,global_step=1, local_step=1, loss = nan",
         b"worker=0,epoch=9,global_step=" + b"9" * 10_000 + b", local_step=1, loss = 1",
@@ -460,7 +456,7 @@ def test_rubbish_in_a_listings_format_ends_nothing(tmp_path: Path) -> None:
     assert output.fault is None
 
 
-def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
+def test_pipe_held_open_by_another_process_is_closed(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO)
     output.start()
@@ -529,7 +525,7 @@ Node: 'm'
         ("ValueError: a:\nb", "ValueError: a:"),
     ],
 )
-def test_culprit(log: str, line: str) -> None:
+def test_error_line(log: str, line: str) -> None:
     culprit = ErrorLineFinder()
     for each in log.encode().split(b"\n"):
         culprit.feed(each)
@@ -581,13 +577,13 @@ def test_health_of_a_task(healthy: Path) -> None:
 
 
 def may_open(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Answer for the kernel, which asks the container's cgroup whoever one is."""
+    """Replace the kernel's answer, which comes from the container's cgroup."""
     monkeypatch.setattr(health.os, "access", lambda path, mode: Path(path).name in names)
 
 
 @pytest.fixture
-def cards(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A healthy task's device nodes: two cards of its own, and one that it never could open."""
+def gpus(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A healthy task's device nodes: its two GPUs, and one that it could never open."""
     (healthy / "agents").mkdir()
     (healthy / "agents" / "worker-0.json").touch()
     (healthy / "dev").mkdir()
@@ -600,42 +596,40 @@ def cards(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return healthy / "dev"
 
 
-def test_a_card_that_was_taken_away_is_named(
-    cards: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_removed_gpu_is_named(
+    gpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [health.main(["task"]), health.lost_gpu()] == [0, None]
     may_open(monkeypatch, "nvidia0")
     assert health.main(["task"]) == 1
     assert capsys.readouterr().out == (
-        f"GPU lost: {cards}/nvidia1 cannot be opened any more, permission denied; `docker restart"
-        " mnist-worker-0-1` brings it back until the next `systemctl daemon-reload`\n"
+        f"GPU lost: {gpus}/nvidia1 cannot be opened: permission denied; run `docker restart"
+        " mnist-worker-0-1`; repeat it after each `systemctl daemon-reload`\n"
     )
     may_open(monkeypatch, "nvidia0", "nvidia1")
     assert health.main(["task"]) == 0
     health.SEEN_FILE.unlink()
-    (cards / "nvidia0").unlink()
+    (gpus / "nvidia0").unlink()
     assert health.main(["task"]) == 1
-    assert f"GPU lost: {cards}/nvidia0 is gone; `docker restart" in capsys.readouterr().out
+    assert f"GPU lost: {gpus}/nvidia0 is missing; run `docker restart" in capsys.readouterr().out
 
 
-def test_a_card_that_came_later_is_nobodys_loss(cards: Path) -> None:
+def test_an_added_gpu_is_no_fault(gpus: Path) -> None:
     assert health.main(["task"]) == 0
-    (cards / "nvidia7").touch()
+    (gpus / "nvidia7").touch()
     assert health.lost_gpu() is None
-    (cards / "nvidia2").unlink()
+    (gpus / "nvidia2").unlink()
     assert health.lost_gpu() is None
 
 
-def test_health_of_an_anchor_needs_no_volume(
-    healthy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pause_health_needs_no_volume(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAB_RUNS")
     assert health.main(["anchor"]) == 1
     (healthy / "ready").touch()
     assert health.main(["anchor"]) == 0
 
 
-def test_the_first_check_answers_at_once_and_a_later_one_watches(
+def test_first_check_returns_at_once_and_a_later_one_watches(
     healthy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, looks = 0.0, 0
@@ -651,7 +645,7 @@ def test_the_first_check_answers_at_once_and_a_later_one_watches(
     (healthy / "ready").touch()
     assert (health.main(["anchor"]), looks) == (0, 0)
     assert (health.main(["anchor"]), looks, now) == (0, 120, health.WATCH_S)
-    # The link goes while the next check watches: it is told at once, and so is the recovery.
+    # The link fails while the next check runs: it is reported at once, and so is the recovery.
     assert (health.main(["anchor"]), looks) == (1, 130)
     (healthy / "ready").touch()
     assert (health.main(["anchor"]), looks) == (0, 130)
@@ -661,17 +655,17 @@ def test_health_used_wrongly() -> None:
     assert health.main([]) == 2
 
 
-def test_link_of_an_anchor() -> None:
+def test_link_of_a_pause() -> None:
     assert pause.link_of({}) == (None, None)
     environ = {"LAB_LINK_RATE_BITS": "100000000", "LAB_LINK_DELAY_US": "5000"}
     assert pause.link_of(environ) == (100_000_000, 5000)
     for text in ("x", "-1", "0", "1e6", "٣", "9" * 30):
-        with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is no whole number"):
+        with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is not a whole number"):
             pause.link_of({"LAB_LINK_RATE_BITS": text})
 
 
 def in_network(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a network of its own with one interface; skip where there can be none."""
+    """Run code in its own network with one interface; skip where this is impossible."""
     lead = (
         "from pyroute2 import IPRoute\n"
         "n = IPRoute()\n"
@@ -716,7 +710,7 @@ def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
     assert done.stdout in (
         "['netem', 'tbf']\n",
         "this kernel has no netem, which the delay of a link needs; load it with "
-        "`modprobe sch_netem`, or leave the delay out\n",
+        "`modprobe sch_netem`, or remove the delay from the link\n",
     ), done.stderr
 
 
@@ -730,7 +724,7 @@ ANCHOR = (
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_anchor_is_ready_until_told_to_go(tmp_path: Path, number: signal.Signals) -> None:
+def test_pause_is_ready_until_stopped(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
     process = subprocess.Popen([sys.executable, "-c", ANCHOR, str(ready)], cwd=ROOT)
     wait_for(ready.exists, "the anchor is ready")
@@ -739,7 +733,7 @@ def test_anchor_is_ready_until_told_to_go(tmp_path: Path, number: signal.Signals
     assert not ready.exists()
 
 
-def test_anchor_with_a_wrong_link(tmp_path: Path) -> None:
+def test_pause_with_a_wrong_link(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ANCHOR, str(tmp_path / "ready")],
         cwd=ROOT,
@@ -749,7 +743,7 @@ def test_anchor_with_a_wrong_link(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: LAB_LINK_RATE_BITS is no whole number")
+    assert done.stderr.startswith("error: LAB_LINK_RATE_BITS is not a whole number")
     assert not (tmp_path / "ready").exists()
 
 
@@ -762,4 +756,4 @@ def test_link_without_an_interface() -> None:
         "except LinkError as error:\n"
         "    print(error)\n"
     )
-    assert done.stdout == "a link needs one network interface; there is none\n", done.stderr
+    assert done.stdout == "a link needs one network interface; found: none\n", done.stderr

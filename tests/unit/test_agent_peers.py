@@ -1,4 +1,4 @@
-"""Several agents: who ends whom, and why."""
+"""Several agents: which one ends which, and the reasons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ exec(open(gate).read())
 
 
 class Crew(Stage):
-    """One ps and two workers that do what they are told."""
+    """One ps and two workers, whose actions the test controls."""
 
     def begin(self, *tasks: str, **more: object) -> None:
         for task in tasks or ("ps-0", "worker-0", "worker-1"):
@@ -59,7 +59,7 @@ def test_ps_ends_when_every_worker_has(crew: Crew) -> None:
     crew.begin()
     crew.tell("worker-0", "pass")
     crew.wait_state("worker-0", State.SUCCEEDED)
-    time.sleep(0.5)  # the ps must not end now: there is nothing to wait for
+    time.sleep(0.5)  # the ps must not end now: it has no task to wait for
     assert not crew.status("ps-0").state.ended
     crew.tell("worker-1", "pass")
     crew.wait_state("worker-1", State.SUCCEEDED)
@@ -76,7 +76,7 @@ def test_failure_of_one_ends_all(crew: Crew) -> None:
         assert status.reason == ("worker-1 failed: exit code 1: RuntimeError: the cat sat on it")
 
 
-def test_who_has_succeeded_stays_so(crew: Crew) -> None:
+def test_success_is_final(crew: Crew) -> None:
     crew.begin()
     crew.tell("worker-0", "pass")
     crew.wait_state("worker-0", State.SUCCEEDED)
@@ -94,7 +94,7 @@ def test_failure_of_a_ps_ends_all(crew: Crew) -> None:
         assert crew.wait_state(task, State.CANCELLED).reason == "ps-0 failed: killed by SIGKILL"
 
 
-def test_ps_that_ends_well_waits_for_the_others_verdict(crew: Crew) -> None:
+def test_succeeded_ps_waits_for_the_other_outcomes(crew: Crew) -> None:
     crew.begin()
     crew.tell("ps-0", "pass")
     wait_for(lambda: crew.status("ps-0").exit_code == 0, "the ps's program has ended")
@@ -118,7 +118,7 @@ def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew:
 STEP = "print('lab kind=step job_name=worker task_index={} local_step=1 global_step={}')"
 
 
-def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) -> None:
+def test_stalled_training_fails_and_names_waiting_tasks(crew: Crew) -> None:
     crew.begin(stall_s=1.5)
     crew.tell("worker-0", f"{STEP.format(0, 7)}; time.sleep(60)")
     waits = "print('lab kind=event job_name=worker task_index=1 message=\"waits for the chief\"')"
@@ -126,7 +126,7 @@ def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) 
     failed = crew.wait_state("worker-0", State.FAILED)
     assert failed.cause is Cause.STALLED
     assert failed.reason == (
-        "no new global step for 1.5 s, it stands at 7"
+        "no new global step for 1.5 s, the last one was 7"
         " (worker-0 made its last step at 7, worker-1 waits for the chief)"
     )
     for task in ("ps-0", "worker-1"):
@@ -135,7 +135,7 @@ def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) 
         assert status.reason.startswith("worker-0 failed: no new global step")
 
 
-def test_steps_of_one_keep_the_others_from_being_called_stalled(crew: Crew) -> None:
+def test_steps_of_one_task_prevent_a_stall(crew: Crew) -> None:
     crew.begin(stall_s=1.5)
     loop = "i = 0\nwhile i < 40:\n    i += 1; time.sleep(0.1); "
     notify = "lab kind=step job_name=worker task_index=0 local_step={i} global_step={i}"
@@ -158,7 +158,7 @@ def test_steps_of_one_keep_the_others_from_being_called_stalled(crew: Crew) -> N
         ),
     ],
 )
-def test_why_a_task_failed_is_told_in_a_word(crew: Crew, code: str, cause: Cause) -> None:
+def test_failure_reason_is_reported(crew: Crew, code: str, cause: Cause) -> None:
     crew.begin()
     crew.tell("worker-1", code)
     assert crew.wait_state("worker-1", State.FAILED).cause is cause
@@ -199,25 +199,25 @@ def test_late_agent_joins(crew: Crew) -> None:
     crew.wait_state("worker-1", State.READY)
 
 
-def test_an_agent_that_stands_still_is_lost(crew: Crew) -> None:
+def test_stopped_agent_is_lost(crew: Crew) -> None:
     crew.begin()
     crew.agents["worker-1"].send_signal(signal.SIGSTOP)
     status = crew.wait_state("worker-1", State.LOST)
-    assert status.reason == "its agent has been silent for 15 s"
-    reason = "worker-1 was lost: its agent has been silent for 15 s"
+    assert status.reason == "its agent has sent no heartbeat for 15 s"
+    reason = "worker-1 was lost: its agent has sent no heartbeat for 15 s"
     for task in ("ps-0", "worker-0"):
         assert crew.wait_state(task, State.CANCELLED).reason == reason
 
 
 @pytest.mark.parametrize("told_to_go", [False, True])
-def test_agent_that_others_gave_up_gives_up_too(crew: Crew, told_to_go: bool) -> None:
+def test_agent_that_others_declared_lost_ends(crew: Crew, told_to_go: bool) -> None:
     crew.begin()
     agent = crew.agents["worker-1"]
     agent.send_signal(signal.SIGSTOP)
     lost = TaskStatus("worker-1", State.LOST, reason="silent", pid=crew.status("worker-1").pid)
     write_status(crew.volume.status("r1", "worker-1"), lost)
     crew.wait_state("worker-0", State.CANCELLED)
-    if told_to_go:  # It hears of both at once, and the others have acted upon the loss already.
+    if told_to_go:  # It receives both at once, and the others have reacted to the loss already.
         agent.terminate()
     agent.send_signal(signal.SIGCONT)
     if not told_to_go:
@@ -233,7 +233,7 @@ def once(crew: Crew, task: str, **environ: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [("pass", 0), ("sys.exit(1)", 1)])
-def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
+def test_leader_without_a_client(crew: Crew, code: str, exit_code: int) -> None:
     crew.program(PROGRAM.replace("sys.argv[1:]", "sys.argv[1:5]"), "mnist_async.py")
     worker = once(crew, "worker-0")
     leader = once(crew, "ps-0")
@@ -246,11 +246,11 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
     run_id = Request.from_json(request.read_text()).run_id
     assert "-async-" in run_id
     if exit_code == 0:
-        words = "['--epochs', '2', '--note', 'a b']\n"
-        assert crew.log("worker-0", run_id).decode() == words
-    said = crew.output("ps-0").read_text()
-    assert ("worker-1: failed: exit code 1" in said) == bool(exit_code)
-    assert said.count("worker-0: ") == 1
+        line = "['--epochs', '2', '--note', 'a b']\n"
+        assert crew.log("worker-0", run_id).decode() == line
+    output = crew.output("ps-0").read_text()
+    assert ("worker-1: failed: exit code 1" in output) == bool(exit_code)
+    assert output.count("worker-0: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -260,18 +260,18 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
         ({"LAB_EXPERIMENT": "async", "LAB_FLAGS": "'"}, "LAB_FLAGS: No closing quotation"),
         (
             {"LAB_EXPERIMENT": "async", "LAB_CLUSTER": '{"ps": ["a:1"]}'},
-            "async needs the job 'worker'; change `jobs:` of the description",
+            "async needs the job 'worker'; change `jobs:` in the config",
         ),
         (
             {
                 "LAB_EXPERIMENT": "async",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
             },
-            "async has no use for the job 'chief'; change `jobs:` of the description",
+            "async does not use the job 'chief'; change `jobs:` in the config",
         ),
     ],
 )
-def test_leader_with_a_wrong_wish(crew: Crew, environ: dict[str, str], line: str) -> None:
+def test_leader_with_bad_request(crew: Crew, environ: dict[str, str], line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lab.task.agent"],
         env={**crew.environ("ps-0"), **environ},
@@ -316,7 +316,7 @@ def beat_for(clock: Clock, pulses: PeerMonitor, seconds: float) -> None:
         pulses.check()
 
 
-def test_silent_agent_is_lost_after_15_s(
+def test_agent_is_lost_after_15_s(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -325,13 +325,13 @@ def test_silent_agent_is_lost_after_15_s(
     beat_for(clock, pulses, 14.5)
     assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 0.5)
-    assert pulses.lost_reason("worker-0") == "its agent has been silent for 15 s"
+    assert pulses.lost_reason("worker-0") == "its agent has sent no heartbeat for 15 s"
     heart.touch()
     beat_for(clock, pulses, 0.5)
     assert pulses.lost_reason("worker-0") is None
 
 
-def test_clock_that_is_set_makes_nobody_lost(
+def test_changed_clock_causes_no_loss(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -343,7 +343,7 @@ def test_clock_that_is_set_makes_nobody_lost(
     assert pulses.lost_reason("worker-0") is None
 
 
-def test_own_long_sleep_makes_nobody_lost(
+def test_own_long_sleep_causes_no_loss(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -355,37 +355,35 @@ def test_own_long_sleep_makes_nobody_lost(
     assert pulses.lost_reason("worker-0") is None
 
 
-def test_agent_that_never_came_has_two_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_agent_is_lost_after_2_min(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
     pulses = PeerMonitor(volume, ["worker-0"])
     beat_for(clock, pulses, 119)
     assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 2)
-    assert pulses.lost_reason("worker-0") == "its agent did not come within 120 s"
+    assert pulses.lost_reason("worker-0") == "its agent did not start within 120 s"
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     statuses = Statuses(volume, "r1", ["worker-0"])
     pulses.declare_lost(volume, "r1", statuses.refresh())
     assert statuses.refresh()["worker-0"].state is State.LOST
 
 
-def test_a_free_lock_and_a_silent_heart_tell_of_a_death(
+def test_free_lock_and_old_heartbeat_mean_lost(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
-    with volume.life("worker-0").open("w") as lock:
+    with volume.agent_lock("worker-0").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         pulses = PeerMonitor(volume, ["worker-0"])
         patient = PeerMonitor(volume, ["worker-0"], patient=True)
         for each in (pulses, patient):
             each.check()
         beat_for(clock, pulses, 5)
-        assert pulses.lost_reason("worker-0") is None  # it is held: whoever is silent lives
+        assert pulses.lost_reason("worker-0") is None  # it is held: this agent is alive
     beat_for(clock, pulses, 1.5)
-    assert pulses.lost_reason("worker-0") == "its agent has died"
+    assert pulses.lost_reason("worker-0") == "its agent process has ended"
     heart.touch()
     beat_for(clock, pulses, 1)
     assert pulses.lost_reason("worker-0") is None  # a heart that beats where no lock is seen
@@ -393,9 +391,7 @@ def test_a_free_lock_and_a_silent_heart_tell_of_a_death(
     assert patient.lost_reason("worker-0") is None
 
 
-def test_an_end_that_was_written_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_written_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
@@ -408,7 +404,7 @@ def test_an_end_that_was_written_meanwhile_stays(
     assert read_status(volume.status("r1", "worker-0"), "worker-0") == done
 
 
-def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_task_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
@@ -420,7 +416,7 @@ def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     assert read_status(volume.status("r1", "worker-0"), "worker-0") == done
 
 
-def test_old_heart_of_a_former_life_may_still_come(
+def test_old_heartbeats_of_a_former_agent(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -431,7 +427,7 @@ def test_old_heart_of_a_former_life_may_still_come(
     assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 30)
     assert heart.exists()
-    assert pulses.lost_reason("worker-0") == "its agent did not come within 120 s"
+    assert pulses.lost_reason("worker-0") == "its agent did not start within 120 s"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The lab from Python: what it takes, what it gives back, and what it refuses."""
+"""The Python API: its arguments, its results, and its errors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pytest
 
 from lab import api
 from lab.backends import Check, Notify, no_check
+from lab.backends.selection import BACKENDS
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.run_info import RunInfo
-from lab.run.run_queue import Place, turn
+from lab.run.run_queue import Ticket, turn
 from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
 from lab.service.target import Target, find_target
@@ -72,14 +73,14 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
 
 
 def refusal(**arguments: object) -> str:
-    """What `run` says to these arguments; nothing may have been started, or written."""
+    """The error of `run` for these arguments; nothing may have been started, or written."""
     with pytest.raises(InputError) as caught:
         api.run(**{"experiment": "async", "gpus": "none", **arguments})  # type: ignore[arg-type]
     assert not Path("runs").exists()
     return str(caught.value)
 
 
-def test_a_run_ends_and_tells_what_it_came_to(
+def test_train_returns_the_result_of_a_run(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = api.run("async", epochs=2, learning_rate=0.25, seed=4)
@@ -99,14 +100,12 @@ def test_a_run_ends_and_tells_what_it_came_to(
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_gpus_are_shared_only_where_that_is_asked_for(
-    environment: FakeEnvironment, share: bool
-) -> None:
+def test_gpus_are_shared_only_on_request(environment: FakeEnvironment, share: bool) -> None:
     api.run("async", quiet=True, gpus="none", share=share)
     assert environment.shares is share
 
 
-def test_another_run_is_waited_for_where_that_is_asked_for(
+def test_wait_waits_for_another_run(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with turn(FakeBackend("local"), "mnist", wait=False, notify=str) as mine:
@@ -115,16 +114,16 @@ def test_another_run_is_waited_for_where_that_is_asked_for(
             api.run("async", quiet=True, gpus="none")
         assert not Path("runs").exists()
 
-    def wait(self: Place) -> None:
+    def wait(self: Ticket) -> None:
         asked.append(self.project)
 
     asked: list[str] = []
-    monkeypatch.setattr(Place, "wait", wait)
+    monkeypatch.setattr(Ticket, "wait", wait)
     api.run("async", quiet=True, gpus="none", wait=True)
     assert asked == ["mnist"]
 
 
-def test_after_waiting_the_environment_is_looked_for_again(
+def test_environment_is_searched_again_after_waiting(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Target] = []
@@ -133,23 +132,23 @@ def test_after_waiting_the_environment_is_looked_for_again(
         found.append(find_target(*args, **options))
         return found[-1]
 
-    def wait(self: Place) -> None:
+    def wait(self: Ticket) -> None:
         self.waited = True
 
     monkeypatch.setattr("lab.service.run.find_target", find)
     api.run("async", quiet=True, gpus="none")
     assert len(found) == 1
-    monkeypatch.setattr(Place, "wait", wait)
+    monkeypatch.setattr(Ticket, "wait", wait)
     api.run("async", quiet=True, gpus="none", wait=True)
     assert len(found) == 3
 
 
-def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:
     api.run("async", quiet=True, gpus="none")
     assert capfd.readouterr() == ("", "")
 
 
-def test_cards_are_sampled_while_it_is_followed(
+def test_gpus_are_sampled_while_it_is_followed(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampled: list[str] = []
@@ -164,7 +163,7 @@ def test_cards_are_sampled_while_it_is_followed(
     assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 
-def test_a_notebook_in_the_project_finds_its_description(
+def test_a_notebook_in_the_project_finds_its_config(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("notebooks").mkdir()
@@ -174,14 +173,14 @@ def test_a_notebook_in_the_project_finds_its_description(
     assert api.runs("../runs") == [done]
 
 
-def test_a_description_that_is_in_memory(environment: FakeEnvironment) -> None:
+def test_config_object(environment: FakeEnvironment) -> None:
     done = api.run("async", cluster=api.load("cluster.yaml"))
     assert done.info.cluster_file == ""
     assert done.info.cluster_sha256 == api.plan("cluster.yaml").cluster_sha256
     assert api.find("last") == api.find(done.id) == done
 
 
-def test_how_it_begins_and_goes_on_is_handed_on(environment: FakeEnvironment) -> None:
+def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) -> None:
     done = api.run(
         "async",
         start={"worker-1": "10s"},
@@ -203,7 +202,7 @@ def fails(volume: Volume, request: Request) -> None:
         end(volume, request.run_id, task, State.FAILED, exit_code=3)
 
 
-def test_a_run_that_fails_is_an_error_unless_one_wants_to_see_it(
+def test_a_failed_run_raises_unless_check_is_false(
     environment: FakeEnvironment,
 ) -> None:
     environment.tasks_do = fails
@@ -213,7 +212,7 @@ def test_a_run_that_fails_is_an_error_unless_one_wants_to_see_it(
     assert api.run("async", check=False).summary.state == "failed"
 
 
-def test_ctrl_c_takes_down_what_was_booted(
+def test_ctrl_c_removes_the_environment(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -238,33 +237,36 @@ def test_ctrl_c_takes_down_what_was_booted(
     assert f"run {api.find('last').id} was interrupted" in capfd.readouterr().err
 
 
-def test_what_is_wrong_is_said_before_anything_starts(environment: FakeEnvironment) -> None:
+def test_errors_are_reported_before_anything_starts(environment: FakeEnvironment) -> None:
     assert refusal(epoch=3) == (
         "'async' has no flag 'epoch'; did you mean 'epochs'? see `lab experiments async`"
     )
     for name, value in (("stall", "5m"), ("stall", -1), ("ready_within", math.nan)):
-        said = f"{name}: {value!r} is no number of seconds; give one, such as 30; 0: no limit"
-        assert refusal(**{name: value}) == said
+        output = (
+            f"{name}: {value!r} is not a number of seconds;"
+            " use a number such as 30, or 0 for no limit"
+        )
+        assert refusal(**{name: value}) == output
     assert refusal(epochs=0).startswith("epochs: '0' is not a whole number from 1")
     assert refusal(epochs="3; rm").startswith("epochs: '3; rm' is not")
-    assert refusal(backend="cloud") == ("backend: no 'cloud'; choose one of auto, local, compose")
+    assert refusal(backend="cloud") == f"unknown backend 'cloud'; use one of {', '.join(BACKENDS)}"
     assert refusal(on_failure="panic").startswith("on_failure: 'panic' is not fail, restart")
     assert refusal(start="soon").startswith("start: 'soon' is not TASK: MOMENT")
     assert refusal(start={"worker-9": "1s"}).startswith("--start: there is no task 'worker-9'")
-    assert "worker-1: step 9,999 never comes" in refusal(
+    assert "worker-1: the others make only 550 steps, not 9,999" in refusal(
         epochs=1, start="worker-1: after 9999 steps"
     )
     assert refusal(faults="hug worker-1").startswith("faults: no such fault: ")
     assert refusal(experiment="asink").startswith("no experiment 'asink'; did you mean 'async'?")
-    assert "no way to pin GPUs" in refusal(gpus="many")
+    assert "unknown GPU mode 'many'" in refusal(gpus="many")
     Path("mine.py").write_text("")
     assert refusal(experiment="./mine.py", epochs=2) == (
-        "'epochs' is no argument of run, and the flags of mine.py are not known here;"
-        " give them as args=['--epochs=2']"
+        "run() has no argument 'epochs', and the flags of mine.py are not known;"
+        " pass it as args=['--epochs=2']"
     )
 
 
-def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> None:
+def test_own_program_gets_its_arguments(environment: FakeEnvironment) -> None:
     Path("mine.py").write_text("print(1)\n")
     api.run("mine.py", args=["--depth=3"], quiet=True)
     (request,) = environment.runs()
@@ -288,7 +290,7 @@ def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> No
     assert run.info.spec.experiment == "one-two-three"
 
 
-def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
+def test_boolean_flags(environment: FakeEnvironment) -> None:
     api.run("async", log_device_placement=True, quiet=True)
     api.run("async", log_device_placement=False, quiet=True)
     first, second = (request.spec.args for request in environment.runs())
@@ -296,7 +298,7 @@ def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
     assert "--log_device_placement" not in second
 
 
-def test_only_the_main_thread_hears_ctrl_c(environment: FakeEnvironment) -> None:
+def test_only_the_main_thread_gets_ctrl_c(environment: FakeEnvironment) -> None:
     caught: list[LabError] = []
 
     def elsewhere() -> None:
@@ -338,7 +340,7 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in html
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+def test_heavy_imports_are_lazy() -> None:
     heavy = "{'tensorflow', 'docker', 'pandas', 'numpy', 'scipy', 'matplotlib', 'msgspec'}"
     code = f"import sys; from lab import api; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

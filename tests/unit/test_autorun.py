@@ -51,8 +51,8 @@ def ending(volume: Volume, state: State, cause: Cause | None = None) -> Callable
 def trained(
     volume: Volume, state: State, cause: Cause | None = None, **changes: str
 ) -> tuple[Request, list[str]]:
-    said: list[str] = []
-    return train(read(**changes), volume, said.append, ending(volume, state, cause)), said
+    output: list[str] = []
+    return train(read(**changes), volume, output.append, ending(volume, state, cause)), output
 
 
 def checkpoint(volume: Volume, request: Request) -> None:
@@ -69,10 +69,10 @@ def test_the_variables_become_a_request() -> None:
     assert request.spec.start == {"worker-1": "10s"}
     (fault,) = request.spec.faults
     assert fault.startswith("pause:5s ")
-    assert "random" not in fault  # agents take nothing that is still to be drawn
+    assert "random" not in fault  # agents accept no random target
 
 
-def test_a_fault_of_a_network_is_left_out() -> None:
+def test_network_fault_is_left_out() -> None:
     found = read(
         LAB_RUN_TERMS='{"faults": ["cut:5s worker-1 after 9 steps", "kill ps-0 after 5s"]}'
     )
@@ -80,13 +80,13 @@ def test_a_fault_of_a_network_is_left_out() -> None:
     assert found.request.spec.faults == ("kill ps-0 after 5s",)
 
 
-def test_a_seed_is_drawn_where_none_is_given() -> None:
+def test_missing_seed_is_drawn() -> None:
     request = read(LAB_RUN="async").request
     assert [each.partition("=")[0] for each in request.spec.args] == ["--seed"]
 
 
 @pytest.mark.parametrize("changes", [{"LAB_RUN": " "}, {"LAB_EXPERIMENT": "sync"}])
-def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) -> None:
+def test_nothing_is_trained_without_a_request(changes: dict[str, str]) -> None:
     assert Autorun.from_environ({**VARIABLES, **changes}) is None
 
 
@@ -100,10 +100,10 @@ def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) 
             {"LAB_RUN": "async-fast", "LAB_CLUSTER": '{"ps": ["a:1", "b:1"], "worker": ["c:1"]}'},
             "LAB_RUN: async-fast needs 1 of the job 'ps', not 2",
         ),
-        ({"LAB_RUN_TERMS": "["}, "LAB_RUN_TERMS is no JSON object; render the description again"),
+        ({"LAB_RUN_TERMS": "["}, "LAB_RUN_TERMS is not a JSON object; render the config again"),
         (
             {"LAB_RUN_TERMS": '{"faults": ["kill worker-9"]}'},
-            "LAB_RUN_TERMS: no task and no node 'worker-9'",
+            "LAB_RUN_TERMS: no task or node 'worker-9'",
         ),
     ],
 )
@@ -113,11 +113,11 @@ def test_variables_that_mean_nothing(changes: dict[str, str], message: str) -> N
 
 
 def test_a_run_is_trained_once(volume: Volume) -> None:
-    first, said = trained(volume, State.SUCCEEDED)
-    assert said == [f"run {first.run_id}: async --epochs=5 --seed=7"]
-    second, said = trained(volume, State.SUCCEEDED)
+    first, output = trained(volume, State.SUCCEEDED)
+    assert output == [f"run {first.run_id}: async --epochs=5 --seed=7"]
+    second, output = trained(volume, State.SUCCEEDED)
     assert second.run_id == first.run_id
-    assert said == [f"run {first.run_id} has ended already; it is not trained again"]
+    assert output == [f"run {first.run_id} has ended already; it is not trained again"]
     assert len(requests(volume)) == 1
 
 
@@ -134,9 +134,9 @@ def test_a_changed_run_is_another_one(volume: Volume, changes: dict[str, str]) -
 def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: State) -> None:
     first, _ = trained(volume, state, Cause.INTERRUPTED)
     checkpoint(volume, first)
-    second, said = trained(volume, State.SUCCEEDED)
+    second, output = trained(volume, State.SUCCEEDED)
     assert (
-        said[0]
+        output[0]
         == f"run {first.run_id} was interrupted: {second.run_id} resumes from its checkpoint"
     )
     assert second.spec.resumed_from == first.run_id
@@ -144,15 +144,15 @@ def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: S
     assert second.spec.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
     kept = {path.name for path in (volume.run(second.run_id) / "checkpoints").iterdir()}
     assert kept == {"checkpoint", "model-12.index", "model-12.data-00000-of-00001"}
-    third, said = trained(volume, State.SUCCEEDED)
+    third, output = trained(volume, State.SUCCEEDED)
     assert third.run_id == second.run_id
-    assert "has ended already" in said[0]
+    assert "has ended already" in output[0]
 
 
 def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> None:
     first, _ = trained(volume, State.LOST)
-    second, said = trained(volume, State.SUCCEEDED)
-    assert said[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts anew"
+    second, output = trained(volume, State.SUCCEEDED)
+    assert output[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts over"
     assert (second.spec.args, second.spec.resumed_from) == (first.spec.args, "")
 
 
@@ -172,16 +172,16 @@ def test_a_run_that_failed_stays_ended(volume: Volume) -> None:
 def test_a_run_under_way_is_followed_after_a_restart_of_this_service(volume: Volume) -> None:
     request = read().request
     submit(volume, request)
-    again, said = trained(volume, State.SUCCEEDED)
+    again, output = trained(volume, State.SUCCEEDED)
     assert again.run_id == request.run_id
-    assert said == [f"run {request.run_id} is under way"]
+    assert output == [f"run {request.run_id} is under way"]
 
 
-def test_it_waits_for_the_run_of_somebody_else(volume: Volume) -> None:
+def test_it_waits_for_the_run_of_another_user(volume: Volume) -> None:
     other = Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLUSTER)
     submit(volume, other)
-    request, said = trained(volume, State.SUCCEEDED)
-    assert said[0] == f"run {other.run_id} is under way; async starts after it"
+    request, output = trained(volume, State.SUCCEEDED)
+    assert output[0] == f"run {other.run_id} is under way; async starts after it"
     assert [each.run_id for each in requests(volume)] == [other.run_id, request.run_id]
 
 

@@ -1,4 +1,4 @@
-"""The statistics behind RESULTS.md, its yardstick and its words; nothing is timed here."""
+"""The statistics behind RESULTS.md, its measure and its texts; nothing is timed here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks import machine, results, volume
 from benchmarks.__main__ import unmeasured
-from benchmarks.collector import Collected, lost, missing_at_home
-from benchmarks.descriptions import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
+from benchmarks.collector import Collected, lost, missing_lines
+from benchmarks.configs import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
 from benchmarks.outcome import Outcome, Target
 from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, range_of, ratio
 from benchmarks.rendering import FEW, MANY, grown
@@ -43,14 +43,14 @@ def test_the_order_is_a_b_b_a() -> None:
 
 def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
     clock = iter(range(100))
-    said: list[str] = []
+    output: list[str] = []
 
     def measure(name: str) -> float:
-        said.append(name)
+        output.append(name)
         return float(next(clock))
 
     pairs = interleaved(lambda: measure("A"), lambda: measure("B"), 3)
-    assert said == ["A", "B", "B", "A", "A", "B"]
+    assert output == ["A", "B", "B", "A", "A", "B"]
     assert pairs == [(0.0, 1.0), (3.0, 2.0), (4.0, 5.0)]
 
 
@@ -77,7 +77,7 @@ def test_no_value_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("count", [6, 7, 10, 11, 20, 50])
-def test_the_interval_covers_as_often_as_it_says(count: int) -> None:
+def test_the_interval_has_its_nominal_coverage(count: int) -> None:
     # Skewed on purpose: the median of a lognormal is 1, its mean is not.
     chance = random.Random(count)  # noqa: S311
     samples = (estimate([chance.lognormvariate(0, 1) for _ in range(count)]) for _ in range(4000))
@@ -164,14 +164,14 @@ def test_workers_that_never_trained_together_are_not_measured() -> None:
             measure({"worker-0": early, "worker-1": []})
 
 
-def test_what_a_program_prints_by_hand_is_read(tmp_path: Path) -> None:
+def test_output_of_a_program_by_hand_is_read(tmp_path: Path) -> None:
     record: Record = {"kind": "step", "job_name": "worker", "task_index": 0, "global_step": 7}
     path = tmp_path / "worker-0"
     path.write_bytes(b"a warning \xff of a library\n" + format_record(record).encode() + b"\n")
     assert by_hand_records(path) == [record]
 
 
-def test_nothing_of_ours_changes_how_fast_python_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_does_not_change_python_start_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "TF_CONFIG", "LAB_STATE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("LAB_BASE_IMAGE", "mine")
@@ -220,7 +220,7 @@ def page(kept: results.Rows, age: int | None = 0) -> str:
     return results.markdown(kept, defaultdict(lambda: age))
 
 
-def test_a_target_that_is_missed_is_said_plainly(tmp_path: Path) -> None:
+def test_missed_target_is_reported(tmp_path: Path) -> None:
     text = write(tmp_path, outcome())
     row = "| `lab --help` | ≤ 0.200 s | 0.245 s | 0.220 to 0.270 | 6 | **missed** |  |"
     assert row in text.splitlines()
@@ -228,7 +228,7 @@ def test_a_target_that_is_missed_is_said_plainly(tmp_path: Path) -> None:
     assert "aaaaaaaaaaaa with changes" in text
 
 
-def test_what_could_not_be_measured_is_said_plainly(tmp_path: Path) -> None:
+def test_unmeasured_value_is_reported(tmp_path: Path) -> None:
     text = write(tmp_path, outcome(found=None, why_not="no engine answers"))
     assert "| `lab --help` | ≤ 0.200 s |  |  |  | **not measured** |  |" in text.splitlines()
     assert "Not measured: no engine answers." in text
@@ -237,7 +237,7 @@ def test_what_could_not_be_measured_is_said_plainly(tmp_path: Path) -> None:
 def test_values_that_repeat_nothing_have_no_interval(tmp_path: Path) -> None:
     text = write(tmp_path, outcome(found=range_of([0.1, 0.15, 0.9]), repeated=False))
     row = "| `lab --help` | ≤ 0.200 s | 0.150 s | none; all lie from 0.100 to 0.900 | 3 | met |  |"
-    assert row in text.splitlines()  # by the median alone, though the largest is beyond it
+    assert row in text.splitlines()  # by the median alone, though the largest value exceeds it
 
 
 def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
@@ -251,25 +251,25 @@ def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
     assert "0.10 to 0.90" in text
 
 
-def test_one_lost_record_is_no_matter_of_medians() -> None:
+def test_one_lost_record_is_reported() -> None:
     good = [Collected(8, 1.0, 1, 0, None)] * 9
     assert lost(good).verdict() == "met"
     assert lost([*good, Collected(8, 1.0, 1, 1, None)]).verdict() == "missed"
 
 
-def test_a_file_that_differs_at_home_is_found(tmp_path: Path) -> None:
+def test_a_file_that_differs_locally_is_found(tmp_path: Path) -> None:
     made = volume.make(tmp_path / "volume", 5)
     run = RunDir(tmp_path / volume.RUN_ID)
     shutil.copytree(made.run(volume.RUN_ID), run.path)
-    assert missing_at_home(made, run) == 0
+    assert missing_lines(made, run) == 0
     text = run.records("worker-3").read_text()
     run.records("worker-3").write_text(text.replace('"seq": 4', '"seq": 5'))
-    assert missing_at_home(made, run) == 1
+    assert missing_lines(made, run) == 1
     run.records("worker-3").write_text("".join(text.splitlines(keepends=True)[:2]))
-    assert missing_at_home(made, run) == 3
+    assert missing_lines(made, run) == 3
 
 
-def test_two_machines_are_told_apart(tmp_path: Path) -> None:
+def test_two_machines_differ(tmp_path: Path) -> None:
     write(tmp_path, outcome(key="throughput-local", what="throughput"))
     text = write(tmp_path, outcome(), cpu="Another CPU")
     assert "A CPU, 2 cores" in text
@@ -303,7 +303,7 @@ def test_a_row_from_a_busy_machine_or_old_sources_is_marked(
     assert row.endswith(f"| **missed** | {mark} |")
 
 
-def test_a_row_without_a_figure_says_how_to_measure_it() -> None:
+def test_a_row_without_a_figure_has_a_hint() -> None:
     rows = results.with_unmeasured({}, [outcome(found=None, why_not="run `x`")])
     text = page(rows)
     assert "| **not measured** |  |" in text
@@ -312,10 +312,10 @@ def test_a_row_without_a_figure_says_how_to_measure_it() -> None:
     assert results.with_unmeasured(results.read(), unmeasured()).keys() >= {"compose-1000"}
 
 
-def git(folder: Path, *words: str, when: str = "2026-11-21 12:00 UTC") -> str:
+def git(folder: Path, *arguments: str, when: str = "2026-11-21 12:00 UTC") -> str:
     dated = {"GIT_COMMITTER_DATE": when, "GIT_AUTHOR_DATE": when, "PATH": os.environ["PATH"]}
     who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    command = ["git", "-C", str(folder), *who, *words]
+    command = ["git", "-C", str(folder), *who, *arguments]
     return subprocess.run(command, env=dated, check=True, capture_output=True, text=True).stdout
 
 
@@ -342,11 +342,11 @@ def test_the_page_is_made_of_the_figures_that_are_kept() -> None:
     assert text == results.markdown(results.with_unmeasured(kept, unmeasured()), of_each)
 
 
-def test_every_measurement_has_its_place_in_the_table() -> None:
+def test_every_measurement_is_in_the_table() -> None:
     assert len(set(results.ORDER)) == len(results.ORDER)
 
 
-def test_the_machine_is_read_from_the_kernels_words() -> None:
+def test_the_machine_is_read_from_kernel_files() -> None:
     assert machine.cpu_model("processor\t: 0\nmodel name\t: A  CPU @ 2\nmodel name: B\n") == (
         "A CPU @ 2"
     )
@@ -355,19 +355,19 @@ def test_the_machine_is_read_from_the_kernels_words() -> None:
     assert machine.memory_gib("") is None
 
 
-def test_the_description_of_the_benchmarks_has_their_tasks() -> None:
+def test_benchmark_config_has_its_tasks() -> None:
     cluster = load_cluster(CLUSTER)
     plan = place(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == list(TASKS)
 
 
-def test_the_description_of_eight_tasks_has_eight() -> None:
+def test_config_of_eight_tasks() -> None:
     cluster = load_cluster(CLUSTER_OF_8)
     plan = place(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == ["ps-0", *(f"worker-{i}" for i in range(7))]
 
 
-def test_the_large_description_has_a_thousand_tasks(tmp_path: Path) -> None:
+def test_large_config_has_1000_tasks(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(text(thousand_tasks()))
     cluster = load_cluster(file)
@@ -377,7 +377,7 @@ def test_the_large_description_has_a_thousand_tasks(tmp_path: Path) -> None:
     assert len(gpus) == len(set(gpus)) == 875
 
 
-def test_the_largest_description_has_as_many_tasks_as_there_may_be(tmp_path: Path) -> None:
+def test_largest_config_has_the_maximum_of_tasks(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(text(sharing(MANY)))
     cluster = load_cluster(file)
@@ -386,9 +386,9 @@ def test_the_largest_description_has_as_many_tasks_as_there_may_be(tmp_path: Pat
     assert len({gpu for task in plan.tasks for gpu in task.gpus}) == MANY
 
 
-def test_growth_is_what_lies_beyond_the_start() -> None:
+def test_growth_is_measured_from_the_start() -> None:
     assert grown(start_s=2.0, few_s=3.0, large_s=12.0) == 10.0
-    with pytest.raises(RuntimeError, match="something else must be running"):
+    with pytest.raises(RuntimeError, match="stop other programs"):
         grown(start_s=3.0, few_s=3.0, large_s=12.0)
 
 

@@ -11,16 +11,16 @@ PAGE = ROOT / "docs/chapter-map.md"
 TEXT = PAGE.read_text("utf-8")
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     assert dead_links(TEXT, PAGE.parent) == []
 
 
-def test_every_command_is_one() -> None:
+def test_every_command_exists() -> None:
     assert len(commands(TEXT)) > 20
     assert wrong_commands(TEXT) == []
 
 
-def test_every_row_points_somewhere() -> None:
+def test_every_row_has_a_link() -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith("| ")]
     places = [row.split(" | ")[1] for row in rows]
     vague = {place for place in places if "](" not in place and "`" not in place}
@@ -49,6 +49,6 @@ def test_a_wrong_command_is_found(text: str, fault: str) -> None:
     assert fault in found
 
 
-def test_a_dead_link_is_found() -> None:
+def test_a_broken_link_is_found() -> None:
     text = "[a](lessons/no.md) [b](lessons/async.md#nowhere) [c](lessons/async.md#what-to-try)"
     assert dead_links(text, PAGE.parent) == ["lessons/no.md", "lessons/async.md#nowhere"]

@@ -18,7 +18,7 @@ from lab.task.sdk.data import load_mnist
 from tests import oracle
 
 
-def test_models_side_by_side_are_trained_as_each_by_itself() -> None:
+def test_models_trained_together_equal_single_trainings() -> None:
     mnist = load_mnist()
     batches = list(itertools.islice(oracle.worker_batches(mnist.train, 5, 0), 20))
     stack = chapter_oracle.Stack([1, 2])
@@ -54,7 +54,7 @@ def test_the_data_has_several_orders_of_each_mode() -> None:
 
 
 def test_equally_fast_workers_with_the_books_start_make_the_printed_table() -> None:
-    """Within 1%: nothing but the moment at which worker 2 joins has been chosen."""
+    """Within 1%: only the moment at which worker 2 joins was chosen."""
     ends: dict[tuple[int, int], int] = {}
     made = [0, 0, 0]
     for total, worker in enumerate(chapter_oracle.turns(27_500, chapter_oracle.JOINS), start=1):
@@ -67,8 +67,8 @@ def test_equally_fast_workers_with_the_books_start_make_the_printed_table() -> N
         assert simulated == pytest.approx(claim.value, rel=0.01)
 
 
-def test_a_two_way_table_tells_its_spreads_apart() -> None:
-    """Drawn with known spreads, often: the means of what is estimated are these."""
+def test_a_two_way_table_separates_its_spreads() -> None:
+    """Many draws with known spreads: the means of the estimates are these."""
     random = np.random.default_rng(1)
     rows, columns = [], []
     for _ in range(400):
@@ -120,7 +120,7 @@ def test_bands_of_other_seeds_still_hold_the_prints() -> None:
 @pytest.mark.parametrize(
     ("mode", "updates"), [("async", 72_000), ("async", 82_500), ("sync", 27_500)]
 )
-def test_an_order_that_was_held_out_lies_in_the_band_of_the_others(mode: str, updates: int) -> None:
+def test_held_out_order_is_in_the_band_of_the_others(mode: str, updates: int) -> None:
     trainings = [each for each in load_trainings() if each["mode"] == mode]
     for held_out in trainings:
         others = of_mode([each for each in trainings if each is not held_out], mode)

@@ -45,7 +45,7 @@ jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A directory with a description and programs that say that they ran."""
+    """A directory with a config, and programs that report that they ran."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     for name in ("mnist_async.py", "mnist_sync.py"):
@@ -79,12 +79,12 @@ def lab(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
         contextlib.redirect_stderr(err),
     ):
         code = main(words)
-        said = [file.seek(0) or file.read() for file in (out, err)]
-    return subprocess.CompletedProcess(words, code, *said)
+        output = [file.seek(0) or file.read() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *output)
 
 
 def lab_process(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "lab", *words],
         cwd=project,
@@ -98,7 +98,7 @@ def lab_process(project: Path, *words: str, **more: str) -> subprocess.Completed
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
-    """The one line on stderr of a command that did nothing."""
+    """The only line on stderr of a command that did nothing."""
     assert done.returncode == code, done
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -137,9 +137,9 @@ def nothing_happened(project: Path) -> bool:
         (["render", "cluster.yaml", "--json"], "no option '--json' for `lab render`"),
         (
             ["render", "cluster.yaml", "--cluster", "other.yaml"],
-            "two descriptions are given: cluster.yaml and --cluster other.yaml; leave out one",
+            "two configs are given: cluster.yaml and --cluster other.yaml; leave out one",
         ),
-        (["validate", "cluster.yaml", "--cluster=scripts"], "two descriptions are given"),
+        (["validate", "cluster.yaml", "--cluster=scripts"], "two configs are given"),
         (["schema", "-"], "unexpected argument '-'"),
         (["runs", "show", "last"], "unexpected argument 'show'"),  # no chaining
         (["run"], "`lab run` needs EXPERIMENT"),
@@ -149,7 +149,7 @@ def nothing_happened(project: Path) -> bool:
         (["run", "async", "--epochs", "--keep"], "--epochs needs a value"),
         (["run", "async", "--epochs=1", "--epochs=2"], "--epochs is given twice"),
         (["render", "--output="], "--output: '' is not a value"),
-        (["up", "--backend", "docker"], "--backend: 'docker' is not auto, local or compose"),
+        (["up", "--backend", "docker"], "--backend: 'docker' is not auto, local"),
         (["up", "--gpus", "all"], "--gpus: 'all' is not auto, uuid, index or none"),
         (["logs", "--tail", "-5"], "--tail: '-5' is not a whole number"),
         (["logs", "--tail", "1e3"], "--tail: '1e3' is not a whole number"),
@@ -160,7 +160,7 @@ def nothing_happened(project: Path) -> bool:
         (["run", "async", "--epochs", "two"], "--epochs: 'two' is not a whole number from 1"),
         (["run", "async", "--epochs", "0"], "--epochs: '0' is not a whole number from 1"),
         (["run", "async", "--learning_rate=-1"], "--learning_rate: '-1' is not a positive number"),
-        (["run", "async", "--model", "cnn"], "--model: 'cnn' is none of softmax, mlp"),
+        (["run", "async", "--model", "cnn"], "--model: 'cnn' is not one of softmax, mlp"),
         (["run", "async", "--log_device_placement=maybe"], "is neither true nor false"),
         (["run", "async", "--replicas_to_aggregate=2"], "'async' has no flag --replicas_to_"),
         (["run", "asink"], "no experiment 'asink'; did you mean 'async'?"),
@@ -171,7 +171,7 @@ def nothing_happened(project: Path) -> bool:
         (["__class__"], "no command '__class__'"),
     ],
 )  # fmt: skip
-def test_wrong_words_are_refused_and_nothing_is_executed(
+def test_wrong_arguments_are_refused_and_nothing_runs(
     project: Path, words: list[str], expected: str
 ) -> None:
     assert expected in refused(lab(project, *words))
@@ -188,13 +188,13 @@ def test_switches(project: Path) -> None:
     assert json.loads(lab(project, "validate", "--json=true").stdout)["valid"]
     for no in ("--json=false", "--no-json", "--json=0"):
         assert lab(project, "validate", no).stdout == ""
-    # A switch takes no word from behind it.
+    # A switch does not take the next argument.
     assert "no run 'x'" not in lab(project, "show", "--json", "x").stderr
     assert refused(lab(project, "show", "--json", "x")).startswith("error: no run in runs")
 
 
 @pytest.mark.parametrize("words", [["--runs-dir", "r"], ["--runs_dir", "r"], ["--runs-dir=r"]])
-def test_flags_are_written_as_one_likes(project: Path, words: list[str]) -> None:
+def test_flag_spellings(project: Path, words: list[str]) -> None:
     assert "no run in r" in lab(project, "runs", *words).stderr
 
 
@@ -233,7 +233,7 @@ def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> Non
 
 
 def test_examples_fit_the_commands() -> None:
-    """Every example's words are accepted: they are matched, and nothing is called."""
+    """The parser accepts the arguments of every example; nothing is called."""
     for name in COMMANDS:
         function = importlib.import_module(f"lab.cli.commands.{name}").command
         for line in examples(name):
@@ -252,7 +252,7 @@ NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_MORE))
 def test_examples_work(tmp_path: Path, name: str) -> None:
-    """Each example, typed as it stands, by a shell and in a fresh copy of the project."""
+    """Each example, typed unchanged, in a shell and in a fresh copy of the project."""
     for part in ("cluster.yaml", "clusters", "lab/config/cluster.schema.json"):
         source, target = ROOT / part, tmp_path / part
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ def test_version(project: Path) -> None:
 
 
 def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) -> tuple[int, str]:
-    """Run a command with a terminal for everything; nobody types anything."""
+    """Run a command with a terminal for all streams, and without input."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(project)
@@ -343,20 +343,18 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["validate", "cluster.yaml", "--cluster", "loop"], "two descriptions are given"),
-        (["run", "async", "--data_dir", "loop"], "--data_dir: loop is no directory"),
-        (["run", "async", "--data_dir", "~nobody-here/x"], "~nobody-here/x is no directory"),
+        (["validate", "cluster.yaml", "--cluster", "loop"], "two configs are given"),
+        (["run", "async", "--data_dir", "loop"], "--data_dir: loop is not a directory"),
+        (["run", "async", "--data_dir", "~nobody-here/x"], "~nobody-here/x is not a directory"),
         (["run", "~nobody-here/x.py"], "no program ~nobody-here/x.py"),
     ],
 )
-def test_links_to_themselves_and_homes_of_nobody(
-    project: Path, words: list[str], message: str
-) -> None:
+def test_cyclic_links_and_unknown_homes(project: Path, words: list[str], message: str) -> None:
     (project / "loop").symlink_to("loop")
     assert message in refused(lab(project, *words))
 
 
-def test_a_description_with_faults(project: Path) -> None:
+def test_invalid_config(project: Path) -> None:
     (project / "cluster.yaml").write_text(CLUSTER.replace("nodes:", "node:"))
     done = lab(project, "validate")
     assert done.returncode == 2
@@ -370,7 +368,7 @@ def test_a_description_with_faults(project: Path) -> None:
     assert nothing_happened(project)
 
 
-def test_no_description(tmp_path: Path) -> None:
+def test_missing_config(tmp_path: Path) -> None:
     line = refused(lab(tmp_path, "run", "async"))
     assert f"no cluster.yaml in {tmp_path}" in line
     assert "--cluster" in line
@@ -388,7 +386,7 @@ def test_a_program_that_is_missing(project: Path) -> None:
     assert "mnist_async.py, is missing" in refused(lab(project, "run", "async", "--gpus", "none"))
 
 
-def test_binary_rubbish_as_a_program(project: Path) -> None:
+def test_binary_file_as_a_program(project: Path) -> None:
     (project / "scripts/mnist_async.py").write_bytes(b"\x00\xff\x1b]0;owned\x07")
     line = refused(lab(project, "run", "async", "--gpus", "none"))
     assert "mnist_async.py" in line
@@ -410,13 +408,13 @@ def test_a_cluster_with_a_job_too_many(project: Path) -> None:
     text = CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf1]}, chief: {on: [tf1]}")
     (project / "cluster.yaml").write_text(text)
     line = refused(lab(project, "run", "async", "--gpus", "none"))
-    assert "has no use for the job 'chief' of cluster.yaml; take it out of `jobs:`" in line
+    assert "cannot use the job 'chief' of cluster.yaml; remove it from `jobs:`" in line
     (project / "clusters/fits.yaml").write_text(CLUSTER)
     line = refused(lab(project, "run", "async", "--gpus", "none"))
     assert "the job 'chief' of cluster.yaml; try --cluster clusters/fits.yaml" in line
 
 
-def test_the_description_that_shows_an_experiment_best_is_named(project: Path) -> None:
+def test_best_config_for_an_experiment_is_named(project: Path) -> None:
     (project / "clusters").mkdir()
     for name in ("one-host", "workers"):
         (project / f"clusters/{name}.yaml").write_text((ROOT / f"clusters/{name}.yaml").read_text())
@@ -424,9 +422,9 @@ def test_the_description_that_shows_an_experiment_best_is_named(project: Path) -
     assert line.endswith("try --cluster clusters/workers.yaml")
 
 
-def test_a_data_dir_that_is_none(project: Path) -> None:
+def test_invalid_data_dir(project: Path) -> None:
     line = refused(lab(project, "run", "async", "--data_dir", "nowhere", "--gpus", "none"))
-    assert "--data_dir: nowhere is no directory" in line
+    assert "--data_dir: nowhere is not a directory" in line
 
 
 def test_an_engine_that_does_not_answer(project: Path) -> None:
@@ -438,7 +436,7 @@ def test_an_engine_that_does_not_answer(project: Path) -> None:
 
 def test_an_unwritable_runs_directory(project: Path) -> None:
     (project / "runs").write_text("a file")
-    assert "runs is no directory" in refused(lab(project, "runs"))
+    assert "runs is not a directory" in refused(lab(project, "runs"))
 
 
 def test_listing_nothing(project: Path) -> None:
@@ -479,7 +477,7 @@ def test_show_and_runs_read_the_files(project: Path) -> None:
     assert "failed" in table
 
 
-def test_a_broken_pipe_is_quiet(project: Path) -> None:
+def test_broken_pipe(project: Path) -> None:
     for number in range(300):
         make_run(project, f"20260101-0000-async-{number:04}")
     process = subprocess.Popen(
@@ -551,12 +549,12 @@ def test_a_package_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) 
 
     assert exit_code_of(without, debug=False) == 1
     text = capsys.readouterr().err
-    assert text == "error: this Python lacks the package fire.core; use the one of `make install`\n"
+    assert text == "error: this Python has no package fire.core; use the Python of `make install`\n"
     assert exit_code_of(own_defect, debug=False) == 1
     assert capsys.readouterr().err.startswith("error: internal: ModuleNotFoundError")
 
 
-def test_a_description_is_named_with_the_flag_or_without(project: Path) -> None:
+def test_config_with_the_flag_or_without(project: Path) -> None:
     (project / "other.yaml").write_text(CLUSTER.replace("mnist", "other"))
     same = [["other.yaml"], ["--cluster", "other.yaml"], ["other.yaml", "--cluster=./other.yaml"]]
     for words in same:
@@ -573,7 +571,7 @@ def test_render_check_compares_with_the_same_tensorflow(project: Path) -> None:
     assert lab(project, "render", "--check", "--output", "old.yml").returncode == 0
     assert "==2.15.1" in (project / "old.yml").read_text()
     stale = lab(project, "render", "--check", "--output", "old.yml", "--tensorflow", "2.21")
-    assert (stale.returncode, "old.yml is stale" in stale.stderr) == (1, True)
+    assert (stale.returncode, "old.yml is out of date" in stale.stderr) == (1, True)
 
 
 def test_render_check(project: Path) -> None:
@@ -587,14 +585,12 @@ def test_render_check(project: Path) -> None:
     stale = lab(project, "render", "--check")
     assert stale.returncode == 1
     assert "+" in stale.stdout
-    assert "error: docker-compose.yml is stale" in stale.stderr
+    assert "error: docker-compose.yml is out of date" in stale.stderr
     assert "tf9" not in (project / "docker-compose.yml").read_text()
 
 
 @pytest.mark.parametrize("flag", ["--shout", "--epochs=3"])
-def test_a_flag_of_ones_own_program_in_front_of_the_dashes(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_flag_before_the_dashes(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = flag.partition("=")[0]
     assert main(["run", "mine/my.py", flag]) == 2
     assert capsys.readouterr().err == (

@@ -1,4 +1,4 @@
-"""Commands on environments: which one is meant, and what `down`, `collect` and `run` do to it."""
+"""Commands on environments: their selection, and the effects of `down`, `collect` and `run`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def backend(
 
 
 def matching(environment: FakeEnvironment) -> None:
-    """Let the environment be the one of the description."""
+    """Give the environment the digest of the config."""
     from lab.config import load_cluster  # noqa: PLC0415  (pydantic, for these tests only)
 
     environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
@@ -67,21 +67,21 @@ def matching(environment: FakeEnvironment) -> None:
 
 
 def chosen(name: str, *known: Backend) -> tuple[str, str]:
-    said: list[str] = []
-    choice = choose(name, PLAN, Path(), known, said.append)
-    (line,) = said
+    output: list[str] = []
+    choice = choose(name, PLAN, Path(), known, output.append)
+    (line,) = output
     return choice.backend.name, line
 
 
-def test_auto_takes_the_first_that_can_be_used_and_says_why() -> None:
+def test_auto_takes_the_first_usable_backend_and_reports_why() -> None:
     local, compose = FakeBackend("local"), FakeBackend("compose")
-    assert chosen("auto", compose, local) == ("compose", "backend compose: it can be used here")
+    assert chosen("auto", compose, local) == ("compose", "backend compose: it is available")
     compose.fault = "no engine answers; start one"
     assert chosen("auto", compose, local) == (
         "local",
         "backend local: compose: no engine answers; start one",
     )
-    assert chosen("local", compose, local) == ("local", "backend local: as asked")
+    assert chosen("local", compose, local) == ("local", "backend local: as requested")
     with pytest.raises(LabError, match="backend compose: no engine answers"):
         chosen("compose", compose, local)
     compose.fault, compose.no_image = None, "no image"
@@ -93,43 +93,43 @@ def test_auto_takes_the_first_that_can_be_used_and_says_why() -> None:
         chosen("auto", compose, local)
 
 
-def test_auto_takes_the_environment_that_is_up(environment: FakeEnvironment) -> None:
+def test_auto_takes_the_running_environment(environment: FakeEnvironment) -> None:
     local, compose = FakeBackend("local", environment), FakeBackend("compose")
     assert chosen("auto", compose, local) == (
         "local",
-        "backend local: environment 'mnist' is up there",
+        "backend local: environment 'mnist' is up",
     )
     assert chosen("compose", compose, local)[0] == "compose"
 
 
-def test_an_environment_of_another_description_is_refused(environment: FakeEnvironment) -> None:
+def test_an_environment_of_another_config_is_refused(environment: FakeEnvironment) -> None:
     check_compatible(environment, PLAN, "cluster.yaml", Path("/p"))
-    with pytest.raises(InputError, match="undo the change to the description, or `lab down`"):
+    with pytest.raises(InputError, match="undo the change to the config, or run `lab down mnist`"):
         check_compatible(
             environment, replace(PLAN, cluster_sha256="other"), "cluster.yaml", Path("/p")
         )
 
 
 def test_an_environment_with_another_tensorflow_is_refused(environment: FakeEnvironment) -> None:
-    with pytest.raises(InputError, match=r"'mnist' \(local\) is up with TensorFlow 2.21, and this"):
+    with pytest.raises(InputError, match=r"'mnist' \(local\) has TensorFlow 2.21, but 2.15 is"):
         check_compatible(environment, replace(PLAN, tensorflow="2.15"), "cluster.yaml", Path("/p"))
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, ""])  # "": of a lab that knew of none
-@pytest.mark.parametrize("words", [["run", "async"], ["up"]])
+@pytest.mark.parametrize("arguments", [["run", "async"], ["up"]])
 def test_an_environment_with_another_version_of_lab_is_refused(
     backend: FakeBackend,
     environment: FakeEnvironment,
     capfd: pytest.CaptureFixture[str],
     digest: str,
-    words: list[str],
+    arguments: list[str],
 ) -> None:
     matching(environment)
     environment.sources_sha256 = digest
-    assert main([*words, "--gpus", "none"]) == 2
+    assert main([*arguments, "--gpus", "none"]) == 2
     assert capfd.readouterr().err.splitlines()[-1] == (
-        "error: environment 'mnist' (local) is up with another version of lab/task than this lab;"
-        " `lab down mnist` and run it again"
+        "error: environment 'mnist' (local) has another version of lab/task than this lab;"
+        " run `lab down mnist`, then try again"
     )
     assert not Path("runs").exists()
 
@@ -146,11 +146,11 @@ def test_an_environment_of_another_folder_is_refused(
     check_compatible(environment, PLAN, "cluster.yaml", tmp_path)
     matching(environment)
     environment.folder = "/home/\x1bada"
-    for words in (["run", "async"], ["up"]):
-        assert main([*words, "--gpus", "none"]) == 2
+    for arguments in (["run", "async"], ["up"]):
+        assert main([*arguments, "--gpus", "none"]) == 2
         assert capfd.readouterr().err.splitlines()[-1] == (
-            "error: environment 'mnist' (local) was booted from /home/\\x1bada; go there,"
-            " `lab down mnist` it, or give this one another `name:`"
+            "error: environment 'mnist' (local) was booted from /home/\\x1bada; run"
+            " `lab down mnist` there, or set another `name:` in this config"
         )
     assert not Path("runs").exists()
 
@@ -163,7 +163,7 @@ def test_named(environment: FakeEnvironment, tmp_path: Path) -> None:
     assert resolve(None, "elsewhere", both[:1]) is environment
     with pytest.raises(InputError, match=r"several environments are up \(book, mnist\)"):
         resolve(None, None, both)
-    with pytest.raises(InputError, match="no environment 'x' is up; these are: book, mnist"):
+    with pytest.raises(InputError, match="no environment 'x' is up; these are up: book, mnist"):
         resolve("x", "mnist", both)
     with pytest.raises(InputError, match="boot one with `lab up`"):
         resolve(None, None, [])
@@ -176,8 +176,8 @@ def test_run_prints_its_summary_last(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     matching(environment)
-    words = ["run", "async", "--epochs", "1", "--gpus", "none", "--json", "--", "--x", "y"]
-    assert main(words) == 0
+    arguments = ["run", "async", "--epochs", "1", "--gpus", "none", "--json", "--", "--x", "y"]
+    assert main(arguments) == 0
     out, err = capfd.readouterr()
     (line,) = out.splitlines()
     summary = json.loads(line)
@@ -189,7 +189,7 @@ def test_run_prints_its_summary_last(
     assert environment.runs()[0].spec.args == info.spec.args
 
 
-def test_run_that_fails_exits_1_with_the_tasks_last_words(
+def test_failed_run_exits_1_with_the_tasks_last_lines(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(volume: Volume, request: Request) -> None:
@@ -210,7 +210,7 @@ def test_run_that_fails_exits_1_with_the_tasks_last_words(
     out, err = capfd.readouterr()
     assert "failed" in out
     assert "worker-0  | \\x1b[31m\ufffdboom" in err
-    # Each line is shown when it comes, and the last ones again at the end.
+    # Each line is shown at once, and the last ones again at the end.
     assert (err.count("| line 91\n"), err.count("| line 80\n")) == (2, 1)
     assert "this counts" in err
     assert not any(word in err for word in ("absl", "oneDNN", "aborting"))
@@ -219,11 +219,11 @@ def test_run_that_fails_exits_1_with_the_tasks_last_words(
     assert "ps-0 failed: exit code 7" in err.splitlines()[-1]
 
 
-def test_run_is_refused_in_an_environment_of_another_description(
+def test_run_is_refused_in_an_environment_of_another_config(
     backend: FakeBackend, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "async", "--gpus", "none"]) == 2
-    assert "was booted from another state of cluster.yaml" in capfd.readouterr().err
+    assert "was booted from another version of cluster.yaml" in capfd.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -241,7 +241,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(
     assert not list(state_directory().rglob("*.queue.*"))
 
 
-def test_with_wait_it_is_made_once_the_other_has_ended(
+def test_with_wait_it_starts_after_the_other_run(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     matching(environment)
@@ -261,7 +261,7 @@ def test_with_wait_it_is_made_once_the_other_has_ended(
     assert [path.name for path in Path("runs").iterdir()] == [second.run_id]
 
 
-def test_a_run_whose_gpus_are_held_leaves_nothing(
+def test_run_refused_for_held_gpus_leaves_nothing(
     backend: FakeBackend,
     environment: FakeEnvironment,
     monkeypatch: pytest.MonkeyPatch,
@@ -312,11 +312,11 @@ def test_down_removes_nothing_that_it_could_not_collect(
     assert environment.is_down
 
 
-@pytest.mark.parametrize("words", [["down"], ["down", "--all"], ["down", "--discard"]])
-def test_down_asks_before_it_ends_what_lives(
+@pytest.mark.parametrize("arguments", [["down"], ["down", "--all"], ["down", "--discard"]])
+def test_down_confirms_before_it_ends_a_run(
     backend: FakeBackend,
     environment: FakeEnvironment,
-    words: list[str],
+    arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -324,18 +324,18 @@ def test_down_asks_before_it_ends_what_lives(
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert "add --yes" in capfd.readouterr().err
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda: "no")
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert not environment.is_down
     assert not environment.volume.cancel("r1").exists()
 
 
 @contextlib.contextmanager
 def followed(environment: FakeEnvironment, *, ends: bool = True) -> Iterator[None]:
-    """Run r1, under way, and a helper that brings it home once it was told to end, if it hears."""
+    """Run r1, under way, and a client that collects it after a request to end, if received."""
     environment.tasks_do = under_way
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads.pop().join()
@@ -365,7 +365,9 @@ def test_down_ends_a_run_that_is_followed_and_waits_for_its_follower(
 ) -> None:
     with followed(environment):
         assert main(["down", "--yes"]) == 0
-    assert "run r1 ends; its follower brings it home\n" in capfd.readouterr().err
+    assert (
+        "run r1 is cancelled; the process that follows it collects it\n" in capfd.readouterr().err
+    )
     assert environment.is_down
     assert RunDir(Path("runs/r1")).read().state is State.CANCELLED
     assert RunDir(Path("runs/r1")).complete()
@@ -389,21 +391,20 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
         assert main(["collect"]) == 1
         assert RunDir(Path("runs/r2")).complete()
         assert capfd.readouterr().err.endswith(
-            "error: run r1 is being collected by another process; wait until it has ended\n"
+            "error: another process collects run r1; wait until that process has ended\n"
         )
         assert main(["down", "--all", "--yes"]) == 1
     assert (environment.is_down, other.is_down) == (False, True)
     assert capfd.readouterr().err.splitlines()[-1] == (
-        "error: run r1 is followed by another process, which does not end; end that one, or see"
-        " that the run has ended with `lab cancel r1` and remove it uncollected with"
-        " `lab down mnist --discard`"
+        "error: another process follows run r1 and does not end; end that process; or cancel the"
+        " run and discard its files with `lab cancel r1` and `lab down mnist --discard`"
     )
 
 
 # ---- cancel
 
 
-def test_cancel_asks_the_tasks_of_the_run_to_end_and_collects_nothing(
+def test_cancel_ends_the_tasks_and_collects_nothing(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment.tasks_do = under_way
@@ -413,14 +414,12 @@ def test_cancel_asks_the_tasks_of_the_run_to_end_and_collects_nothing(
     asked = json.loads(environment.volume.cancel("r1").read_text())
     assert asked["reason"] == "cancelled by `lab cancel`"
     assert not environment.volume.kill("r1").exists()
-    assert capfd.readouterr().err == "run r1 ends; bring it home with `lab collect r1`\n"
+    assert capfd.readouterr().err == "run r1 is cancelled; collect it with `lab collect r1`\n"
     assert not environment.is_down
     assert not Path("runs").exists()
 
 
-def test_cancel_of_no_run_is_the_newest_one(
-    backend: FakeBackend, environment: FakeEnvironment
-) -> None:
+def test_cancel_takes_the_newest_run(backend: FakeBackend, environment: FakeEnvironment) -> None:
     for run_id in ("20260101-0000-async-aaaa", "20260202-0000-async-bbbb"):
         environment.submit(Request(run_id, RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
         environment.threads.pop().join()
@@ -430,7 +429,7 @@ def test_cancel_of_no_run_is_the_newest_one(
     assert environment.volume.cancel("20260202-0000-async-bbbb").exists()
 
 
-def test_cancel_while_one_task_has_ended_still_asks_the_others(
+def test_cancel_ends_the_remaining_tasks(
     backend: FakeBackend, environment: FakeEnvironment
 ) -> None:
     def one_has_ended(volume: Volume, request: Request) -> None:
@@ -443,17 +442,19 @@ def test_cancel_while_one_task_has_ended_still_asks_the_others(
     assert environment.volume.cancel("r1").exists()
 
 
-@pytest.mark.parametrize("words", [["cancel"], ["cancel", "r1"], ["cancel", "r"]])
+@pytest.mark.parametrize("arguments", [["cancel"], ["cancel", "r1"], ["cancel", "r"]])
 def test_cancel_of_a_run_that_has_ended_is_refused(
-    words: list[str],
+    arguments: list[str],
     backend: FakeBackend,
     environment: FakeEnvironment,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
-    assert main(words) == 2
-    assert capfd.readouterr().err == "error: run r1 has ended; see it with `lab show r1`\n"
+    assert main(arguments) == 2
+    assert capfd.readouterr().err == (
+        "error: run r1 has already ended; see its result with `lab show r1`\n"
+    )
     assert not environment.volume.cancel("r1").exists()
 
 
@@ -504,7 +505,7 @@ def test_down_waits_for_another_command(
     assert environment.is_down
 
 
-def test_an_interrupt_as_the_boot_of_a_run_ends_takes_it_down(
+def test_interrupt_at_the_end_of_a_boot_removes_the_environment(
     backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def up(*_: object, check: Check, **__: object) -> FakeEnvironment:
@@ -531,7 +532,7 @@ def test_collect_one_and_all(
     assert Path("runs/r1/tasks/worker-0.jsonl").read_bytes() == before
     backend.environment = None
     assert main(["collect", "r1"]) == 2
-    assert "is at home" in capfd.readouterr().err
+    assert "is on no run volume" in capfd.readouterr().err
 
 
 # ---- ls, ps, logs, shell
@@ -573,7 +574,7 @@ def test_ps_shows_a_reason_with_brackets_as_it_is(
     assert "failed: one of [relu, tanh]" in out
 
 
-def test_ps_asks_once_for_the_tasks(
+def test_ps_queries_the_tasks_once(
     backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = [environment.tasks()]  # a second question finds none
@@ -585,10 +586,10 @@ def test_logs_are_sanitized(backend: FakeBackend, capfd: pytest.CaptureFixture[s
     assert main(["logs", "--task", "worker-1,ps-0"]) == 0
     assert capfd.readouterr().out == "worker-1  | \\x1b[31mred\nps-0  | \\x1b[31mred\n"
     assert main(["logs", "--task", "worker-9"]) == 2
-    assert "its tasks are ps-0, worker-0, worker-1" in capfd.readouterr().err
+    assert "use one of ps-0, worker-0, worker-1" in capfd.readouterr().err
 
 
-def test_shell_becomes_the_backends_command(
+def test_shell_executes_the_backends_command(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     became: list[list[str]] = []
@@ -599,7 +600,7 @@ def test_shell_becomes_the_backends_command(
     assert len(became) == 1
 
 
-def test_up_says_that_it_is_up(
+def test_up_prints_its_end(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     matching(environment)
@@ -620,17 +621,17 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
     assert main(["collect", "r1"]) == 1
-    said = capfd.readouterr()
-    assert "files/large: it has 5 bytes, more than 3" in said.out
-    assert said.err.splitlines()[-1].endswith(
-        "`lab collect r1 --all-sizes` collects files of any size"
+    output = capfd.readouterr()
+    assert "files/large: it has 5 bytes, more than 3" in output.out
+    assert output.err.splitlines()[-1].endswith(
+        "collect files of any size with `lab collect r1 --all-sizes`"
     )
     assert main(["down"]) == 0
     assert environment.volume_stays
-    assert "the run volume of 'mnist' stays" in capfd.readouterr().err
+    assert "the run volume of 'mnist' is kept" in capfd.readouterr().err
     monkeypatch.setattr(environment, "tasks", list)  # no agent is left
     assert main(["collect"]) == 0
-    assert "the run volume of 'mnist' stays" in capfd.readouterr().err
+    assert "the run volume of 'mnist' is kept" in capfd.readouterr().err
     assert main(["collect", "--all-sizes"]) == 0
     assert Path("runs/r1/files/large").read_text() == "large"
     assert not environment.volume_stays

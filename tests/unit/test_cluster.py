@@ -1,4 +1,4 @@
-"""Reading a description: what is taken, what is refused, and what counts as the same."""
+"""Reading a config: accepted values, errors, and equality of the digest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def problems(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_what_is_shipped_is_valid_and_names_its_schema(path: Path) -> None:
+def test_shipped_configs_are_valid_and_name_their_schema(path: Path) -> None:
     load_cluster(path)
     first = path.read_text(encoding="utf-8").splitlines()[0]
     name = first.removeprefix("# yaml-language-server: $schema=")
@@ -43,7 +43,7 @@ def test_what_is_shipped_is_valid_and_names_its_schema(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *GOOD], ids=lambda path: path.stem)
-def test_the_schema_takes_what_is_right(path: Path) -> None:
+def test_schema_accepts_valid_values(path: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
 
@@ -55,7 +55,7 @@ WRONG_BY_TYPE = [
 
 
 @pytest.mark.parametrize("name", WRONG_BY_TYPE)
-def test_the_schema_refuses_what_is_wrong_by_its_type(name: str) -> None:
+def test_schema_refuses_wrong_types(name: str) -> None:
     (path,) = (path for path in BAD if path.stem == name)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
@@ -83,7 +83,7 @@ def test_quoted_scalars_stay_texts() -> None:
     )
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_taken() -> None:
+def test_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
     plainly = parse(SMALL)
     assert parse_cluster(SMALL.replace("\n", "\r\n").encode("utf-8-sig"), "x") == plainly
 
@@ -117,7 +117,7 @@ def test_the_digest_is_the_same_in_every_process() -> None:
     )
 
 
-def test_a_description_is_frozen() -> None:
+def test_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         parse(SMALL).port = 1
 
@@ -127,12 +127,12 @@ def test_a_description_is_frozen() -> None:
     [
         (lambda path: None, "there is no file"),
         (lambda path: path.mkdir(), "is a directory"),
-        (os.mkfifo, "is no ordinary file"),
+        (os.mkfifo, "is not a regular file"),
         (lambda path: path.symlink_to(path), "cannot be read"),
     ],
     ids=["missing", "directory", "fifo", "loop"],
 )
-def test_a_file_that_cannot_be_read_is_named_with_the_mend(
+def test_unreadable_file_is_named_with_a_hint(
     make: Callable[[Path], None], what: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "my\x1bcluster.yaml"
@@ -141,10 +141,10 @@ def test_a_file_that_cannot_be_read_is_named_with_the_mend(
         load_cluster(path)
     assert what in caught.value.what
     assert "my\\x1bcluster.yaml" in caught.value.what
-    assert "--cluster" in caught.value.mend
+    assert "--cluster" in caught.value.fix
 
 
-def test_a_name_that_no_file_can_have_is_no_traceback() -> None:
+def test_impossible_file_name_is_no_traceback() -> None:
     with pytest.raises(InputError):
         load_cluster(Path("a\0b"))
     with pytest.raises(InputError):
@@ -152,7 +152,7 @@ def test_a_name_that_no_file_can_have_is_no_traceback() -> None:
 
 
 def test_one_mistake_is_reported_once() -> None:
-    # The misspelt node has an unknown number of GPUs: nothing is said of what its tasks ask for.
+    # The misspelt node has an unknown number of GPUs: no error about the request of its tasks.
     text = SMALL.replace("gpus: 2", "gpsu: 2").replace("ps: {on", "worker: {gpus: 2, on")
     assert len(problems(text)) == 1
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a file has: a description or a clear error, never anything else."""
+"""Any bytes of a file give a config or a clear error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_any_text(text: str) -> None:
 
 @settings(max_examples=400)
 @given(documents)
-def test_anything_that_looks_like_a_description(data: bytes) -> None:
+def test_config_like_text(data: bytes) -> None:
     reads(data)
 
 

@@ -1,4 +1,4 @@
-"""The descriptions that are shipped: one for each usual box."""
+"""The shipped configs: one for each usual host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.golden.boxes import box
 
 ROOT = Path(__file__).parents[2]
 
-# File: GPUs of the box, nodes, parameter servers, workers, GPUs that each worker sees.
+# File: GPUs of the host, nodes, parameter servers, workers, GPUs that each worker sees.
 TABLE = {
     "cluster.yaml": (8, 4, 1, 3, 2),
     "clusters/book.yaml": (1, 1, 1, 3, 1),
@@ -41,32 +41,38 @@ SHAPES = {
 }
 
 
-def test_every_config_is_in_a_table_and_on_the_page_of_the_config() -> None:
+def test_every_config_is_in_a_table_and_on_its_page() -> None:
     shipped = {f"clusters/{path.name}" for path in (ROOT / "clusters").iterdir()}
     assert shipped | {"cluster.yaml"} == {*TABLE, *SHAPES}
     page = (ROOT / "docs/config.md").read_text()
     assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in page] == []
 
 
+def test_the_page_of_the_config_names_every_experiment_that_needs_another_shape() -> None:
+    page = (ROOT / "docs/config.md").read_text()
+    others = [each.name for each in EXPERIMENTS.values() if set(each.jobs) != {"ps", "worker"}]
+    assert [name for name in others if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_shape_is_what_the_table_says(name: str) -> None:
+def test_cluster_shape_matches_the_table(name: str) -> None:
     cluster = load_cluster(ROOT / name)
     assert {job: len(each.on) for job, each in cluster.jobs.items()} == SHAPES[name]
     assert cluster.name == Path(name).stem
-    # All-reduce and towers are about several cards; of the others a CPU shows as much.
+    # All-reduce and towers need several GPUs; the others show as much on a CPU.
     assert cluster.gpus_needed == (
         2 if name in {"clusters/one-host.yaml", "clusters/workers.yaml"} else 0
     )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
-def test_every_experiment_has_a_description_with_exactly_its_jobs(experiment: Experiment) -> None:
+def test_every_experiment_has_a_config_with_exactly_its_jobs(experiment: Experiment) -> None:
     shapes = [set(load_cluster(ROOT / name).jobs) for name in (*TABLE, *SHAPES)]
     assert set(experiment.jobs) in shapes
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_description_is_what_the_table_says(name: str) -> None:
+def test_config_matches_the_table(name: str) -> None:
     cluster = load_cluster(ROOT / name)
     plan = place(cluster, take_inventory("index", cluster))
     workers = [task for task in plan.tasks if task.job == "worker"]
@@ -84,7 +90,7 @@ def test_a_description_is_what_the_table_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_description_fits_its_box_and_no_smaller_one(name: str) -> None:
+def test_config_fits_its_host_and_no_smaller_one(name: str) -> None:
     cluster = load_cluster(ROOT / name)
     needed = cluster.gpus_needed
     assert place(cluster, box(needed)).mode == "uuid"
@@ -94,7 +100,7 @@ def test_a_description_fits_its_box_and_no_smaller_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_description_says_what_it_is_for_and_serves_every_experiment(name: str) -> None:
+def test_config_names_its_purpose_and_supports_all_experiments(name: str) -> None:
     path = ROOT / name
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# yaml-language-server: $schema=")

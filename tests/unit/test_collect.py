@@ -1,4 +1,4 @@
-"""The collector: every byte once, nothing outside the run's directory."""
+"""The collector: every byte once, and nothing outside the run's directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
     deaths=st.sets(st.integers(0, 12)),
     overlap=st.integers(0, 50),
 )
-def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
+def test_every_byte_is_stored_once_after_interruptions(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], deaths: set[int], overlap: int
 ) -> None:
     root = tmp_path_factory.mktemp("run")
@@ -35,7 +35,7 @@ def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
     for number, (start, stop) in enumerate(pairwise(edges)):
         if number in deaths:
             collector = Collector(root, lambda _path, data: heard.extend(data))
-        # A sender that heard of our progress late sends some bytes again.
+        # A sender with an outdated offset sends some bytes again.
         again = max(0, start - overlap)
         collector.accept(Chunk("tasks/worker-0.jsonl", again, LINES[again:stop]))
     assert (root / "tasks/worker-0.jsonl").read_bytes() == LINES
@@ -43,16 +43,16 @@ def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
     assert collector.offsets() == {"tasks/worker-0.jsonl": len(LINES)}
 
 
-def test_a_gap_is_refused_and_keeps_what_came(tmp_path: Path) -> None:
+def test_a_gap_is_refused(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
-    with pytest.raises(LabError, match="bytes 4 to 9 did not come") as caught:
+    with pytest.raises(LabError, match="bytes 4 to 9 are missing") as caught:
         collector.accept(Chunk("logs/ps-0.log", 9, b"three\n"))
-    assert caught.value.mend == f"run `lab collect {tmp_path.name}`"
+    assert caught.value.fix == f"collect it again with `lab collect {tmp_path.name}`"
     assert (tmp_path / "logs/ps-0.log").read_bytes() == b"one\n"
 
 
-def test_a_file_comes_whole_then_by_offset(tmp_path: Path) -> None:
+def test_a_file_whole_then_by_offset(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     for _ in range(2):  # a second time, when it has changed on the volume
         collector.accept(Chunk("model/w.npz", None, b"abc"))
@@ -60,7 +60,7 @@ def test_a_file_comes_whole_then_by_offset(tmp_path: Path) -> None:
     assert (tmp_path / "model/w.npz").read_bytes() == b"abcdef"
 
 
-def test_a_torn_file_that_shrank_comes_again_from_its_beginning(tmp_path: Path) -> None:
+def test_a_shrunk_file_is_received_again_from_the_start(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"torn torn"))
     collector.accept(Chunk("tasks/ps-0.jsonl", None, b""))
@@ -130,18 +130,18 @@ def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None
         "x/" * 600 + "x",
     ],
 )
-def test_a_path_that_is_not_the_runs_own_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_path_outside_the_run_is_refused(tmp_path: Path, path: str) -> None:
     root = tmp_path / "run"
     root.mkdir()
     collector = Collector(root)
     collector.accept(Chunk(path, None, b"evil"))
     collector.accept(Chunk(path, 0, b"evil"))
     assert not is_safe(path)
-    assert collector.left == {path: Uncollected(path, "the name belongs to lab", kept=True)}
+    assert collector.left == {path: Uncollected(path, "the name is reserved for lab", kept=True)}
     assert [each for each in tmp_path.rglob("*") if each != root] == []
 
 
-def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
+def test_a_local_link_is_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     root = tmp_path / "run"
@@ -155,14 +155,14 @@ def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
     for name in names:
         collector.accept(Chunk(name, 0, b"x"))
     assert list(collector.left) == list(names)
-    assert "leads out of" in collector.left["tb/worker-0/events"].reason
+    assert "links to a directory outside" in collector.left["tb/worker-0/events"].reason
     assert "symbolic links" in collector.left["logs/ps-0.log"].reason
     assert "no such device" in collector.left["logs/worker-0.log"].reason
     assert all(each.kept for each in collector.left.values())
     assert list(outside.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+def test_unwritable_file_affects_no_other(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     long = f"files/{'x' * 250}"
     (tmp_path / "files/taken").mkdir(parents=True)
@@ -189,7 +189,7 @@ def test_a_full_disk_is_no_fault_of_one_file(
     assert collector.left == {}
 
 
-def test_what_the_sender_could_not_read_is_kept_with_its_reason(tmp_path: Path) -> None:
+def test_unreadable_files_are_kept_with_the_reason(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     collector.accept(Chunk("files/link", None, b"", "it is a link"))
     collector.accept(Chunk("files/plain", None, b"abc"))
@@ -197,7 +197,7 @@ def test_what_the_sender_could_not_read_is_kept_with_its_reason(tmp_path: Path) 
     assert (tmp_path / "files/plain").read_bytes() == b"abc"
 
 
-def test_states_are_compared_by_content_and_ours_are_not_asked_for(tmp_path: Path) -> None:
+def test_states_are_compared_by_content(tmp_path: Path) -> None:
     for name in ("status/ps-0.json", "run.json", "gpu.jsonl", "logs/ps-0.log", "model/m"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("12345")

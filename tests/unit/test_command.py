@@ -1,4 +1,4 @@
-"""What a program is started with."""
+"""The command line and the variables of a program."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_clust
 
 
 @pytest.mark.parametrize(("own", "waits"), [(True, False), (False, True)])
-def test_a_program_waits_for_a_word_that_somebody_gives(own: bool, waits: bool) -> None:
+def test_a_program_waits_for_the_start_signal(own: bool, waits: bool) -> None:
     """A copy of one of the lab's programs is the user's own, and begins at once."""
     assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) == waits
 
 
 @pytest.mark.parametrize(
-    ("switches", "words"),
+    ("switches", "arguments"),
     [
         ({}, ["-m", "lab.task.tf1"]),
         ({"faithful": True}, ["-m", "lab.task.tf1", "--faithful"]),
         ({"mend": True}, ["-m", "lab.task.tf1", "--mend"]),
     ],
 )
-def test_a_printed_program_has_a_runner(switches: dict[str, bool], words: list[str]) -> None:
+def test_a_printed_program_has_a_runner(switches: dict[str, bool], arguments: list[str]) -> None:
     data = {"data_dir": "mine", "cluster_flags": ()}
     listing = changed(ALONE, listing=True, **data, **switches)
     assert argv(PLACE, listing) == [
         sys.executable,
-        *words,
+        *arguments,
         "/runs/r1/program/old.py",
         "--steps",
         "5",
     ]
-    # It knows no flag for its data: it is told by a variable where `input_data` finds them.
+    # It has no flag for its data: a variable has the directory for `input_data`.
     assert environ(PLACE, listing, 0, {})["LAB_DATA_DIR"] == "/data/mine"

@@ -1,4 +1,4 @@
-"""`lab compare`: how runs were made, what each came to, difference and ratio."""
+"""`lab compare`: the settings of runs, their results, difference and ratio."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.unit.fakes import record
 A, B, C = "20261121-0810-async-aaaa", "20261121-0811-async-bbbb", "20261121-0812-sync-cccc"
 
 
-def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: Any) -> RunDir:
-    """A run of one worker, as it is at home."""
+def make(store: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: Any) -> RunDir:
+    """A collected run of one worker."""
     defaults: dict[str, Any] = {
         "experiment": "async",
         "state": State.SUCCEEDED,
@@ -38,7 +38,7 @@ def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: 
         "stopped_unix": 1010.0,
         "collected": True,
     }
-    run = RunDir(home / run_id)
+    run = RunDir(store / run_id)
     run.create(run_info(run_id, **{**defaults, **facts}))
     lines = [
         record("worker-0", n, local_step=n * steps, global_step=n * steps, loss=loss, staleness=n,
@@ -58,8 +58,8 @@ def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: 
 
 @pytest.fixture
 def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def call(*words: str) -> str:
-        assert main(["compare", *words, "--runs-dir", str(tmp_path)]) == 0
+    def call(*arguments: str) -> str:
+        assert main(["compare", *arguments, "--runs-dir", str(tmp_path)]) == 0
         return capsys.readouterr().out
 
     return call
@@ -80,10 +80,10 @@ def test_two_runs_side_by_side(tmp_path: Path, compare: Callable[..., str]) -> N
     assert of(text, "faults") == ["none", "kill", "worker-0", "after", "5", "steps"]
     assert of(text, "global step") == ["200", "300", "+100", "1.500"]
     assert of(text, "global steps/s") == ["100", "150", "+50", "1.500"]
-    assert of(text, "last loss of a worker") == ["0.5000", "0.2500", "-0.2500", "0.500"]
+    assert of(text, "last loss (mean)") == ["0.5000", "0.2500", "-0.2500", "0.500"]
     assert "10.00 ms" in text
-    assert "alike: experiment, backend, tasks, GPUs, epochs" in text
-    assert "records lost" not in text  # nothing of the kind has happened
+    assert "the same: experiment, backend, tasks, GPUs, epochs" in text
+    assert "records lost" not in text  # no such event
 
 
 def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> None:
@@ -124,10 +124,10 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
     assert "".join(text.split()).count("x" * 20) >= 3
 
 
-def test_what_a_pair_has_in_common_is_not_told_of_it(
+def test_common_settings_of_a_pair_are_omitted(
     tmp_path: Path, compare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a narrow terminal each other run stands beside the first alone."""
+    """On a narrow terminal each other run is shown beside the first alone."""
     make(tmp_path, A, hyperparameters={"epochs": 2, "seed": 1})
     make(tmp_path, B, hyperparameters={"epochs": 2, "seed": 2})
     make(tmp_path, C, hyperparameters={"epochs": 5, "seed": 1})
@@ -137,7 +137,7 @@ def test_what_a_pair_has_in_common_is_not_told_of_it(
     text = compare(A, B, C, same.run_id)
     told = [line.split() for line in text.splitlines() if line.startswith(("seed ", "epochs "))]
     assert told == [["seed", "1", "2"], ["epochs", "2", "5"]]
-    assert "A, D: made alike" in text
+    assert "A, D: same settings" in text
 
 
 def test_many_runs_have_letters_of_their_own(tmp_path: Path, compare: Callable[..., str]) -> None:
@@ -149,9 +149,7 @@ def test_many_runs_have_letters_of_their_own(tmp_path: Path, compare: Callable[.
     assert f"A1  {names[26]}" in found
 
 
-def test_a_task_that_one_run_has_not_is_left_empty(
-    tmp_path: Path, compare: Callable[..., str]
-) -> None:
+def test_a_missing_task_is_left_empty(tmp_path: Path, compare: Callable[..., str]) -> None:
     make(tmp_path, A)
     make(tmp_path, B, cluster={"worker": ["tf2:2222", "tf3:2222"]})
     found = json.loads(compare(A, B, "--json"))
@@ -183,7 +181,7 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
         ("spec.start", 3),
     ],
 )
-def test_what_a_file_holds_in_place_of_pairs_is_named(
+def test_invalid_pairs_in_a_file_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
 ) -> None:
     make(tmp_path, A)
@@ -195,20 +193,20 @@ def test_what_a_file_holds_in_place_of_pairs_is_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         ((A,), "`lab compare` needs OTHER; see `lab compare --help`"),
         ((), "`lab compare` needs RUN; see `lab compare --help`"),
-        ((A, B, A), f"run {A} is named twice; name another one"),
+        ((A, B, A), f"run {A} is given twice; name another run"),
         ((A, "nothing"), "no run 'nothing' in "),
     ],
 )
-def test_what_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+def test_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
     make(tmp_path, A)
     make(tmp_path, B)
-    assert main(["compare", *words, "--runs-dir", str(tmp_path)]) == 2
+    assert main(["compare", *arguments, "--runs-dir", str(tmp_path)]) == 2
     assert f"error: {expected}" in capsys.readouterr().err
 
 
@@ -220,9 +218,9 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
         provenance={"image": "sha256:" + "ab" * 32},
     )  # fmt: skip
     facts = describe(run, run.read())
-    assert facts["other words"] == "--depth 3"
+    assert facts["other arguments"] == "--depth 3"
     assert facts["on failure"] == "restart, 2 times"
-    assert facts["printed program"] == "as printed, mended"
+    assert facts["printed program"] == "as printed, fixed"
     assert facts["start"] == "worker-0: 10s"
     assert facts["commit"] == "c0ffeec0ffee with changes"
     assert facts["image (tasks)"] == "abababababab"
@@ -234,7 +232,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
     assert describe(run, run.read())["program"] != first
 
 
-def test_what_differs_keeps_its_order() -> None:
+def test_differences_keep_order() -> None:
     found, alike = diff([{"a": "1", "b": "2"}, {"b": "2", "c": "3", "a": "0"}])
     assert found == {"a": ["1", "0"], "c": ["", "3"]}
     assert alike == ["b"]
@@ -254,16 +252,16 @@ def test_a_training_that_diverged_is_shown_beside_one_that_did_not(
     make(tmp_path, A, loss=math.nan)
     make(tmp_path, B)
     found = {row["name"]: row for row in json.loads(compare(A, B, "--json"))["figures"]}
-    loss = found["last loss of a worker"]
+    loss = found["last loss (mean)"]
     assert (loss["values"], loss["values_is"]) == ([None, 0.5], {"0": "nan"})
     assert (loss["differences"], loss["ratios"]) == ([None, None], [None, None])
     assert found["diverged at step"]["values"] == [0, None]
     text = compare(A, B)
-    assert of(text, "last loss of a worker") == ["nan", "0.5000"]
+    assert of(text, "last loss (mean)") == ["nan", "0.5000"]
     assert of(text, "diverged at step") == ["0"]
 
 
-def test_a_difference_is_told_as_what_it_is_a_difference_to() -> None:
+def test_a_difference_names_its_reference() -> None:
     assert signed(-0.089, "s", 24.8) == "-0.1 s"
     assert signed(0.005, "s", 0.01) == "+5.00 ms"
     assert signed(None, "s", 24.8) == ""

@@ -1,4 +1,4 @@
-"""Shell completion, by the shells themselves: words are typed, Tab is pressed, and Enter."""
+"""Shell completion by real shells: the test types text, Tab and Enter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.selection import BACKENDS
 from lab.cli.completion.dynamic import names_of
 from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import CommandSpec, Option, Value, specs
@@ -34,7 +35,7 @@ name: mine
 nodes: {tf1: {}, tf2: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2]}}
 """
-# A lab that notes what it is called with; what a shell asks for at Tab is answered by the real one.
+# A fake lab that stores its arguments; the real one answers the shell's requests at Tab.
 NOTING = """\
 #!/bin/sh
 if [ "$1" = __complete ]; then {answers}; fi
@@ -52,7 +53,7 @@ def needs(shell: str) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a description, runs, and the script of every shell."""
+    """A directory with a config, runs, and the script of every shell."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/book.yaml").write_text(CLUSTER.replace("mine", "book"))
@@ -88,10 +89,10 @@ def environ(place: Path) -> dict[str, str]:
     }
 
 
-# ---- What lab answers
+# ---- Candidates of lab
 
 
-def test_runs_tasks_and_environments_are_answered(
+def test_runs_tasks_and_environments_are_completed(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
@@ -108,7 +109,7 @@ def test_runs_tasks_and_environments_are_answered(
 @pytest.mark.parametrize(
     "text", ["", "- a", "{", "jobs: 3", "jobs: {ps: {on: 3}}", "\x00", "&a [*a]"]
 )
-def test_a_description_that_cannot_be_read_is_no_answer(
+def test_unreadable_config_completes_nothing(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -119,7 +120,7 @@ def test_a_description_that_cannot_be_read_is_no_answer(
     assert names_of("tasks") == names_of("environments") == []
 
 
-def test_an_answer_imports_nothing_heavy(place: Path) -> None:
+def test_completion_imports_nothing_heavy(place: Path) -> None:
     code = (
         "import sys; from lab.cli import main; main(['__complete', 'runs', 'tasks']);"
         "heavy = {'fire', 'rich', 'pydantic', 'docker', 'tensorflow', 'numpy'};"
@@ -149,15 +150,15 @@ def test_the_scripts_know_every_command_and_flag() -> None:
                 assert flag in text, (shell, command.name, option.name)
 
 
-# ---- bash, word by word
+# ---- bash, argument by argument
 
 
 def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
-    """What bash offers for the last word of each line."""
+    """The candidates of bash for the last argument of each line."""
     calls = "".join(
-        f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _lab;"
+        f"COMP_WORDS=({shlex.join(arguments)}); COMP_CWORD={len(arguments) - 1}; _lab;"
         " printf '%s\\n' \"${COMPREPLY[@]}\" ---\n"
-        for words in lines
+        for arguments in lines
     )
     # Outside of a completion there is no compopt.
     script = f"source lab.bash\ncompopt() {{ :; }}\n{calls}"
@@ -174,7 +175,7 @@ def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
     return [[word for word in block.splitlines() if word] for block in blocks]
 
 
-def test_bash_offers_what_can_stand_there(place: Path) -> None:
+def test_bash_offers_valid_candidates(place: Path) -> None:
     runs = ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
     expected = {
         ("lab", "val"): ["validate"],
@@ -189,9 +190,9 @@ def test_bash_offers_what_can_stand_there(place: Path) -> None:
         ("lab", "show", "--json", "=", "f"): ["false"],
         ("lab", "run", ""): list(EXPERIMENTS),
         ("lab", "run", "async", "--back"): ["--backend"],
-        ("lab", "run", "async", "--backend", ""): ["auto", "local", "compose"],
+        ("lab", "run", "async", "--backend", ""): list(BACKENDS),
         ("lab", "run", "async", "--backend", "=", "l"): ["local"],
-        ("lab", "run", "async", "--backend", "="): ["auto", "local", "compose"],
+        ("lab", "run", "async", "--backend", "="): list(BACKENDS),
         ("lab", "run", "async", "--model", "m"): ["mlp"],
         ("lab", "run", "async", "--ps_strategy", ""): ["round_robin", "greedy"],
         ("lab", "run", "async", "--epochs", ""): [],
@@ -257,7 +258,7 @@ class Terminal:
         os.write(self.terminal, keys.encode())
 
     def wait_for(self, line: str) -> None:
-        """Wait until lab was called with exactly these words."""
+        """Wait until lab was called with exactly these arguments."""
         deadline = time.monotonic() + 60
         while line not in self.lines():
             self.read()
@@ -305,13 +306,13 @@ def test_tab_completes(terminal: Terminal, keys: str, called_with: str) -> None:
     terminal.enter(keys)
     terminal.enter("lab end\n")
     terminal.wait_for("end")
-    _, said, _ = terminal.lines()
+    _, output, _ = terminal.lines()
     # zsh writes `--flag=` where a value follows, and the others a blank; both mean the same.
-    assert said.rstrip().replace("=", " ") == called_with.replace("=", " ")
+    assert output.rstrip().replace("=", " ") == called_with.replace("=", " ")
 
 
-def test_an_answer_is_never_executed(place: Path) -> None:
-    """Whatever lab answers, a shell takes plain words from it, and runs nothing."""
+def test_a_candidate_is_never_executed(place: Path) -> None:
+    """A shell reads plain text from any answer of lab, and runs nothing."""
     evil = place / "evil"
     evil.write_text(f"{PROBE}\n`touch pwned`\na b;touch pwned\n-x\n$PATH\n~\n*\nzz'\\\nplain-1\n")
     put_lab(place, f"cat {shlex.quote(str(evil))}; exit")

@@ -1,4 +1,4 @@
-"""A child of a command ends with it, however its user insists; what compose finds unchanged."""
+"""A child of a command ends with it, also after more interrupts; changes that compose finds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.agents import wait_for
 from tests.unit.test_compose_containers import INSPECTED
 
 DEAF = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
-"""It hears of no end, and neither does what it has started, whose process id it says."""
+"""It ignores SIGTERM, and so does its child, whose process id it prints."""
 
 
 def lives(pid: int) -> bool:
@@ -27,7 +27,7 @@ def lives(pid: int) -> bool:
 
 
 def interrupt(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let whoever waits for a child a certain time be interrupted."""
+    """Interrupt each wait for a child with this timeout."""
     wait = process.wait
 
     def interrupted(timeout: float | None = None) -> int:
@@ -38,7 +38,7 @@ def interrupt(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(process, "wait", interrupted)
 
 
-def test_a_child_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_ends_without_a_waiting_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt), child_process(DEAF) as process:
         below = int(next(lines_of(process)))
         interrupt(process, monkeypatch)
@@ -56,7 +56,7 @@ def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) 
     wait_for(lambda: not lives(below), "the end of what it has started")
 
 
-def test_a_child_is_asked_first() -> None:
+def test_a_child_gets_sigterm() -> None:
     with child_process(
         ["sh", "-c", "trap 'exit 7' TERM; echo on; while :; do sleep 0.05; done"]
     ) as process:
@@ -69,7 +69,7 @@ def test_a_child_is_asked_first() -> None:
 
 @pytest.fixture
 def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerInfo:
-    """A container of a file, and a `docker` that prints what is in `answer`."""
+    """A container of a file, and a `docker` that prints the content of `answer`."""
     file = tmp_path / "docker-compose.yml"
     file.write_text("services: {}\n")
     command = tmp_path / "docker"
@@ -105,9 +105,7 @@ def test_an_edited_compose_file_does_not_count(
     assert compose_file("mnist", [seen]) is None
 
 
-def test_a_compose_file_that_compose_refuses_or_that_has_gone(
-    seen: ContainerInfo, tmp_path: Path
-) -> None:
+def test_a_refused_or_missing_compose_file(seen: ContainerInfo, tmp_path: Path) -> None:
     assert compose_file("mnist", [seen]) is None  # cat fails
     (tmp_path / "answer").touch()
     assert compose_file("mnist", [seen, replace(seen, file="/other")]) is None

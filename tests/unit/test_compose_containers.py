@@ -1,4 +1,4 @@
-"""What is read from the engine's inspections, and what follows from it."""
+"""Values read from the engine's inspections, and their consequences."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_container_as_the_engine_describes_it() -> None:
     assert (seen.running, seen.up, seen.detail) == (True, False, "running (starting)")
 
 
-def test_a_container_that_says_little() -> None:
+def test_a_container_with_few_details() -> None:
     seen = parse_inspection(
         {
             **INSPECTED,
@@ -80,7 +80,7 @@ def test_a_container_that_says_little() -> None:
     assert seen.detail == "exited (137)"
 
 
-def test_the_plan_and_what_the_engine_gave_are_told_apart() -> None:
+def test_planned_and_actual_settings_are_distinguished() -> None:
     labels = {**INSPECTED["Config"]["Labels"], "lab.gpus": "GPU-1"}
     seen = parse_inspection({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": labels}})
     assert (seen.planned, seen.gpus) == (("GPU-1",), ("GPU-4", "GPU-5"))
@@ -93,15 +93,15 @@ def test_the_plan_and_what_the_engine_gave_are_told_apart() -> None:
     assert older.planned == older.gpus
 
 
-def test_an_unhealthy_task_says_why() -> None:
+def test_reason_of_an_unhealthy_task() -> None:
     def with_health(status: str) -> ContainerInfo:
-        said = ["the agent's heart does not beat\n", "GPU lost: \x1b[0m\n"]
-        health = {"Status": status, "Log": [{"Output": each} for each in said]}
+        output = ["the agent's heartbeat is missing or too old\n", "GPU lost: \x1b[0m\n"]
+        health = {"Status": status, "Log": [{"Output": each} for each in output]}
         return parse_inspection({**INSPECTED, "State": {**INSPECTED["State"], "Health": health}})
 
     seen = with_health("unhealthy")
     assert (seen.detail, seen.up) == ("running (unhealthy: GPU lost: \\x1b[0m)", False)
-    # A container that is up again shows nothing of what was.
+    # A restarted container shows nothing of its former end.
     assert with_health("healthy").detail == "running (healthy)"
 
 
@@ -137,17 +137,17 @@ def looks(*seen: Sequence[ContainerInfo]) -> Callable[[], Sequence[ContainerInfo
     return look
 
 
-def test_waits_until_all_are_up_and_tells_each_once() -> None:
-    said: list[str] = []
+def test_waits_until_all_are_up_and_reports_each_once() -> None:
+    output: list[str] = []
     starting = replace(a_task(), health="starting", service="worker-2")
     up = replace(starting, health="healthy")
     look = looks([a_task(), starting], [a_task(), starting], [a_task(), up])
-    readiness.wait_until_up(Engine(), look, said.append, timeout_s=30)
-    assert said == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
+    readiness.wait_until_up(Engine(), look, output.append, timeout_s=30)
+    assert output == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "output"),
     [
         ({"state": "exited", "exit_code": 2}, "worker-1 ended at once, exited (2)"),
         ({"health": "unhealthy"}, "worker-1 is unhealthy"),
@@ -156,42 +156,42 @@ def test_waits_until_all_are_up_and_tells_each_once() -> None:
     ],
 )
 def test_names_the_container_that_is_not_up(
-    quiet: None, changes: dict[str, Any], said: str
+    quiet: None, changes: dict[str, Any], output: str
 ) -> None:
     broken = replace(a_task(), **changes)
     with pytest.raises(LabError) as caught:
         readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
-    assert caught.value.what == f"{said}; its last words: worker-1 said this"
+    assert caught.value.what == f"{output}; its last lines: worker-1 said this"
 
 
-def test_a_container_that_never_started_says_why() -> None:
-    words = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
-    broken = replace(a_task(), state="created", error=words)
+def test_reason_of_a_container_without_a_start() -> None:
+    arguments = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
+    broken = replace(a_task(), state="created", error=arguments)
     with pytest.raises(LabError, match="--gpus none"):
         readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "said"),
+    ("code", "kind", "output"),
     [
         (3, Busy, "run a is under way; follow it with `lab attach`"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
-        (126, NotFound, "asking: it broke off, its container was stopped"),
-        (137, NotFound, "asking: it broke off, its container was stopped"),
-        (None, NotFound, "asking: it broke off, its container was stopped"),
+        (126, NotFound, "asking: the container stopped during the call"),
+        (137, NotFound, "asking: the container stopped during the call"),
+        (None, NotFound, "asking: the container stopped during the call"),
     ],
 )
 def test_how_a_call_beside_the_volume_ended(
-    code: int | None, kind: type[LabError], said: str
+    code: int | None, kind: type[LabError], output: str
 ) -> None:
     _raise_for_exit_code("asking", 0, b"")
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=output) as caught:
         _raise_for_exit_code("asking", code, b"noise\nrun a is under way\n")
     assert type(caught.value) is kind
 
 
-def test_what_a_build_downloads_is_said_beforehand() -> None:
+def test_download_size_of_a_build_is_printed_first() -> None:
     cpu = Image("tf1", "lab:cpu", "python:3.11-slim", "tensorflow-cpu==2.21.*")
     cuda = replace(cpu, name="lab:cuda", tensorflow="tensorflow[and-cuda]==2.21.*")
     own = replace(cpu, tensorflow="./mine.whl")
@@ -205,7 +205,7 @@ def test_what_a_build_downloads_is_said_beforehand() -> None:
     )
     assert "./mine.whl (of unknown size)" in download_notice(own, has_base=True)
     assert (
-        "==2.15.1 (about 334 MB); a compiler for horovod==0.28.1 (about 73 MB), which works minutes"
+        "==2.15.1 (about 334 MB); a compiler for horovod==0.28.1 (about 73 MB), which runs for m"
     ) in download_notice(old, has_base=True)
 
 

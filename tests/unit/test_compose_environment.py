@@ -1,4 +1,4 @@
-"""What belongs to an environment of containers, and what is asked of its volume."""
+"""The parts of an environment of containers, and the requests to its volume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.test_compose_containers import INSPECTED
 
 
 def a_reader() -> dict[str, Any]:
-    """What a `lab collect` leaves that was killed: it carries the project's label, and reads."""
+    """The leftover of a killed `lab collect`: it has the project's label, and reads."""
     made = copy.deepcopy(INSPECTED)
     made["Id"], made["Name"] = "decaf", "/odd_name"
     made["Config"]["Labels"] = {"lab.project": "mnist", "lab.reader": "mnist"}
@@ -38,7 +38,7 @@ def backend_with(*containers: dict[str, Any]) -> ComposeBackend:
     return backend
 
 
-def test_an_environment_knows_its_folder_and_its_description() -> None:
+def test_an_environment_has_its_folder_and_its_config() -> None:
     environment = ComposeEnvironment(an_engine(inspected()), "mnist")
     assert (environment.folder, environment.cluster_sha256) == ("/home/ada", "abc")
     nothing = ComposeEnvironment(an_engine(), "mnist")
@@ -46,7 +46,7 @@ def test_an_environment_knows_its_folder_and_its_description() -> None:
 
 
 @pytest.mark.parametrize(("name", "is_here"), [(platform.node(), True), ("elsewhere", False)])
-def test_an_engine_elsewhere_is_told_by_its_name(name: str, is_here: bool) -> None:
+def test_a_remote_engine_is_identified_by_its_name(name: str, is_here: bool) -> None:
     engine = an_engine(inspected())
     engine.client().info = lambda: {"Name": name}  # type: ignore[method-assign]
     assert ComposeEnvironment(engine, "mnist").is_local is is_here
@@ -81,7 +81,7 @@ def test_a_container_that_reads_the_volume_is_no_part_of_an_environment() -> Non
         ("worker-0", ""),
     ],
 )
-def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
+def test_foreign_task_labels_are_ignored(task: str, cluster: str) -> None:
     config = INSPECTED["Config"]
     foreign = {
         **INSPECTED,
@@ -99,8 +99,8 @@ def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
     assert environment.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
 
 
-def test_a_stream_that_broke_off_goes_on_through_another_container() -> None:
-    """The engine shows a container as running for a moment after its end."""
+def test_a_broken_stream_resumes_through_another_container() -> None:
+    """The engine shows a container as running for a short time after its end."""
     other = copy.deepcopy(inspected())
     other["Id"], other["Config"]["Labels"]["lab.task"] = "0ther", "worker-0"
     engine = an_engine(inspected(), other)
@@ -110,44 +110,44 @@ def test_a_stream_that_broke_off_goes_on_through_another_container() -> None:
         through.append(container)
         return {"Id": "exec"}
 
-    said = b"OCI runtime exec failed: exec failed: unable to start container process\r\n"
+    output = b"OCI runtime exec failed: exec failed: unable to start container process\r\n"
     api: Any = SimpleNamespace(
         exec_create=exec_create,
-        exec_start=lambda *_words, **_options: (piece for piece in [(said, None)]),
+        exec_start=lambda *_words, **_options: (piece for piece in [(output, None)]),
         exec_inspect=lambda _exec: {"ExitCode": 126},
     )
     engine.client().api = api
     environment = ComposeEnvironment(engine, "mnist")
     for _ in range(2):
-        with pytest.raises(LabError, match="broke off: not a frame"):
+        with pytest.raises(LabError, match="stopped: not a frame"):
             list(environment.stream("r1", {}, follow=True))
     assert sorted(through) == ["0ther", "c0ffee"]
 
 
 class Listening(ComposeEnvironment):
-    """One that keeps what its volume is asked."""
+    """An environment that keeps the requests to its volume."""
 
     def _channel(self, seen: Any = None) -> Any:
         self.asked: list[str] = []
 
-        def call(*words: str) -> Iterator[bytes]:
-            self.asked += words
+        def call(*arguments: str) -> Iterator[bytes]:
+            self.asked += arguments
             yield TICK
 
         return SimpleNamespace(call=call)
 
 
 @pytest.mark.parametrize("files", [0, 1, 20_000])
-def test_offsets_of_many_files_fit_into_words_of_a_command_line(files: int) -> None:
+def test_offsets_of_many_files_fit_into_arguments(files: int) -> None:
     offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
     environment = Listening(an_engine(), "mnist")
     list(environment.stream("r", offsets, follow=True))
-    ship, run_id, *words, switch = environment.asked
+    ship, run_id, *arguments, switch = environment.asked
     assert (ship, run_id, switch) == ("ship", "r", "--follow")
-    assert all(len(word.encode()) <= 100_000 for word in words)
-    assert (len(words) > 1) == (files > 1)
+    assert all(len(word.encode()) <= 100_000 for word in arguments)
+    assert (len(arguments) > 1) == (files > 1)
     merged: dict[str, int] = {}
-    for word in words:
+    for word in arguments:
         merged |= json.loads(word)
     assert merged == offsets
 
@@ -183,7 +183,7 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
     }
 
 
-def test_a_stopped_environment_is_read_by_a_container_that_may_do_nothing_else() -> None:
+def test_a_stopped_environment_is_read_by_a_restricted_container() -> None:
     engine = an_engine(inspected(Status="exited"), volumes=("mnist_runs",))
     did: list[str] = []
     asked: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Why there is no engine with compose here: one line each, with the mend."""
+"""Reasons for a missing engine or compose: one line each, with a hint."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_no_engine(commands: Path) -> None:
     assert "no Docker engine answers; start it" in reason()
 
 
-def test_no_process_outlives_the_question(commands: Path, tmp_path: Path) -> None:
+def test_no_process_outlives_the_check(commands: Path, tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     a_docker(commands, f"/bin/sleep 1; /bin/touch {ended}; echo 2.40.3")
     assert "no Docker engine answers" in reason()
     assert ended.exists()
 
 
-def test_an_engine_that_hangs_up(commands: Path, tmp_path: Path) -> None:
+def test_an_engine_that_closes(commands: Path, tmp_path: Path) -> None:
     a_docker(commands, "exit 0")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "docker.sock"))
@@ -61,18 +61,18 @@ def test_an_engine_that_hangs_up(commands: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "output"),
     [
         ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", "no compose plugin"),
         ("echo 2.3.3", "docker compose 2.3.3 is too old; install 2.19"),
     ],
 )
 def test_no_compose(
-    commands: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+    commands: Path, monkeypatch: pytest.MonkeyPatch, script: str, output: str
 ) -> None:
     monkeypatch.setattr(Engine, "version", lambda self: "28.0.0")
     a_docker(commands, script)
-    assert said in reason()
+    assert output in reason()
     a_docker(commands, "echo v2.40.3-desktop.1")
     assert ComposeBackend().unavailable_reason() is None
 
@@ -81,7 +81,7 @@ def test_no_permission() -> None:
     import docker.errors  # noqa: PLC0415
     import requests.exceptions  # noqa: PLC0415
 
-    # As docker-py puts it when it negotiates the version, and when it asks later.
+    # The messages of docker-py when it negotiates the version, and later.
     denied = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
     for error in (
         docker.errors.DockerException(f"Error while fetching server API version: {denied}"),
@@ -91,7 +91,7 @@ def test_no_permission() -> None:
             raise error
 
 
-def test_an_engine_that_is_silent() -> None:
+def test_an_engine_that_hangs() -> None:
     import requests.exceptions  # noqa: PLC0415
 
     with pytest.raises(LabError, match="does not answer"), engine_errors("asking"):

@@ -1,4 +1,4 @@
-"""What a command costs, by what it imports and how many instructions it runs; nothing is timed."""
+"""The cost of a command, by its imports and its number of instructions; nothing is timed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN = {
     "lab.gpu.verification",
     "lab.task.probes.gpu_probe",
 }
-"""What boots an environment and proves its cards: modules of `lab` that import much themselves."""
+"""Modules of `lab` that boot an environment and verify its GPUs: they have many imports."""
 
 BEFORE_ANY_COMMAND = {
     "fire",
@@ -45,7 +45,7 @@ BEFORE_ANY_COMMAND = {
 
 
 @pytest.mark.parametrize(
-    ("words", "unwanted"),
+    ("arguments", "unwanted"),
     [
         (["--help"], FOREIGN | OWN | BEFORE_ANY_COMMAND),
         ([], FOREIGN | OWN | BEFORE_ANY_COMMAND),
@@ -56,12 +56,12 @@ BEFORE_ANY_COMMAND = {
     ids=["help", "nothing", "render", "check", "validate"],
 )
 def test_a_command_imports_nothing_that_it_does_not_need(
-    words: list[str], unwanted: set[str], tmp_path: Path
+    arguments: list[str], unwanted: set[str], tmp_path: Path
 ) -> None:
     for name in ("cluster.yaml", "docker-compose.yml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     code = (
-        f"import sys; from lab.cli import main; code = main({words!r});"
+        f"import sys; from lab.cli import main; code = main({arguments!r});"
         f"found = sorted({unwanted!r} & set(sys.modules));"
         "sys.exit(f'code {code}, imported: {found}' if code or found else 0)"
     )
@@ -77,7 +77,7 @@ def test_a_command_imports_nothing_that_it_does_not_need(
 
 
 def many(nodes: int) -> dict[str, Any]:
-    """A description of a ps and seven workers with a card each, on each of many nodes."""
+    """A config of a ps and seven workers with a GPU each, on each of many nodes."""
     names = [f"tf{number}" for number in range(nodes)]
     return {
         "version": 1,
@@ -90,9 +90,9 @@ def many(nodes: int) -> dict[str, Any]:
     }
 
 
-def rendered(description: dict[str, Any], mode: str) -> Callable[[], object]:
-    """All that lies between a description's bytes and the compose file's text."""
-    data = json.dumps(description).encode()
+def rendered(config: dict[str, Any], mode: str) -> Callable[[], object]:
+    """All steps from a config's bytes to the compose file's text."""
+    data = json.dumps(config).encode()
 
     def render_it() -> str:
         cluster = parse_cluster(data, "cluster.yaml")
@@ -122,13 +122,13 @@ def instructions(action: Callable[[], object]) -> int:
 
 def growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
     """By how much more the second doubling adds than the first: 2 is linear, 4 quadratic."""
-    make(4 * size)()  # what is remembered from call to call is so for all three
+    make(4 * size)()  # caches between calls are filled for all three
     first, second, third = (instructions(make(factor * size)) for factor in (1, 2, 4))
     return (third - second) / (second - first)
 
 
-def test_the_yardstick_tells_a_line_from_a_square() -> None:
-    # A square that is small beside what is linear counts, too: here a hundredth of it, at last.
+def test_linear_and_quadratic_are_separated() -> None:
+    # A small quadratic part beside a linear one counts, too: here a hundredth of it, at last.
     def loops(size: int) -> Callable[[], object]:
         return lambda: [each + 1 for each in range(1000 * size)]
 
@@ -141,12 +141,12 @@ def test_the_yardstick_tells_a_line_from_a_square() -> None:
 
 
 @pytest.mark.parametrize("mode", ["index", "none"])
-def test_rendering_grows_as_the_description_does(mode: str) -> None:
+def test_rendering_grows_with_the_config(mode: str) -> None:
     assert growth(lambda nodes: rendered(many(nodes), mode), 12) < 2.005
 
 
 class Unwalked(dict[str, str]):
-    """A mapping in which one may look a key up, and do nothing that takes longer if it is large."""
+    """A mapping that allows only lookups, no operation that is slow for a large one."""
 
     def __iter__(self) -> NoReturn:
         raise AssertionError("walked through")
@@ -154,7 +154,7 @@ class Unwalked(dict[str, str]):
     keys = values = items = __iter__  # type: ignore[assignment]
 
 
-def test_a_task_of_a_schedule_is_looked_up_and_not_searched_for() -> None:
+def test_a_task_of_a_schedule_is_found_by_key() -> None:
     # A search in C is no instruction of Python's, and yet took a second for all of ten thousand.
     tasks = Unwalked({"ps-0": "tf1", "worker-0": "tf2", "worker-1": "tf3"})
     fault = resolve(parse("kill worker-1 after 500 steps"), tasks, seed=0)

@@ -24,7 +24,7 @@ from tests.unit.fakes import PLAN, FakeEnvironment, end
 PAGE = Path(__file__).parents[2] / "docs/daily-use.md"
 
 
-def test_the_page_names_every_name_that_belongs_to_lab() -> None:
+def test_the_page_names_every_reserved_file_name() -> None:
     text = PAGE.read_text("utf-8")
     assert [name for name in sorted(RESERVED) if f"`{name}" not in text] == []
 
@@ -33,7 +33,7 @@ def test_the_page_names_every_name_that_belongs_to_lab() -> None:
     ("name", "state"),
     [("report.html", State.SUCCEEDED), ("files/link", State.SUCCEEDED)],
 )
-def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
+def test_a_file_that_cannot_be_collected_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, state: State
 ) -> None:
     def leave_files(volume: Volume, request: Request) -> None:
@@ -61,13 +61,13 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
         notify=print,
     )
     kept = name == "report.html"
-    reason = "the name belongs to lab" if kept else "it is a link"
+    reason = "the name is reserved for lab" if kept else "it is a link"
     assert (run.path / "files/plain").read_text() == "x"
     assert summary.left == [Uncollected(name, reason, kept=kept)]
     assert environment.is_down
     assert environment.volume_stays is kept
-    said = capsys.readouterr().out
-    assert (f"`lab collect {run.run_id} --all-sizes`" in said) is kept
+    output = capsys.readouterr().out
+    assert (f"`lab collect {run.run_id} --all-sizes`" in output) is kept
     show(result_table(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
         check_succeeded(run, summary, notify)
 
 
-def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:
+def test_records_changed_after_the_end_of_a_task(tmp_path: Path) -> None:
     def forge(volume: Volume, request: Request) -> None:
         volume.records(request.run_id, "worker-0").write_text("forged\n")
         for task in request.tasks():
@@ -102,4 +102,4 @@ def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) ->
         notify=print,
     )
     assert summary.state == State.FAILED
-    assert summary.reason == "the records of worker-0 were changed after its end"
+    assert summary.reason == "the records of worker-0 were changed after it ended"

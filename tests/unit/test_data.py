@@ -66,7 +66,7 @@ def test_the_shipped_data_are_mnist() -> None:
     assert joined.mean(dtype=np.float64) * 255 == pytest.approx(33.3184, abs=1e-4)
 
 
-def test_own_data_gzipped_or_plain(own: Path) -> None:
+def test_data_gzipped_or_plain(own: Path) -> None:
     mnist = load_mnist(own)
     images, labels = digits(24)
     assert (len(mnist.train), len(mnist.validation), len(mnist.test)) == (22, 2, 6)
@@ -88,7 +88,7 @@ def test_shipped_files_are_compared_with_their_checksums(
     labels.write_bytes(content)
     with pytest.raises(DataError) as error:
         load_mnist()
-    message = f"{labels}: is damaged: its SHA-256 is not the one that is shipped; install lab again"
+    message = f"{labels}: is damaged: its SHA-256 differs from the shipped one; install lab again"
     assert str(error.value) == message
     (tmp_path / CHECKSUMS).unlink()
     with pytest.raises(DataError, match="cannot be read"):
@@ -107,26 +107,24 @@ GOOD_IMAGES, GOOD_LABELS = (idx(items) for items in digits(24))
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        (IMAGES, b"", "is no IDX file of images"),
-        (IMAGES, b"\0\0\x08\x03", "is no IDX file of images"),
-        (IMAGES, GOOD_LABELS, "is no IDX file of images"),
-        (LABELS, GOOD_IMAGES, "is no IDX file of labels"),
-        (LABELS, b"{}" * 50, "is no IDX file of labels"),
+        (IMAGES, b"", "is not an IDX file of images"),
+        (IMAGES, b"\0\0\x08\x03", "is not an IDX file of images"),
+        (IMAGES, GOOD_LABELS, "is not an IDX file of images"),
+        (LABELS, GOOD_IMAGES, "is not an IDX file of labels"),
+        (LABELS, b"{}" * 50, "is not an IDX file of labels"),
         (IMAGES, GOOD_IMAGES[:-1], "is cut short"),
-        (IMAGES, GOOD_IMAGES + b"\0", "goes on behind its last item"),
+        (IMAGES, GOOD_IMAGES + b"\0", "has extra bytes after its last item"),
         (LABELS, GOOD_LABELS[:20], "is cut short"),
-        (LABELS, GOOD_LABELS + b"\0", "goes on behind its last item"),
+        (LABELS, GOOD_LABELS + b"\0", "has extra bytes after its last item"),
         (IMAGES, idx(np.zeros((24, 32, 32), np.uint8)), "has images of 32x32 pixels; give 28x28"),
-        (IMAGES, idx(np.zeros((0, 28, 28), np.uint8)), "claims 0 items; give 2 to 1000000"),
-        (IMAGES, idx(np.zeros((1, 28, 28), np.uint8)), "claims 1 items; give 2 to 1000000"),
-        (IMAGES, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28), "claims 4294967295 items"),
+        (IMAGES, idx(np.zeros((0, 28, 28), np.uint8)), "declares 0 items; use 2 to 1000000"),
+        (IMAGES, idx(np.zeros((1, 28, 28), np.uint8)), "declares 1 items; use 2 to 1000000"),
+        (IMAGES, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28), "declares 4294967295 items"),
         (LABELS, idx(digits(23)[1]), f"has 23 labels for the 24 images of {IMAGES}"),
-        (LABELS, idx(np.full(24, 10, np.uint8)), "has a label 10; give digits from 0 to 9"),
+        (LABELS, idx(np.full(24, 10, np.uint8)), "has a label 10; use labels from 0 to 9"),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be(
-    own: Path, name: str, content: bytes, what: str
-) -> None:
+def test_a_file_with_wrong_content(own: Path, name: str, content: bytes, what: str) -> None:
     plain(own / name, content)
     with pytest.raises(DataError) as error:
         load_mnist(own)
@@ -154,22 +152,22 @@ def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> Non
     assert str(error.value).startswith(f"{path}: is ")
 
 
-def test_a_gzip_file_that_never_ends_is_not_unpacked(own: Path) -> None:
-    """However much stands behind the last image, no more than a byte of it is unpacked."""
+def test_an_endless_gzip_file_is_not_unpacked(own: Path) -> None:
+    """At most one byte after the last image is unpacked, whatever follows."""
     megabyte = bytes(1 << 20)
     path = own / f"{IMAGES}.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(GOOD_IMAGES)
         for _ in range(64):
             file.write(megabyte)
-    with pytest.raises(DataError, match="goes on behind its last item"):
+    with pytest.raises(DataError, match="has extra bytes after its last item"):
         load_mnist(own)
 
 
-def test_what_is_missing_is_named(own: Path, tmp_path: Path) -> None:
+def test_missing_is_named(own: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load_mnist(tmp_path / "nowhere")
-    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is no directory; give the")
+    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is not a directory; give the")
     (own / f"{LABELS}.gz").unlink()
     with pytest.raises(DataError) as error:
         load_mnist(own)
@@ -179,10 +177,10 @@ def test_what_is_missing_is_named(own: Path, tmp_path: Path) -> None:
         load_mnist(own)
 
 
-def test_a_file_that_may_not_be_read(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forbidden = own / f"{LABELS}.gz"
     forbidden.chmod(0)
-    if os.access(forbidden, os.R_OK):  # Nothing is forbidden to root.
+    if os.access(forbidden, os.R_OK):  # root has every permission.
         opened = Path.open
 
         def refuse(path: Path, *arguments: object, **named: object) -> object:
@@ -198,7 +196,7 @@ def test_a_file_that_may_not_be_read(own: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def examples(count: int) -> Examples:
-    """Examples whose label is their number, and whose first two pixels tell it."""
+    """Examples whose label is their number, which their first two pixels hold."""
     pixels = np.zeros((count, 784), np.uint8)
     pixels[:, 0], pixels[:, 1] = np.divmod(np.arange(count), 256)
     return Examples(pixels, np.arange(count, dtype=np.int32))
@@ -218,7 +216,7 @@ def test_an_epoch_has_every_image_at_most_once(count: int, batch_size: int, seed
         for images, labels in islice(stream, batches):
             assert images.shape == (batch_size, 784)
             assert images.dtype == np.float32
-            # Bit by bit: what a byte is as a float32 in [0, 1] does not depend on who asks.
+            # Bit by bit: the float32 in [0, 1] of a byte is always the same.
             np.testing.assert_array_equal(images, part.images[labels])
             np.testing.assert_array_equal(images[:, 1], (labels % 256).astype(np.float32) / 255)
             seen += labels.tolist()

@@ -21,7 +21,7 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     assert dead_links(page.read_text("utf-8"), page.parent) == []
 
 

@@ -65,18 +65,18 @@ def fault(condition: Condition, where: str = "driver") -> Fault:
     return Fault(condition, where, "NVML's words", "the inventory's mend")
 
 
-# ---- Asking what may hang
+# ---- Checks that may hang
 
 
-def test_what_hangs_is_left_to_itself() -> None:
-    go_on = threading.Event()  # set only here: whoever waits for its end waits for ever
+def test_a_hanging_check_is_abandoned() -> None:
+    go_on = threading.Event()  # set only here: a check that waits for it never ends
     with pytest.raises(TimeoutError):
         with_timeout(0.05, go_on.wait)
     go_on.set()
     assert run_command(["sleep", "86400"], 0.05) == CommandResult(None)
 
 
-def test_what_was_asked_is_answered() -> None:
+def test_a_check_returns_its_result() -> None:
     assert with_timeout(5, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         with_timeout(5, lambda: 1 // 0)
@@ -85,7 +85,7 @@ def test_what_was_asked_is_answered() -> None:
     ) == CommandResult(3, "out\n", "first\nlast\n")
     assert run_command(["no-such-command-here"], 5).code == 127
     assert CommandResult(1, "", "first\nlast\n").last_line == "last"
-    assert CommandResult(1).last_line == "it gave no reason"
+    assert CommandResult(1).last_line == "no reason given"
 
 
 # ---- Python
@@ -103,7 +103,7 @@ def test_the_version_of_python() -> None:
 def test_packages_at_their_pinned_versions() -> None:
     found = python.judge_packages(python.package_faults(python.requirements()))
     assert found.status is OK, found.what
-    assert found.what.endswith(", at the versions that lab asks for")
+    assert found.what.endswith(", at the required versions")
 
     required = ["rich==15.*", "docker==7.2.*", "absent==1.*; extra == 'dev'"]
     versions = {"rich": "15.0.0", "docker": "7.2.0"}
@@ -116,7 +116,7 @@ def test_packages_at_their_pinned_versions() -> None:
     assert "requirements/host.txt" in bad.fix
 
 
-def test_packages_without_the_one_that_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_without_packaging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
     assert python.package_faults([])[1] == ["packaging is missing"]
 
@@ -139,10 +139,10 @@ def test_requirements_of_an_installed_lab(tmp_path: Path, monkeypatch: pytest.Mo
             "2.21.1, built for CUDA 12.5.1",
             "",
         ),
-        (CommandResult(0, '["2.15.1", ""]'), WARNING, "lab was tried with 2.21.*", ""),
+        (CommandResult(0, '["2.15.1", ""]'), WARNING, "lab is tested with 2.21.*", ""),
         (None, WARNING, "not installed", "no TensorFlow"),
         (CommandResult(1, "", "Trace\nImportError: no\x1b[31m lib"), FAILED, "lib", "TensorFlow"),
-        (CommandResult(-4, "", ""), FAILED, "it gave no reason", "TensorFlow"),
+        (CommandResult(-4, "", ""), FAILED, "no reason given", "TensorFlow"),
         (CommandResult(None), FAILED, "takes more than 60 s", "TensorFlow"),
     ],
 )
@@ -156,11 +156,11 @@ def test_tensorflow(answer: CommandResult | None, verdict: Status, what: str, bl
     assert python.tensorflow_build(answer)[1] == ("12.5.1" if has_cuda else "")
 
 
-# ---- The data, the description, the directories
+# ---- The data, the config, the directories
 
 
 def test_the_data_set(tmp_path: Path) -> None:
-    assert data.judge_dataset(data.verify_dataset()).what == "4 files, 11 MB, checksums right"
+    assert data.judge_dataset(data.verify_dataset()).what == "4 files, 11 MB, checksums correct"
     missing = data.judge_dataset(data.verify_dataset(tmp_path))
     assert (missing.status, missing.blocks) == (FAILED, "the data set")
     assert "SHA256SUMS cannot be read (No such file" in missing.what
@@ -179,13 +179,13 @@ def test_the_data_set(tmp_path: Path) -> None:
     assert "git checkout" in gone.fix
 
 
-def test_no_description(tmp_path: Path) -> None:
+def test_missing_config(tmp_path: Path) -> None:
     found = data.read_config(NO_BOX, tmp_path / "cluster.yaml")
     outcome = data.judge_config(found, NO_BOX)
     assert (outcome.status, outcome.stops, found.plan, found.gpus) == (SKIPPED, True, None, 0)
 
 
-def test_a_description(tmp_path: Path) -> None:
+def test_valid_config(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "1"))
     found = data.read_config(BOX, path)
@@ -198,12 +198,12 @@ def test_a_description(tmp_path: Path) -> None:
     without = data.read_config(NO_BOX, path)
     outcome = data.judge_config(without, NO_BOX)
     assert outcome.status is OK
-    assert "without GPUs here, so on CPUs" in outcome.what
+    assert "this host has no GPU: tasks train on CPUs" in outcome.what
     assert without.plan is not None
     assert not any(task.gpus for task in without.plan.tasks)
 
 
-def test_a_description_that_does_not_fit(tmp_path: Path) -> None:
+def test_config_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "4"))
     found = data.read_config(BOX, path)
@@ -214,15 +214,15 @@ def test_a_description_that_does_not_fit(tmp_path: Path) -> None:
     assert found.gpus == 4
 
 
-def test_descriptions_with_faults(tmp_path: Path) -> None:
+def test_invalid_configs(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "x"))
     found = data.judge_config(data.read_config(BOX, path), BOX)
     assert (found.status, found.stops) == (WARNING, True)
-    assert found.what.endswith("has a fault")
+    assert found.what.endswith("has 1 error")
     assert "lab validate" in found.fix
     path.write_text("name: m\n")
-    assert "faults" in data.judge_config(data.read_config(BOX, path), BOX).what
+    assert "errors" in data.judge_config(data.read_config(BOX, path), BOX).what
     path.unlink()
     path.mkdir()
     assert data.judge_config(data.read_config(BOX, path), BOX).status is WARNING
@@ -230,22 +230,24 @@ def test_descriptions_with_faults(tmp_path: Path) -> None:
 
 def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = tmp_path / "not" / "yet"
-    assert data.judge_writable(data.look_at(new, "runs", "LAB_RUNS_DIR")).status is OK
+    assert data.judge_writable(data.inspect_directory(new, "runs", "LAB_RUNS_DIR")).status is OK
     assert not new.parent.exists()
     (tmp_path / "file").touch()
-    found = data.judge_writable(data.look_at(tmp_path / "file" / "runs", "runs", "LAB_RUNS_DIR"))
+    found = data.judge_writable(
+        data.inspect_directory(tmp_path / "file" / "runs", "runs", "LAB_RUNS_DIR")
+    )
     assert (found.status, found.blocks) == (FAILED, "runs directory cannot be written")
-    assert "is no directory" in found.what
+    assert "is not a directory" in found.what
     assert "LAB_RUNS_DIR" in found.fix
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "cannot be written" in data.judge_writable(data.look_at(new, "state", "")).what
+    assert "cannot be written" in data.judge_writable(data.inspect_directory(new, "state", "")).what
 
 
-def test_what_dead_environments_have_left() -> None:
+def test_leftovers_of_ended_environments() -> None:
     assert data.judge_environments([]).what == "none"
     assert data.judge_environments([("a", True)]).what == "1 up, see `lab ls`"
     found = data.judge_environments([("a", True), ("b", False)])
-    assert (found.status, found.fix) == (WARNING, "`lab down b`")
+    assert (found.status, found.fix) == (WARNING, "collect its runs and remove it: `lab down b`")
 
 
 # ---- Resources
@@ -253,12 +255,12 @@ def test_what_dead_environments_have_left() -> None:
 
 def test_cpus_and_memory() -> None:
     assert resources.judge_cpus(8, PLAN).what == "8 CPUs for 3 tasks"
-    assert resources.judge_cpus(1, PLAN).what == "1 CPU for 3 tasks: they take turns"
+    assert resources.judge_cpus(1, PLAN).what == "1 CPU for 3 tasks, which share CPUs"
     assert resources.judge_cpus(1, None).what == "1 CPU"
     assert resources.judge_memory((2**35, 2**34), PLAN).status is OK
     little = resources.judge_memory((2**31, 2**30), PLAN)
     assert little.status is WARNING
-    assert "3 tasks with TensorFlow take about 2.197 GiB" in little.what
+    assert "3 tasks with TensorFlow need about 2.197 GiB" in little.what
     total, available = resources.memory_bytes()
     assert 0 < available <= total
 
@@ -273,7 +275,7 @@ def test_room(free: int, verdict: Status) -> None:
 
 
 def test_room_is_measured_where_the_directory_will_be(tmp_path: Path) -> None:
-    found = data.look_at(tmp_path / "not" / "yet", "runs", "LAB_RUNS_DIR")
+    found = data.inspect_directory(tmp_path / "not" / "yet", "runs", "LAB_RUNS_DIR")
     assert found.existing == tmp_path
     assert found.free > 0
 
@@ -352,7 +354,7 @@ def test_ports() -> None:
     assert network.judge_ports(([2222], None)).what == "2222 are free"
     assert network.judge_ports(([2222, 2223], None)).what == "2222 to 2223 are free"
     found = network.judge_ports(([2222, 2223], taken))
-    assert (found.status, found.what, found.fix) == (FAILED, taken.what, taken.mend)
+    assert (found.status, found.what, found.fix) == (FAILED, taken.what, taken.fix)
     assert found.blocks == "a port is in use"
 
 
@@ -445,7 +447,7 @@ def test_an_engine_that_answers() -> None:
         ),
     ],
 )
-def test_an_engine_that_does_not(error: LabError | OSError, blocks: str, mend: str) -> None:
+def test_an_engine_that_fails(error: LabError | OSError, blocks: str, mend: str) -> None:
     found = engine.judge_no_engine(error, {"DOCKER_HOST": "unix:///x.sock"})
     assert (found.status, found.blocks) == (FAILED, blocks)
     assert "unix:///x.sock" in found.what
@@ -459,7 +461,7 @@ def test_no_engine_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.status, found.blocks, found.stops) == (FAILED, "no engine answers", True)
 
 
-def test_what_an_engine_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
     import docker  # noqa: PLC0415  (0.2 s, for this test only)
 
     api = SimpleNamespace(
@@ -497,7 +499,7 @@ def test_compose() -> None:
 
 def test_storage_drivers() -> None:
     assert engine.judge_storage(ENGINE).status is OK
-    assert "whole copy" in engine.judge_storage(engine.EngineInfo({"Driver": "vfs"})).what
+    assert "full copy" in engine.judge_storage(engine.EngineInfo({"Driver": "vfs"})).what
     assert engine.judge_storage(engine.EngineInfo({"Driver": "aufs"})).status is WARNING
 
 
@@ -514,21 +516,21 @@ IMAGE = engine.TaskImage("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, i
 
 
 def test_the_image() -> None:
-    assert engine.judge_image(IMAGE).what == "lab:cpu is here"
-    there = replace(IMAGE, is_here=False, base_state="is here")
-    assert "is here, and the first run builds it" in engine.judge_image(there).what
-    far = replace(IMAGE, is_here=False, base_state="can be fetched")
-    assert "can be fetched" in engine.judge_image(far).what
+    assert engine.judge_image(IMAGE).what == "lab:cpu exists"
+    there = replace(IMAGE, is_here=False, base_state="exists")
+    assert "exists, and the first run builds it" in engine.judge_image(there).what
+    far = replace(IMAGE, is_here=False, base_state="can be downloaded")
+    assert "can be downloaded" in engine.judge_image(far).what
     old = replace(there, is_here=True, is_old=True)
     found = engine.judge_image(old)
     assert (found.status, found.what) == (
         OK,
-        "lab:cpu holds another version of lab/task than this lab; its base"
-        " python:3.11-slim-bookworm is here, and the first run builds it again",
+        "lab:cpu has another version of lab/task; its base"
+        " python:3.11-slim-bookworm exists, and the first run builds it again",
     )
     found = engine.judge_image(replace(old, base_state=""))
     assert (found.status, found.blocks) == (FAILED, "no image")
-    assert found.what.startswith("lab:cpu holds another version of lab/task than this lab, and its")
+    assert found.what.startswith("lab:cpu has another version of lab/task, and its")
     found = engine.judge_image(replace(IMAGE, is_here=False))
     assert (found.status, found.blocks) == (FAILED, "no image")
     assert "base-image.sh" in found.fix
@@ -562,7 +564,7 @@ def networks(*texts: str) -> list[ipaddress.IPv4Network]:
 def test_address_pools() -> None:
     docker0 = networks("172.17.0.0/16")
     assert engine.judge_address_pools(replace(ENGINE, networks=docker0), []).what == (
-        "room for 30 more networks"
+        "address ranges for 30 more networks"
     )
     full = networks("172.16.0.0/12", "192.168.0.0/17")
     few = engine.judge_address_pools(
@@ -571,7 +573,10 @@ def test_address_pools() -> None:
     assert few.status is OK
     most = networks("192.168.128.0/18", "192.168.192.0/19", "192.168.224.0/20")
     one = engine.judge_address_pools(replace(ENGINE, networks=[*full, *most]), [])
-    assert (one.status, one.what) == (WARNING, "room for 1 more network: 5 networks are there")
+    assert (one.status, one.what) == (
+        WARNING,
+        "address ranges for 1 more network: 5 networks exist",
+    )
     none = engine.judge_address_pools(
         replace(ENGINE, networks=networks("172.16.0.0/12", "192.168.0.0/16")), []
     )
@@ -592,9 +597,9 @@ def test_address_pools_beside_a_private_network_of_the_host() -> None:
 def test_configured_address_pools() -> None:
     pools = [{"Base": "10.99.0.0/24", "Size": 28}, {"Base": "fd00::/8", "Size": 64}]
     answers = engine.EngineInfo({**INFO, "DefaultAddressPools": pools})
-    assert engine.judge_address_pools(answers, []).what == "room for 16 more networks"
+    assert engine.judge_address_pools(answers, []).what == "address ranges for 16 more networks"
     large = engine.EngineInfo({**INFO, "DefaultAddressPools": [{"Base": "10.0.0.0/8", "Size": 24}]})
-    assert engine.judge_address_pools(large, []).what == "room for 256 more networks"
+    assert engine.judge_address_pools(large, []).what == "address ranges for 256 more networks"
 
 
 def test_environments_that_have_stopped() -> None:
@@ -607,7 +612,7 @@ def test_environments_that_have_stopped() -> None:
         replace(ENGINE, projects={"a": ["running"], "b": ["exited", "created"]})
     )
     assert (found.status, found.what) == (WARNING, "stopped, but not removed: b")
-    assert "`lab down b`" in found.fix
+    assert "collect its runs and remove it: `lab down b`" in found.fix
 
 
 # ---- GPUs
@@ -620,7 +625,7 @@ def test_the_driver() -> None:
 
 def test_no_driver() -> None:
     missing = replace(NO_BOX, faults=(fault(Condition.NO_DRIVER),))
-    for asked in (0, 8):  # a missing card is no failure, whatever the description asks for
+    for asked in (0, 8):  # a missing GPU is no failure, whatever the config requests
         found = gpus.judge_driver(missing, 0, asked)
         assert (found.status, found.blocks) == (WARNING, "no GPU")
         found = gpus.judge_driver(missing, 2, asked)
@@ -662,8 +667,8 @@ def test_cuda(tmp_path: Path) -> None:
     assert not gpus.has_uvm(tmp_path)
     found = gpus.judge_cuda(BOX, False)
     assert (found.status, found.blocks) == (WARNING, "")
-    assert "/nvidia-uvm is not there" in found.what
-    assert found.fix == "`sudo nvidia-modprobe -u -c=0`"
+    assert "/nvidia-uvm is missing" in found.what
+    assert found.fix == "create it with `sudo nvidia-modprobe -u -c=0`"
     (tmp_path / "nvidia-uvm").touch()
     assert gpus.has_uvm(tmp_path)
     assert gpus.judge_cuda(BOX, True).status is OK
@@ -682,38 +687,37 @@ def test_a_driver_without_libcuda() -> None:
         "install it",
         "no CUDA",
     )
-    # A driver that is too old to tell the version has CUDA all the same.
+    # A driver that is too old to report the version has CUDA all the same.
     old = replace(box, faults=(replace(told, condition=Condition.OLD_DRIVER),))
     assert gpus.judge_cuda(old, True).status is OK
     version = fault(Condition.OTHER, "driver version")
     assert gpus.judge_gpus(replace(BOX, faults=(version,)), 1).status is OK
 
 
-def test_cards() -> None:
+def test_gpus() -> None:
     two = replace(BOX, gpus=(H100, replace(H100, index=1)))
     assert gpus.judge_gpus(two, 2).what == "2 NVIDIA H100 80GB HBM3 of 80 GiB"
     none = gpus.judge_gpus(replace(BOX, gpus=()), 0)
     assert (none.status, none.blocks) == (WARNING, "no GPU")
 
 
-def test_a_card_that_is_lost() -> None:
+def test_a_lost_gpu() -> None:
     lost = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
     found = gpus.judge_gpus(lost, 2)
-    assert (found.status, found.blocks) == (FAILED, "card lost")
-    assert "GPU 3: card lost" in found.what
+    assert (found.status, found.blocks) == (FAILED, "GPU lost")
+    assert "GPU 3: GPU lost" in found.what
     assert "Xid" in found.fix
     found = gpus.judge_gpus(lost, 0)
     assert (found.status, found.blocks) == (WARNING, "")
-    assert gpus.judge_gpus(replace(lost, gpus=()), 0).blocks == "card lost"
+    assert gpus.judge_gpus(replace(lost, gpus=()), 0).blocks == "GPU lost"
 
 
 def test_mig() -> None:
     piece = Gpu(1, "MIG-1", "NVIDIA A100 MIG 3g.20gb", slice_of="GPU-1")
-    assert gpus.judge_mig(BOX).what == "no GPU is cut"
-    assert gpus.judge_mig(replace(BOX, gpus=(piece,))).what == "all GPUs are cut: 1 slice, by UUID"
+    assert gpus.judge_mig(BOX).what == "no GPU has slices"
+    assert gpus.judge_mig(replace(BOX, gpus=(piece,))).what == "1 slice, by UUID, on all GPUs"
     assert (
-        "1 slice, by UUID, beside 1 whole GPU"
-        in gpus.judge_mig(replace(BOX, gpus=(H100, piece))).what
+        "1 slice, by UUID, and 1 whole GPU" in gpus.judge_mig(replace(BOX, gpus=(H100, piece))).what
     )
     found = gpus.judge_mig(replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),)))
     assert found.status is WARNING
@@ -742,9 +746,9 @@ def judge_toolkit(
 def test_the_container_toolkit() -> None:
     assert judge_toolkit({**INFO, "Runtimes": {"nvidia": {}}}, NO_TOOLKIT, 1).status is OK
     assert HOOK.hook in judge_toolkit(INFO, HOOK, 1).what
-    assert judge_toolkit(NEWEST, CDI, 1).what == "by CDI"
+    assert judge_toolkit(NEWEST, CDI, 1).what == "the engine uses CDI"
     known = {**NEWEST, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}
-    assert judge_toolkit(known, NO_TOOLKIT, 1).what == "by CDI"
+    assert judge_toolkit(known, NO_TOOLKIT, 1).what == "the engine uses CDI"
 
 
 def test_no_container_toolkit() -> None:
@@ -754,7 +758,7 @@ def test_no_container_toolkit() -> None:
     assert judge_toolkit(INFO, NO_TOOLKIT, 0).status is WARNING
     assert judge_toolkit(INFO, NO_TOOLKIT, 1, cudnn=True).blocks == ""
     unknown = judge_toolkit(INFO, gpus.Toolkit(has_ctk=True), 1)
-    assert "the engine does not know it" in unknown.what
+    assert "not configured in the engine" in unknown.what
     assert unknown.fix.startswith("`sudo nvidia-ctk runtime configure")
     # An engine that knows CDI, but not for these requests.
     assert judge_toolkit({**NEWEST, "ServerVersion": "28.3.0"}, CDI, 1).status is FAILED
@@ -802,17 +806,17 @@ Tried = Callable[..., tuple[Outcome, Commands]]
 CUDA_IMAGE = replace(IMAGE, name="lab:cuda")
 
 
-def test_a_card_in_a_container(tried: Tried) -> None:
+def test_a_gpu_in_a_container(tried: Tried) -> None:
     found, commands = tried(SEES_IT)
     assert found.status is OK
     (command,) = commands.commands
-    words = " ".join(command)
+    arguments = " ".join(command)
     for needed in ("--rm", "--network none", "--pull never", "--label lab.trial=", UUID):
-        assert needed in words
-    assert "lab.project" not in words  # or it would be an environment
+        assert needed in arguments
+    assert "lab.project" not in arguments  # or it would be an environment
 
 
-def test_a_card_in_a_container_that_does_not_come(tried: Tried) -> None:
+def test_a_gpu_missing_in_a_container(tried: Tried) -> None:
     for image in (None, replace(CUDA_IMAGE, is_here=False)):
         assert gpus.judge_trial(gpus.try_gpu(UUID, image)).status is SKIPPED
     refused = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
@@ -829,7 +833,7 @@ def test_a_card_in_a_container_that_does_not_come(tried: Tried) -> None:
     assert "sees no GPUs" in found.what
 
 
-def test_a_trial_that_hangs_leaves_nothing(tried: Tried) -> None:
+def test_a_hanging_trial_leaves_nothing(tried: Tried) -> None:
     found, commands = tried(CommandResult(None), CommandResult(0))
     assert found.status is FAILED
     run, remove = commands.commands
@@ -837,7 +841,7 @@ def test_a_trial_that_hangs_leaves_nothing(tried: Tried) -> None:
     assert list(remove) == ["docker", "rm", "--force", "--volumes", name]
 
 
-def test_what_the_local_backend_can_do_with_cards() -> None:
+def test_gpu_support_of_the_local_backend() -> None:
     judge = gpus.judge_local_backend
     assert judge("12.5.1", True, False).status is OK
     found = judge("12.5.1", False, True)
@@ -855,7 +859,7 @@ def test_cudnn_is_a_wheel_or_of_the_system() -> None:
     assert gpus.find_cudnn({}.get, ["libno-such-library.so.9", "libc.so.6"])
 
 
-def test_facts_on_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, vendor, kind in (("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300")):
         (tmp_path / "pci" / name).mkdir(parents=True)
         (tmp_path / "pci" / name / "vendor").write_text(f"{vendor}\n")
@@ -898,14 +902,14 @@ def finding(
         ),
         ([finding(FAILED, Need.COMPOSE, "no engine")], "yny", True),
         ([finding(WARNING, Need.COMPOSE, "x"), finding(WARNING, Need.LOCAL, "y")], "nnn", False),
-        # What is needed for everything.
+        # Requirements of everything.
         ([finding(FAILED, Need.EVERYTHING, "data")], "nnn", False),
-        # A driver that is broken where the description asks for cards.
+        # A broken driver where the config requests GPUs.
         ([finding(FAILED, Need.GPUS, "mismatch")], "yyn", False),
         ([finding(WARNING, Need.GPUS)], "yyy", True),
     ],
 )
-def test_what_findings_come_to(findings: list[Finding], usable: str, ok: bool) -> None:
+def test_overall_result(findings: list[Finding], usable: str, ok: bool) -> None:
     report = Report(findings)
     assert report.ok is ok
     needs = (Need.LOCAL, Need.COMPOSE, Need.GPUS)
@@ -913,12 +917,12 @@ def test_what_findings_come_to(findings: list[Finding], usable: str, ok: bool) -
     assert report.as_json()["usable"] == {need.value: report.usable(need) for need in needs}
 
 
-def test_the_sentence() -> None:
+def test_conclusion() -> None:
     report = Report([finding(FAILED, Need.COMPOSE, "no engine answers"), finding(OK, Need.GPUS)])
     assert report.sentence() == "local: yes; compose: no (no engine answers); GPUs: yes"
 
 
-def test_lines_wrap_and_are_harmless() -> None:
+def test_lines_wrap_and_are_safe() -> None:
     outcome = Outcome(WARNING, "word " * 30 + "\x1b[31mred", "`fix " + "it " * 30)
     long = replace(finding(WARNING), outcome=outcome)
     shown = [text.plain for text in lines(long, 60)]
@@ -932,7 +936,7 @@ def test_lines_wrap_and_are_harmless() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with a description; no engine, no card, and a TensorFlow that is quick."""
+    """A directory with a config; no engine, no GPU, and a TensorFlow that is quick."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("GPUS", "1"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
@@ -970,7 +974,7 @@ def test_the_command_for_a_program(project: Path, capsys: pytest.CaptureFixture[
             assert each["blocks"]
 
 
-def test_a_box_that_can_do_nothing(
+def test_a_host_without_a_backend(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Host, "tensorflow", None)
@@ -981,21 +985,21 @@ def test_a_box_that_can_do_nothing(
         "local: no (no TensorFlow); compose: no (no Docker)"
     )
     assert shown.err == (
-        "error: no backend can be used here; mend one of them as the lines above say\n"
+        "error: no backend can be used on this host; fix one backend as shown above\n"
     )
 
 
-def test_something_that_is_needed_fails(
+def test_a_required_check_fails(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Host, "nvml", replace(NO_BOX, faults=(fault(Condition.MISMATCH),)))
     assert main(["doctor", "--json"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["ok"] is False
-    assert shown.err == "error: what is needed here fails: driver; mend it as the lines above say\n"
+    assert shown.err == "error: required checks fail: driver; fix them as shown above\n"
 
 
-def test_without_its_packages_nothing_else_is_looked_at(
+def test_without_packages_nothing_else_is_checked(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Host, "packages", (1, ["rich is missing"]))
@@ -1004,7 +1008,7 @@ def test_without_its_packages_nothing_else_is_looked_at(
 
 @pytest.fixture
 def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card, an engine without a trace of the toolkit, and an image."""
+    """A GPU, an engine without a trace of the toolkit, and an image."""
     monkeypatch.setattr(Host, "nvml", BOX)
     monkeypatch.setattr(Host, "docker", "/usr/bin/docker")
     monkeypatch.setattr(Host, "engine_info", ENGINE)
@@ -1020,7 +1024,7 @@ def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("box")
-def test_a_box_with_a_card_and_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_a_gpu_and_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "toolkit", HOOK)
     monkeypatch.setattr(gpus, "run_command", Commands(SEES_IT))
     watched: list[str] = []
@@ -1035,7 +1039,7 @@ def test_a_box_with_a_card_and_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("box")
 @pytest.mark.parametrize(("has_cudnn", "verdict"), [(True, WARNING), (False, FAILED)])
-def test_cards_need_containers_where_cudnn_is_missing(
+def test_gpus_need_containers_without_cudnn(
     has_cudnn: bool, verdict: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Host, "tensorflow", CommandResult(0, '["2.21.0", "12.5.1"]'))
@@ -1047,7 +1051,7 @@ def test_cards_need_containers_where_cudnn_is_missing(
 
 
 @pytest.mark.usefixtures("box")
-def test_what_a_container_gets_counts_more_than_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_trial_overrides_configuration_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "run_command", Commands(SEES_IT))
     findings = list(examine())
     assert {each.name: each.outcome for each in findings}["container toolkit"].status is OK
@@ -1060,7 +1064,7 @@ def test_what_a_container_gets_counts_more_than_traces(monkeypatch: pytest.Monke
     assert not Report(findings).ok
 
 
-def test_looks_that_fail_unforeseen_are_findings(
+def test_unexpected_errors_of_checks_are_findings(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = PermissionError(13, "Permission denied", "x")
@@ -1074,7 +1078,7 @@ def test_looks_that_fail_unforeseen_are_findings(
     assert found["MNIST"].what == "x: Permission denied"
     assert found["local environments"].what == "odd"
     assert "no answer within" in found["room for runs"].what
-    assert "building one took more than" in found["namespaces"].what
+    assert "creating one took more than" in found["namespaces"].what
     assert found["ports"].status in {OK, FAILED}
 
 
@@ -1094,7 +1098,7 @@ def test_missing_packages_are_reported_without_any_package() -> None:
 # ---- The table, and its runner
 
 
-def test_every_judge_gets_facts_of_the_host() -> None:
+def test_every_check_gets_facts_of_the_host() -> None:
     for check in chain(*CHECKS.values()):
         for judge in filter(None, (check.judge, check.on_error)):
             for name in set(inspect.signature(judge).parameters) - {"error"}:
@@ -1109,7 +1113,7 @@ def test_checks_need_checks_above_them() -> None:
         above.add(check.name)
 
 
-def test_what_checks_are_needed_for() -> None:
+def test_purposes_of_checks() -> None:
     local = {
         *("TensorFlow", "local environments", "open files", "threads"),
         *("namespaces", "ports", "addresses"),
@@ -1125,7 +1129,7 @@ def run(*checks: Check) -> list[tuple[str, str]]:
     return [(each.name, each.outcome.what) for each in run_checks(table, lambda _: None)]
 
 
-def test_what_needs_a_check_that_has_not_passed_is_not_checked() -> None:
+def test_checks_after_a_failed_requirement_are_skipped() -> None:
     good, bad = (lambda: Outcome(OK, "good")), (lambda: Outcome(FAILED, "bad", stops=True))
     second = Check("second", Need.LOCAL, good, ["first"])
     third = Check("third", Need.LOCAL, good, ["second"])
@@ -1142,7 +1146,7 @@ def test_what_needs_a_check_that_has_not_passed_is_not_checked() -> None:
     assert run(replace(first, vital=True), other) == [("first", "bad")]
 
 
-def test_a_failed_look_up_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_look_up_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(cpus: int) -> Outcome:
         return Outcome(OK, str(cpus))
 

@@ -1,4 +1,4 @@
-"""Figures in the pages of evidence: each follows from a file that is kept beside the page."""
+"""Figures in the pages of evidence: each follows from a file beside the page."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_synchronous_loss_is_lower_after_as_many_updates() -> None:
         assert statistics.mean(ours["sync"]) < statistics.mean(ours["async"])
 
 
-def test_the_lines_in_the_posts_form_are_records() -> None:
+def test_lines_in_the_posts_format_are_records() -> None:
     for task in ("worker-0", "worker-1", "worker-2"):
         of_task = [row for row in rows("blog/sync") if row["task"] == task]
         lines = [row for row in of_task if int(row["local_step"]) % 100 == 0]
@@ -232,7 +232,7 @@ def test_the_sentence_on_full_links_holds_both_rates() -> None:
     )
 
 
-def test_the_page_of_hostile_inputs_says_what_its_rows_say() -> None:
+def test_the_page_of_hostile_inputs_matches_its_rows() -> None:
     rows = table.read()
     assert {row.kind: row.inputs for row in rows} == {
         kind: inputs for kind, (_, inputs) in KINDS.items()

@@ -1,4 +1,4 @@
-"""`lab fault`: which run, whose tasks, and what is refused before anything is done."""
+"""`lab fault`: its run, its tasks, and its refusals before any effect."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def told(environment: FakeEnvironment) -> list[str]:
     return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
-def test_a_task_is_hit(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_task_fault(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fault", "kill", "worker-1"]) == 0
     assert told(environment) == ["kill worker-1"]
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == "run 20260101-0000-async-aaaa: kill worker-1: it hits worker-1\n"
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "run 20260101-0000-async-aaaa: kill worker-1: affects worker-1\n"
 
 
-def test_a_moment_stands_behind_it(environment: FakeEnvironment) -> None:
+def test_a_fault_with_a_moment(environment: FakeEnvironment) -> None:
     assert main(["fault", "pause:10s", "worker-1", "after", "500", "steps"]) == 0
     assert main(["fault", "pause:10s worker-1 after 20,900 steps"]) == 0
     assert main(["fault", "stop", "tf2", "after", "5s"]) == 0
@@ -69,7 +69,7 @@ def test_a_moment_stands_behind_it(environment: FakeEnvironment) -> None:
     assert 15 <= seconds < 25
 
 
-def test_a_node_is_disturbed_and_the_agents_are_told(
+def test_a_network_fault_is_sent_to_the_agents(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fault", "cut:5s", "worker-1", "--json"]) == 0
@@ -82,7 +82,7 @@ def test_a_node_is_disturbed_and_the_agents_are_told(
     }
 
 
-def test_a_random_target_is_drawn_and_its_seed_is_told(environment: FakeEnvironment) -> None:
+def test_a_random_target_is_drawn_and_its_seed_printed(environment: FakeEnvironment) -> None:
     assert main(["fault", "kill", "random"]) == 0
     (text,) = told(environment)
     drawn = parse(text)
@@ -90,36 +90,42 @@ def test_a_random_target_is_drawn_and_its_seed_is_told(environment: FakeEnvironm
     assert drawn.seed is not None
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["fault", *words]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    return said.err.removeprefix("error: ").rstrip()
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["fault", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    return output.err.removeprefix("error: ").rstrip()
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("arguments", "line"),
     [
         (["kil", "worker-1"], "no such fault: no fault 'kil'; did you mean 'kill'? there are"),
-        (["kill"], "no such fault: 'kill' has no target; name a task, a node or random"),
-        (["kill", "worker-9"], "no such fault: no task and no node 'worker-9'; did you mean"),
-        (["pause:ten", "ps-0"], "no such fault: 'ten' is no time, such as 10s or 1m30s; see `lab"),
+        (["kill"], "no such fault: 'kill' has no target; add a task, a node or random"),
+        (["kill", "worker-9"], "no such fault: no task or node 'worker-9'; did you mean"),
+        (
+            ["pause:ten", "ps-0"],
+            "no such fault: 'ten' is not a duration, such as 10s or 1m30s; see `lab",
+        ),
         (
             ["cut:5s", "tf2", "after", "5s"],
-            "`lab fault` does cut at once, and 'cut:5s tf2 after 5s' says when; leave that out",
+            "`lab fault` injects cut at once, but 'cut:5s tf2 after 5s' has a time; leave",
         ),
         (["kill", "ps-0", "--run", "x"], "no run 'x'"),
     ],
 )
-def test_what_is_refused(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str], words: list[str], line: str
+def test_refused(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    line: str,
 ) -> None:
-    assert refused(capsys, *words).startswith(line)
+    assert refused(capsys, *arguments).startswith(line)
     assert (told(environment), environment.disturbed) == ([], [])
 
 
-def test_a_network_that_cannot_be_disturbed_is_not_told(
+def test_an_impossible_network_fault_is_not_reported(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment.unshakable = "this kernel has no netem"
@@ -128,7 +134,7 @@ def test_a_network_that_cannot_be_disturbed_is_not_told(
     assert told(environment) == []
 
 
-def test_a_task_that_has_ended_is_not_hit(
+def test_no_fault_on_an_ended_task(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = "20260101-0000-async-aaaa"
@@ -144,7 +150,7 @@ def test_a_task_that_has_ended_is_not_hit(
     assert told(environment) == []
 
 
-def test_a_run_that_is_nowhere_under_way(
+def test_a_run_that_does_not_run(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -169,5 +175,5 @@ def test_a_pause_as_long_as_a_stall_is_warned_of(
 ) -> None:
     assert main(["fault", "pause:6m", "worker-1"]) == 0
     assert capsys.readouterr().err.startswith(
-        "warning: fault pause:360s worker-1 is no shorter than --stall 300s"
+        "warning: fault pause:360s worker-1 lasts at least as long as --stall 300s"
     )

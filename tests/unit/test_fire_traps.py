@@ -1,6 +1,6 @@
-"""What Fire does when it is left alone, command by command: none of it happens here.
+"""Fire's default behaviour, command by command: none of it happens here.
 
-`run`, `render`, `init` and `runs` stand for commands that write, cost time, or print; where a
+`run`, `render`, `init` and `runs` represent commands that write, cost time, or print; where a
 terminal changes what Fire does, there is one.
 """
 
@@ -37,8 +37,8 @@ Said = Callable[..., str]
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Path:
-    """A directory with a description, programs, and one run."""
+def project(tmp_path: Path) -> Path:
+    """A directory with a config, programs, and one run."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     for name in ("mnist_async.py", "mnist_sync.py"):
@@ -47,23 +47,25 @@ def box(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def contents(box: Path) -> dict[str, str]:
-    """Every file, with what is in it."""
+def contents(project: Path) -> dict[str, str]:
+    """Every file, with its content."""
     return {
-        str(path.relative_to(box)): path.read_text() for path in box.rglob("*") if path.is_file()
+        str(path.relative_to(project)): path.read_text()
+        for path in project.rglob("*")
+        if path.is_file()
     }
 
 
-def refused_without_a_trace(box: Path, *words: str) -> str:
+def refused_without_a_trace(project: Path, *arguments: str) -> str:
     """The error of a command that wrote nothing, booted nothing and printed no result."""
-    before = contents(box)
-    line = refused(lab(box, *words))
-    assert contents(box) == before
+    before = contents(project)
+    line = refused(lab(project, *arguments))
+    assert contents(project) == before
     return line
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
     """Runs a command in this process, where Fire must not be reached; gives its error."""
 
     def never(*_: object, **__: object) -> None:
@@ -71,8 +73,8 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     monkeypatch.setattr("fire.Fire", never)
 
-    def run(*words: str) -> str:
-        assert main(words) == 2
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 2
         shown = capsys.readouterr()
         assert shown.out == ""
         (line,) = shown.err.splitlines()
@@ -82,22 +84,22 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def needed(name: str, flag: str = "") -> list[str]:
-    """What a command cannot do without: words for its places, and flags other than this one."""
+    """The required parts of a command: positional arguments, and flags other than this one."""
     known = [each for each in parameters(FUNCTIONS[name]) if each.required]
-    words = [
+    arguments = [
         next(iter(getattr(getattr(each.kind, "parse", None), "choices", ("x",))))
         for each in known
         if isinstance(each.kind, Argument | Arguments)
     ]
     flags = [each.flag for each in known if isinstance(each.kind, Flag) and each.flag != flag]
-    return [*words, *(f"--{each}=workers=1,2" for each in flags)]
+    return [*arguments, *(f"--{each}=workers=1,2" for each in flags)]
 
 
 # ---- A misspelt flag is reported before anything runs
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("arguments", "meant"),
     [
         (["render", "--gpus", "none", "--ouput", "x.yml"], "--output"),
         (["init", "--gpus", "none", "--force", "--worker", "3"], "--workers"),
@@ -111,17 +113,17 @@ def needed(name: str, flag: str = "") -> list[str]:
     ],
 )
 def test_a_misspelt_flag_is_refused_with_a_suggestion(
-    box: Path, words: list[str], meant: str
+    project: Path, arguments: list[str], meant: str
 ) -> None:
-    line = refused_without_a_trace(box, *words)
+    line = refused_without_a_trace(project, *arguments)
     assert "no option" in line
     assert f"did you mean '{meant}'?" in line.replace("_", "-")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_refuses_a_flag_that_it_does_not_have(said: Said, name: str) -> None:
-    words = needed(name)
-    line = said(name, *words, "--zzz=1")
+def test_every_command_refuses_a_flag_that_it_does_not_have(output: Said, name: str) -> None:
+    arguments = needed(name)
+    line = output(name, *arguments, "--zzz=1")
     assert line.startswith(f"error: no option '--zzz' for `lab {name}`; see `lab {name} --help`")
 
 
@@ -130,14 +132,14 @@ def takes_any_number(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not takes_any_number(name)])
-def test_every_command_refuses_an_unexpected_argument(said: Said, name: str) -> None:
+def test_every_command_refuses_an_unexpected_argument(output: Said, name: str) -> None:
     places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Argument)]
-    line = said(name, *(["x"] * len(places)), "stray")
+    line = output(name, *(["x"] * len(places)), "stray")
     assert f"unexpected argument 'stray' for `lab {name}`" in line
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if takes_any_number(name)])
-def test_a_command_that_takes_any_number_of_words_gets_all_of_them(name: str) -> None:
+def test_a_variadic_command_gets_all_arguments(name: str) -> None:
     (several,) = (each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Arguments))
     places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Argument)]
     texts = check(name, FUNCTIONS[name], [*["x"] * len(places), "a", "last", "b c"])
@@ -150,30 +152,30 @@ def test_a_command_that_takes_any_number_of_words_gets_all_of_them(name: str) ->
 @pytest.mark.parametrize(
     "text", ["1.10", "1e3", "None", "[1]", "{a: 1}", "True", "0x10", "a=b", "1_0"]
 )
-def test_a_text_stays_the_text_that_it_is(box: Path, text: str) -> None:
-    assert lab(box, "render", "--gpus", "none", f"--output={text}").returncode == 0
-    assert (box / text).is_file()
-    assert lab(box, "render", "--gpus", "none", "--output", f"x{text}").returncode == 0
-    assert (box / f"x{text}").is_file()
+def test_a_text_stays_unchanged(project: Path, text: str) -> None:
+    assert lab(project, "render", "--gpus", "none", f"--output={text}").returncode == 0
+    assert (project / text).is_file()
+    assert lab(project, "render", "--gpus", "none", "--output", f"x{text}").returncode == 0
+    assert (project / f"x{text}").is_file()
 
 
 @pytest.mark.parametrize("name", ["1.10", "None", "True"])
-def test_a_name_is_no_number(box: Path, name: str) -> None:
-    line = refused_without_a_trace(box, "init", "--output", "new.yaml", f"--name={name}")
-    assert f"{name!r} cannot be a name" in line
-    done = lab(box, "init", "--gpus=none", "--output=new.yaml", "--name=1e3")
+def test_a_name_is_no_number(project: Path, name: str) -> None:
+    line = refused_without_a_trace(project, "init", "--output", "new.yaml", f"--name={name}")
+    assert f"{name!r} is not a name" in line
+    done = lab(project, "init", "--gpus=none", "--output=new.yaml", "--name=1e3")
     assert done.returncode == 0
-    assert 'name: "1e3"' in (box / "new.yaml").read_text()
+    assert 'name: "1e3"' in (project / "new.yaml").read_text()
 
 
 @pytest.mark.parametrize(
     "no", ["--json=false", "--json=False", "--json=0", "--json=no", "--no-json"]
 )
-def test_a_switch_that_says_no_means_no(box: Path, no: str) -> None:
-    plain = lab(box, "runs")
-    said = lab(box, "runs", no)
-    assert (said.returncode, said.stdout) == (0, plain.stdout)
-    assert lab(box, "runs", "--json").stdout != plain.stdout
+def test_a_switch_with_no_is_off(project: Path, no: str) -> None:
+    plain = lab(project, "runs")
+    output = lab(project, "runs", no)
+    assert (output.returncode, output.stdout) == (0, plain.stdout)
+    assert lab(project, "runs", "--json").stdout != plain.stdout
 
 
 @pytest.mark.parametrize(
@@ -185,25 +187,27 @@ def test_a_switch_that_says_no_means_no(box: Path, no: str) -> None:
         if isinstance(parameter.kind, Switch)
     ],
 )
-def test_every_switch_takes_false_for_no_and_nothing_else(said: Said, name: str, flag: str) -> None:
-    words = needed(name)
-    line = said(name, *words, f"--{flag}=perhaps")
+def test_every_switch_takes_false_for_no_and_nothing_else(
+    output: Said, name: str, flag: str
+) -> None:
+    arguments = needed(name)
+    line = output(name, *arguments, f"--{flag}=perhaps")
     assert f"--{flag}: 'perhaps' is not true or false" in line
-    line = said(name, *words, f"--{flag}=false", f"--no-{flag}")
+    line = output(name, *arguments, f"--{flag}=false", f"--no-{flag}")
     assert f"--{flag} is given twice" in line
 
 
-def test_a_word_behind_a_switch_is_not_its_value(box: Path) -> None:
-    line = refused_without_a_trace(box, "runs", "--json", "false")
+def test_no_switch_takes_the_next_argument(project: Path) -> None:
+    line = refused_without_a_trace(project, "runs", "--json", "false")
     assert "unexpected argument 'false'" in line
     assert "as in --json=false" in line
-    line = refused_without_a_trace(box, "init", "--force", "false", "--gpus", "none")
+    line = refused_without_a_trace(project, "init", "--force", "false", "--gpus", "none")
     assert "unexpected argument 'false'" in line
 
 
-def test_init_with_force_false_forces_nothing(box: Path) -> None:
-    line = refused_without_a_trace(box, "init", "--gpus", "none", "--force=false")
-    assert "is there already" in line
+def test_init_with_force_false_forces_nothing(project: Path) -> None:
+    line = refused_without_a_trace(project, "init", "--gpus", "none", "--force=false")
+    assert "already exists" in line
 
 
 @pytest.mark.parametrize(
@@ -215,20 +219,20 @@ def test_init_with_force_false_forces_nothing(box: Path) -> None:
         if isinstance(parameter.kind, Flag)
     ],
 )
-def test_every_flag_wants_its_value(said: Said, name: str, flag: str) -> None:
-    words = needed(name, flag)
+def test_every_flag_wants_its_value(output: Said, name: str, flag: str) -> None:
+    arguments = needed(name, flag)
     dashed = "--" + flag.replace("_", "-")
     needs = f"{dashed} needs a value; write {dashed}=VALUE"
-    assert needs in said(name, *words, dashed)
-    assert needs in said(name, *words, dashed, "--json")
-    assert f"--{flag}: '' is not" in said(name, *words, f"{dashed}=")
+    assert needs in output(name, *arguments, dashed)
+    assert needs in output(name, *arguments, dashed, "--json")
+    assert f"--{flag}: '' is not" in output(name, *arguments, f"{dashed}=")
 
 
-# ---- Nothing is chained into, nothing is printed, and Fire's own flags mean nothing
+# ---- Results have no members, are not printed, and Fire's own flags are refused
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["runs", "keys"],
         ["runs", "__class__"],
@@ -242,30 +246,30 @@ def test_every_flag_wants_its_value(said: Said, name: str, flag: str) -> None:
         ["render", "cluster.yaml", "-", "--gpus", "none"],
     ],
 )
-def test_nothing_is_chained_into_a_result(box: Path, words: list[str]) -> None:
-    assert "unexpected argument" in refused_without_a_trace(box, *words)
+def test_nothing_is_chained_into_a_result(project: Path, arguments: list[str]) -> None:
+    assert "unexpected argument" in refused_without_a_trace(project, *arguments)
 
 
 @pytest.mark.parametrize(
     "flag", ["--trace", "--interactive", "--completion", "--verbose", "--help"]
 )
 @pytest.mark.parametrize("command", [["runs"], ["show", "last"], ["init"], ["render"]])
-def test_fires_own_flags_mean_nothing(box: Path, command: list[str], flag: str) -> None:
+def test_fires_flags_are_refused(project: Path, command: list[str], flag: str) -> None:
     why = "need an experiment" if command == ["render"] else "starts no program"
-    assert why in refused_without_a_trace(box, *command, "--", flag)
+    assert why in refused_without_a_trace(project, *command, "--", flag)
     if flag != "--help":
-        assert "no option" in refused_without_a_trace(box, *command, flag)
+        assert "no option" in refused_without_a_trace(project, *command, flag)
 
 
-def test_a_separator_of_ones_own_is_an_unexpected_argument(box: Path) -> None:
-    line = refused_without_a_trace(box, "runs", "X", "keys", "--", "--separator=X")
+def test_a_separator_is_an_unexpected_argument(project: Path) -> None:
+    line = refused_without_a_trace(project, "runs", "X", "keys", "--", "--separator=X")
     assert "unexpected argument 'X'" in line
 
 
-def test_a_command_says_nothing_but_its_result(box: Path) -> None:
-    """Fire would print what a command returns, and `None` is not even that."""
-    for words in (["runs"], ["show", "last"], ["experiments"], ["ls"], ["validate"]):
-        done = lab(box, *words)
+def test_a_command_prints_only_its_result(project: Path) -> None:
+    """Fire would print a command's result, even `None`."""
+    for arguments in (["runs"], ["show", "last"], ["experiments"], ["ls"], ["validate"]):
+        done = lab(project, *arguments)
         assert done.returncode == 0
         assert "None" not in done.stdout + done.stderr
 
@@ -274,18 +278,18 @@ def test_a_command_says_nothing_but_its_result(box: Path) -> None:
 
 
 @pytest.mark.parametrize("pager", ["less", "more", "false", ""])
-def test_help_is_never_paged(box: Path, pager: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_never_paged(project: Path, pager: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", pager)
     monkeypatch.setenv("MANPAGER", pager)
-    for words in (["--help"], ["runs", "--help"], ["help", "runs"], ["runs", "-h"], []):
-        code, shown = on_a_terminal(box, words)
+    for arguments in (["--help"], ["runs", "--help"], ["help", "runs"], ["runs", "-h"], []):
+        code, shown = on_a_terminal(project, arguments)
         assert code == 0
         assert "runs" in shown
         assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["runs", "keys"],
         ["show", "last", "-", "upper"],
@@ -296,21 +300,21 @@ def test_help_is_never_paged(box: Path, pager: str, monkeypatch: pytest.MonkeyPa
         ["init", "stray"],
     ],
 )
-def test_a_terminal_changes_nothing(box: Path, words: list[str]) -> None:
-    before = contents(box)
-    code, shown = on_a_terminal(box, words)
+def test_a_terminal_changes_nothing(project: Path, arguments: list[str]) -> None:
+    before = contents(project)
+    code, shown = on_a_terminal(project, arguments)
     (line,) = shown.splitlines()
     assert code == 2
-    assert line == refused(lab(box, *words))
-    assert contents(box) == before
+    assert line == refused(lab(project, *arguments))
+    assert contents(project) == before
 
 
-# ---- What destroys, asks
+# ---- Destructive commands ask
 
 
-@pytest.mark.parametrize("words", [["down", "--discard"], ["down", "--all"]])
-def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
-    """Without a terminal nobody can be asked, so nothing is removed; see also the fakes' tests."""
+@pytest.mark.parametrize("arguments", [["down", "--discard"], ["down", "--all"]])
+def test_destruction_asks_first(project: Path, arguments: list[str]) -> None:
+    """Without a terminal no answer is possible, so nothing is removed; see the fakes' tests."""
     code = (
         "import sys; from pathlib import Path;"
         "import lab.cli as cli, lab.service.environments as environments;"
@@ -322,11 +326,11 @@ def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
     )
 
     def down(*more: str) -> subprocess.CompletedProcess[str]:
-        (box / "volume").rmdir() if (box / "volume").is_dir() else None
+        (project / "volume").rmdir() if (project / "volume").is_dir() else None
         return subprocess.run(
-            [sys.executable, "-c", code, *words, *more],
-            cwd=box,
-            env=environ(box),
+            [sys.executable, "-c", code, *arguments, *more],
+            cwd=project,
+            env=environ(project),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -335,7 +339,7 @@ def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
 
     asked = down()
     assert (asked.returncode, asked.stdout) == (2, "")
-    assert "nobody is there to ask: remove mnist (local)?; add --yes" in asked.stderr
+    assert "cannot ask: remove mnist (local)? (stdin is not a terminal); add --yes" in asked.stderr
     assert down("--yes=false").stdout == ""
     assert "removed" in down("--yes").stdout
 
@@ -359,13 +363,13 @@ def test_every_parameter_is_keyword_only_and_annotated(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_returns_none_by_what_it_says(name: str) -> None:
+def test_every_command_is_annotated_to_return_none(name: str) -> None:
     """The annotation is checked by mypy; here, that the source returns no value."""
     lines = inspect.getsource(FUNCTIONS[name]).splitlines()
     returns = [line.strip() for line in lines if line.strip().startswith("return")]
     assert set(returns) <= {"return"}
 
 
-def test_json_is_what_json_says(box: Path) -> None:
-    (row,) = json.loads(lab(box, "runs", "--json=TRUE").stdout)
+def test_json_takes_true(project: Path) -> None:
+    (row,) = json.loads(lab(project, "runs", "--json=TRUE").stdout)
     assert row["run_id"] == "20260101-0000-async-aaaa"

@@ -67,17 +67,17 @@ def test_the_switch_may_have_a_value(argument: str, value: bool) -> None:
     assert flags(*CLUSTER, WORKERS, argument)["log_device_placement"] is value
 
 
-def test_tf_config_gives_what_flags_do_not() -> None:
+def test_tf_config_replaces_missing_flags() -> None:
     found = flags("--task_index=0", TF_CONFIG=json.dumps(TF_CONFIG))
     assert (found["job_name"], found["task_index"]) == ("worker", 0)
     assert found["worker_hosts"] == ["tf2:2222", "tf3:2222"]
 
 
-def test_tf_config_is_not_read_where_flags_say_all() -> None:
+def test_tf_config_is_not_read_with_all_flags() -> None:
     assert flags(*CLUSTER, WORKERS, TF_CONFIG="rubbish")["task_index"] == 1
 
 
-def test_the_memory_fraction_comes_from_the_environment(
+def test_the_memory_fraction_is_from_a_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LAB_GPU_MEMORY_FRACTION", "0.25")
@@ -130,7 +130,7 @@ def test_a_wrong_choice_names_the_right_ones(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("absent", range(4))
-def test_a_cluster_that_is_not_given(capsys: pytest.CaptureFixture[str], absent: int) -> None:
+def test_a_missing_cluster(capsys: pytest.CaptureFixture[str], absent: int) -> None:
     arguments = [*CLUSTER, WORKERS]
     name = arguments.pop(absent).partition("=")[0]
     assert refusal(capsys, *arguments) == f"{name} is missing; give it, or set TF_CONFIG"
@@ -140,15 +140,15 @@ def test_a_cluster_that_is_not_given(capsys: pytest.CaptureFixture[str], absent:
     ("config", "message"),
     [
         ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[]", "it names no jobs ps and worker, or no task"),
-        ("{}", "it names no jobs ps and worker, or no task"),
+        ("[]", "it lacks the jobs ps and worker, or the task"),
+        ("{}", "it lacks the jobs ps and worker, or the task"),
         (
             {**TF_CONFIG, "cluster": {"worker": ["a:1"]}},
-            "it names no jobs ps and worker, or no task",
+            "it lacks the jobs ps and worker, or the task",
         ),
         (
             {**TF_CONFIG, "cluster": {"ps": 1, "worker": 2}},
-            "it names no jobs ps and worker, or no task",
+            "it lacks the jobs ps and worker, or the task",
         ),
         ({**TF_CONFIG, "cluster": {"ps": [], "worker": ["a:1"]}}, "'' is not host:port"),
         (
@@ -157,11 +157,11 @@ def test_a_cluster_that_is_not_given(capsys: pytest.CaptureFixture[str], absent:
         ),
         (
             {**TF_CONFIG, "task": {"type": "chief", "index": 0}},
-            "this program knows the jobs ps and worker only",
+            "this program supports only the jobs ps and worker",
         ),
         (
             {**TF_CONFIG, "cluster": {**HOSTS, "chief": ["a:1"]}},
-            "this program knows the jobs ps and worker only",
+            "this program supports only the jobs ps and worker",
         ),
     ],
 )

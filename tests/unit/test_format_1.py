@@ -1,4 +1,4 @@
-"""Runs that were recorded in format 1, whose `run.json` had no `spec`: read as all others."""
+"""Runs that were recorded in format 1, whose `run.json` had no `spec`: read like all others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_that_a_specification_holds_is_converted(run: RunDir) -> None:
     for name in ("own", "on_failure", "restarts", "start", "resumed_from", "data_dir", "stall_s"):
         assert getattr(spec, name) == raw[name]
     assert spec.faults == ("kill ps-0",)
-    with pytest.raises(ValueError, match="its key 'more' is not known"):
+    with pytest.raises(ValueError, match="unknown key 'more'"):
         RunInfo.from_json(json.dumps({**raw, "more": 1}))
 
 

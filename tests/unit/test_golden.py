@@ -1,4 +1,4 @@
-"""Every description beside what must come of it, to the byte; see `tests/golden/cases.py`."""
+"""Every config beside its expected output, to the byte; see `tests/golden/cases.py`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,13 @@ def expect(path: Path, text: str, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("source", GOOD, ids=lambda path: path.stem)
-def test_a_description_is_rendered_as_written_down(
-    source: Path, request: pytest.FixtureRequest
-) -> None:
+def test_config_renders_as_expected(source: Path, request: pytest.FixtureRequest) -> None:
     for path, text in good_outputs(source):
         expect(path, text, request)
 
 
 @pytest.mark.parametrize("source", BAD, ids=lambda path: path.stem)
-def test_the_faults_of_a_description_are_named_as_written_down(
-    source: Path, request: pytest.FixtureRequest
-) -> None:
+def test_errors_of_a_config_are_as_expected(source: Path, request: pytest.FixtureRequest) -> None:
     expect(*bad_output(source), request)
 
 
@@ -40,11 +36,11 @@ def test_the_shipped_schema_is_the_models(request: pytest.FixtureRequest) -> Non
     expect(FILE, schema_text(), request)
 
 
-def test_enough_faults_are_written_down() -> None:
+def test_enough_faults_are_covered() -> None:
     assert len(BAD) >= 30
 
 
-def test_every_golden_file_belongs_to_a_description() -> None:
+def test_every_golden_file_has_a_config() -> None:
     expected = {path for source in GOOD for path, _ in good_outputs(source)}
     expected |= {bad_output(source)[0] for source in BAD}
     folders = {path.parent for path in [*GOOD, *BAD]}
@@ -69,5 +65,5 @@ def test_a_file_of_10_mb_is_refused_after_its_first_mebibyte(
     assert peak_bytes < 3 * 1024**2
     assert caught.value.exit_code == 2
     assert caught.value.problems == [
-        "large.yaml:1:1: the file is larger than 1 MiB; is it a cluster description?"
+        "large.yaml:1:1: the file is larger than 1 MiB; is it a cluster config?"
     ]

@@ -1,4 +1,4 @@
-"""The record of who holds which GPUs of this host."""
+"""The record of the environments that hold GPUs of this host."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from lab.backends import gpu_record, state
 from lab.backends.compose import client as engines
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
 from lab.backends.process import ProcessHandle
+from lab.backends.selection import KINDS, backends
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
@@ -60,14 +61,14 @@ def names(record: Path) -> list[str]:
     return sorted(path.name.partition(".")[0] for path in record.iterdir())
 
 
-def test_a_gpu_that_another_environment_holds_is_refused(record: Path) -> None:
+def test_a_gpu_held_by_another_environment_is_refused(record: Path) -> None:
     take(holder("anna", GPU, OTHER))
     take(holder("else", "GPU-elsewhere"))
     with pytest.raises(LabError) as caught:
         take(holder("ben", OTHER))
     assert re.fullmatch(
         rf"GPU {OTHER} is held by environment 'anna' \(local\) of \S+ since \d{{4}}-\d\d-\d\d"
-        r" \d\d:\d\d; wait for `lab down anna`, name other GPUs in the description"
+        r" \d\d:\d\d; wait for `lab down anna`, name other GPUs in the config"
         r" \(`gpus: \[4, 5\]`\), or add --share",
         str(caught.value),
     )
@@ -114,19 +115,33 @@ def test_without_gpus_nothing_is_touched(record: Path) -> None:
     assert not record.exists()
 
 
-def test_an_environment_that_has_ended_counts_for_nothing(record: Path) -> None:
+def test_an_ended_environment_is_ignored(record: Path) -> None:
     take(replace(holder("anna"), process=dead()))
     take(holder("ben"))
     assert names(record) == ["ben"]
 
 
-def test_an_entry_of_an_earlier_boot_counts_for_nothing(record: Path) -> None:
+def test_an_entry_of_an_earlier_boot_is_ignored(record: Path) -> None:
     mine = ProcessHandle.of(os.getpid())
-    for backend in ("local", "compose"):
+    for backend in KINDS:
         take(replace(holder("anna", backend=backend), process=replace(mine, boot="earlier")))
         take(holder("ben"))
         assert names(record) == ["ben"]
         release("local", "ben", "/state")
+
+
+def test_every_backend_is_named() -> None:
+    assert {each.name for each in backends()} == set(KINDS)
+
+
+def test_a_backend_needs_no_more_than_its_name_to_hold_gpus(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "other", "machines")
+    take(holder("anna", backend="other"))
+    with pytest.raises(LabError, match=r"is held by environment 'anna' \(other\)"):
+        take(holder("ben"))
+    assert len(names(record)) == 1
 
 
 def test_another_process_takes_over(record: Path) -> None:
@@ -154,7 +169,7 @@ def test_one_command_at_a_time_has_the_record(
     monkeypatch.setattr(state, "BUSY_S", 0.0)
     descriptor = os.open(record, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(Busy, match="another command reads or writes the GPU record; try it again"):
+    with pytest.raises(Busy, match="another command reads or writes the GPU record; try again"):
         take(holder("ben", OTHER))
     os.close(descriptor)
     take(holder("ben", OTHER))
@@ -196,13 +211,15 @@ def another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cause", [no_engine, another_engine])
-def test_what_cannot_be_found_out_counts_as_up(
+def test_unknown_state_counts_as_up(
     record: Path, monkeypatch: pytest.MonkeyPatch, cause: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     cause(monkeypatch)
     take(replace(holder("anna", backend="compose", where="engine-1"), process=dead()))
-    words = rf"cannot be seen from here; .* if it has gone, remove {record}/anna\.\w+\.json"
-    with pytest.raises(LabError, match=words):
+    message = (
+        rf"cannot check .* still up; .* if it no longer exists, remove {record}/anna\.\w+\.json"
+    )
+    with pytest.raises(LabError, match=message):
         take(holder("ben"))
     take(holder("ben"), share=True)
 
@@ -229,15 +246,15 @@ def test_the_newest_entry_of_an_environment_counts(
 
 
 def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
-    monkeypatch.setattr(gpu_record, "read_host", lambda: box)
+    host = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
+    monkeypatch.setattr(gpu_record, "read_host", lambda: host)
     task = PlannedTask("worker", 0, "tf1", 2222, ("1", "7"))
     plan = Plan("anna", "index", "0" * 64, (PlannedNode("tf1"),), (task,))
     one = holder_of(plan, backend="local", where="/s", folder=Path("/p"))
     assert one.gpus == (OTHER, "7")
 
 
-# ---- What others have put there
+# ---- Files of other users
 
 
 def text_of(one: Holder, **changes: object) -> str:
@@ -261,14 +278,14 @@ NAME = ANNA.file_name(os.getuid())
         (NAME, "x" * 70_000, "more than 65,536 bytes"),
         (NAME, text_of(ANNA, gpus=[1]), r"Expected `str`, got `int` - at `\$.gpus"),
         (NAME, text_of(ANNA, backend="\x1b[31m"), "its backend is unknown"),
-        (NAME, text_of(ANNA, since_unix=1e300), "its time is no time"),
+        (NAME, text_of(ANNA, since_unix=1e300), "its time is out of range"),
         (
             NAME,
             text_of(ANNA, process={"pid": -1, "started": "", "boot": ""}),
-            "its process id is no process id",
+            "its process id is out of range",
         ),
-        ("other.json", text_of(ANNA), "its name is not that of"),
-        (ANNA.file_name(os.getuid() + 1), text_of(ANNA), "its name is not that of"),
+        ("other.json", text_of(ANNA), "its file name does not match"),
+        (ANNA.file_name(os.getuid() + 1), text_of(ANNA), "its file name does not match"),
     ],
 )
 def test_a_damaged_entry_is_named_with_the_fix(
@@ -281,7 +298,7 @@ def test_a_damaged_entry_is_named_with_the_fix(
     line = str(caught.value)
     assert line.startswith(f"the GPU record {record / name} is damaged: ")
     assert re.search(why, line)
-    assert line.endswith("remove the file; --share goes on without it")
+    assert line.endswith("remove the file; or ignore it with --share")
     take(holder("carl"), share=True)
     release("local", "carl", "/state")
     assert (record / name).exists()
@@ -322,7 +339,7 @@ def test_a_directory_that_cannot_be_used(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     record.symlink_to(tmp_path / "elsewhere")
-    fix = rf"make it with `sudo install -d -m 1777 {record}`, or name another directory"
+    fix = rf"create it with `sudo install -d -m 1777 {record}`, or set LAB_GPU_RECORD"
     with pytest.raises(LabError, match=rf"{record} cannot be used: not a directory; {fix}"):
         take(ANNA)
     assert not list((tmp_path / "elsewhere").iterdir())
@@ -345,9 +362,7 @@ def test_a_file_of_another_user_in_its_place(record: Path, monkeypatch: pytest.M
         raise PermissionError
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(
-        LabError, match=r"\.json belongs to another user; have it removed: `sudo rm"
-    ):
+    with pytest.raises(LabError, match=r"\.json belongs to another user; remove it with `sudo rm"):
         take(ANNA)
     assert names(record) == []
 
@@ -392,7 +407,7 @@ def child(name: str, *more: str) -> subprocess.Popen[str]:
 
 
 def go(*processes: subprocess.Popen[str]) -> list[str]:
-    """All of them try at once; what each prints."""
+    """All of them try at once; return the output of each."""
     for each in processes:
         assert each.stdin is not None
         each.stdin.write("\n")
@@ -407,12 +422,12 @@ def end(*processes: subprocess.Popen[str]) -> None:
 
 def test_of_many_at_once_one_gets_the_gpu() -> None:
     processes = [child(f"user-{number}") for number in range(6)]
-    said = go(*processes)
+    output = go(*processes)
     end(*processes)
-    assert sorted(line == "holds\n" for line in said) == [False] * 5 + [True]
-    winner = said.index("holds\n")
+    assert sorted(line == "holds\n" for line in output) == [False] * 5 + [True]
+    winner = output.index("holds\n")
     held_by = f"GPU GPU-x is held by environment 'user-{winner}' (local)"
-    assert sum(line.startswith(held_by) for line in said) == 5
+    assert sum(line.startswith(held_by) for line in output) == 5
 
 
 @pytest.fixture
@@ -432,7 +447,7 @@ def test_users_see_each_others_environments() -> None:
     (line,) = go(second)
     assert line.startswith("GPU GPU-x is held by environment 'anna' (local) of user 12345 since ")
     end(first, second)
-    # It has ended: another user may have them, though its file stays in the sticky directory.
+    # It has ended: another user may take them, though its file remains in the sticky directory.
     third = child("carl", "12346")
     assert go(third) == ["holds\n"]
     end(third)

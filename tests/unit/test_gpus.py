@@ -28,7 +28,7 @@ NOT_SUPPORTED, NOT_FOUND, NOT_LOADED, NO_LIBRARY, LOST, MISMATCH = 3, 6, 9, 12, 
 
 
 class FakeNvml:
-    """As many cards as there are entries; an entry is a card's list of slices, or an error."""
+    """As many GPUs as entries; an entry is a GPU's list of slices, or an error."""
 
     class NVMLError(Exception):
         """Any failure; with the code of `nvmlReturn_t`."""
@@ -37,13 +37,13 @@ class FakeNvml:
             super().__init__(words)
             self.value = value
 
-    def __init__(self, *cards: list[int] | Exception | None) -> None:
-        self.cards = cards
+    def __init__(self, *gpus: list[int] | Exception | None) -> None:
+        self.cards = gpus
         self.calls: list[str] = []
         self.fails: dict[str, Exception] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Whatever else the driver is asked: it does not know, or fails as it was told to."""
+        """All other functions of the driver: not known, or they fail as requested."""
 
         def refuse(*_: object) -> None:
             raise self.fails.get(name, self.NVMLError("Not Supported", NOT_SUPPORTED))
@@ -117,7 +117,7 @@ def silent() -> FakeNvml:
     return nvml
 
 
-def test_cards_are_listed_with_their_uuids(install: Install) -> None:
+def test_gpus_are_listed_with_their_uuids(install: Install) -> None:
     nvml = install(FakeNvml(None, None))
     inventory = take_inventory("auto", CLUSTER)
     assert inventory.mode == "uuid"
@@ -127,14 +127,14 @@ def test_cards_are_listed_with_their_uuids(install: Install) -> None:
     assert nvml.calls == ["init", "shutdown"]
 
 
-def test_a_card_that_is_cut_counts_as_its_slices_only(install: Install) -> None:
+def test_a_mig_gpu_counts_as_its_slices_only(install: Install) -> None:
     install(FakeNvml(None, [0, 3], []))
     inventory = take_inventory("uuid", CLUSTER)
     assert [gpu.device_id for gpu in inventory.gpus] == ["GPU-0", "MIG-0", "MIG-3"]
     assert [gpu.is_slice for gpu in inventory.gpus] == [False, True, True]
 
 
-def test_a_card_that_is_lost_is_named_and_left_out(install: Install) -> None:
+def test_a_lost_gpu_is_named_and_left_out(install: Install) -> None:
     nvml = install(FakeNvml(FakeNvml.NVMLError("GPU is lost", LOST), None))
     inventory = take_inventory("auto", CLUSTER)
     assert [gpu.device_id for gpu in inventory.gpus] == ["GPU-1"]
@@ -142,23 +142,23 @@ def test_a_card_that_is_lost_is_named_and_left_out(install: Install) -> None:
     assert nvml.calls == ["init", "shutdown"]
 
 
-def test_without_a_driver_auto_takes_cpus_and_says_so(install: Install) -> None:
+def test_without_a_driver_auto_uses_cpus_with_a_notice(install: Install) -> None:
     install(silent())
     inventory = take_inventory("auto", CLUSTER)
     assert (inventory.mode, inventory.gpus) == ("none", ())
     assert inventory.notices == ("no NVIDIA driver answers (Driver Not Loaded): CPUs only",)
 
 
-def test_without_a_driver_uuid_is_an_error_with_the_ways_out(install: Install) -> None:
+def test_without_a_driver_uuid_is_an_error_with_hints(install: Install) -> None:
     install(silent())
     with pytest.raises(NvmlError) as caught:
         take_inventory("uuid", CLUSTER)
     assert caught.value.exit_code == 1
-    assert "--gpus none" in caught.value.mend
+    assert "--gpus none" in caught.value.fix
     assert caught.value.fault.condition is Condition.NO_DRIVER
 
 
-def test_a_driver_that_cannot_be_opened_is_told_by_its_condition(install: Install) -> None:
+def test_a_driver_that_cannot_be_opened_has_a_condition(install: Install) -> None:
     nvml = install(silent())
 
     def refuse() -> None:
@@ -185,7 +185,7 @@ def test_a_driver_that_fails_later_is_an_error_and_is_shut_down(install: Install
     assert nvml.calls == ["init", "shutdown"]
 
 
-def test_a_driver_that_hangs_is_an_error_of_its_own(
+def test_a_hanging_driver_is_a_separate_error(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml = install(FakeNvml(None))
@@ -206,17 +206,17 @@ def test_a_driver_that_hangs_is_an_error_of_its_own(
     finally:
         answers.set()
     assert caught.value.what == "the NVIDIA driver does not answer within 0 s"
-    assert caught.value.mend.startswith("see `dmesg | grep -i nvrm`, then reboot, or choose")
+    assert caught.value.fix.startswith("check `dmesg | grep -i nvrm`, then reboot, or use")
     fault = caught.value.fault
     assert (fault.condition, fault.where) == (Condition.OTHER, "driver")
     assert (inventory.mode, inventory.faults) == ("none", (fault,))
     assert inventory.notices == ("the NVIDIA driver does not answer within 0 s: CPUs only",)
-    # Ctrl-C goes to the main thread, which alone can take it.
+    # Ctrl-C is delivered to the main thread, which alone can handle it.
     assert signal.SIGINT in masks[0]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_a_version_that_is_not_told_is_no_fault_of_the_driver(install: Install) -> None:
+def test_a_missing_version_is_no_driver_fault(install: Install) -> None:
     nvml = install(FakeNvml(None))
     nvml.fails["nvmlSystemGetDriverVersion"] = nvml.NVMLError("Unknown Error")
     nvml.fails["nvmlSystemGetCudaDriverVersion_v2"] = nvml.NVMLError(
@@ -234,7 +234,7 @@ def test_the_driver_is_closed_also_when_its_user_fails(install: Install) -> None
     assert nvml.calls == ["init", "shutdown"]
 
 
-def test_what_a_card_does_not_tell_is_named_and_costs_nothing_else(install: Install) -> None:
+def test_a_missing_gpu_field_is_named_and_affects_no_other(install: Install) -> None:
     nvml = install(FakeNvml(None))
     nvml.fails["nvmlDeviceGetMinorNumber"] = nvml.NVMLError("Insufficient Permissions", 4)
     (card,) = take_inventory("uuid", CLUSTER).gpus
@@ -245,7 +245,7 @@ def test_what_a_card_does_not_tell_is_named_and_costs_nothing_else(install: Inst
     assert not {"name", "memory_bytes", "memory_free_bytes"} & set(unknown)
 
 
-def test_a_card_that_is_lost_while_it_is_asked_is_left_out(install: Install) -> None:
+def test_a_gpu_lost_during_the_query_is_left_out(install: Install) -> None:
     nvml = install(FakeNvml(None))
     nvml.fails["nvmlDeviceGetUtilizationRates"] = nvml.NVMLError("GPU is lost", LOST)
     inventory = take_inventory("uuid", CLUSTER)
@@ -253,7 +253,7 @@ def test_a_card_that_is_lost_while_it_is_asked_is_left_out(install: Install) -> 
     *versions, fault = inventory.faults
     assert [each.condition for each in versions] == [Condition.NOT_SUPPORTED] * 2
     assert fault.condition is Condition.GPU_LOST
-    assert str(fault).startswith("GPU 0: card lost (GPU is lost); check `nvidia-smi` and `dmesg")
+    assert str(fault).startswith("GPU 0: GPU lost (GPU is lost); check `nvidia-smi` and `dmesg")
 
 
 def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) ->
     assert (inventory.cpus, inventory.cpu_ids) == (os.cpu_count(), ())
 
 
-def test_samples_leave_out_what_does_not_answer(install: Install) -> None:
+def test_samples_omit_gpus_without_an_answer(install: Install) -> None:
     nvml = install(FakeNvml(None, None))
     with Sampler(["GPU-0", "GPU-of-no-box", "1"]) as sampler:
         assert sampler.sample() == [Sample("GPU-0", None, 400, None), Sample("1", None, 400, None)]
@@ -279,13 +279,13 @@ def test_samples_leave_out_what_does_not_answer(install: Install) -> None:
     assert nvml.calls == ["init", "shutdown"]
 
 
-def test_a_sampler_without_a_driver_says_so_when_it_is_opened(install: Install) -> None:
+def test_a_sampler_without_a_driver_fails_on_opening(install: Install) -> None:
     install(silent())
     with pytest.raises(NoDriverError), Sampler(["GPU-0"]):
         raise AssertionError("it was opened")
 
 
-def test_a_box_without_cards_takes_cpus(install: Install) -> None:
+def test_a_host_without_gpus_uses_cpus(install: Install) -> None:
     install(FakeNvml())
     inventory = take_inventory("auto", CLUSTER)
     assert inventory.mode == "none"
@@ -293,7 +293,7 @@ def test_a_box_without_cards_takes_cpus(install: Install) -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "index"])
-def test_the_driver_is_not_asked_in_vain(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_needless_driver_query(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it would fail
     assert take_inventory(mode, CLUSTER).mode == mode
     assert take_inventory("auto", NO_GPUS) == take_inventory("none", NO_GPUS)

@@ -1,4 +1,4 @@
-"""`lab gpus`: the cards, who holds them, and what is known of each task's view."""
+"""`lab gpus`: the GPUs, their holders, and the view of each task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOX = Inventory(
 
 
 def told(visible: str) -> GpuView:
-    """What a container says of itself when only variables can be read."""
+    """The report of a container when only variables can be read."""
     variables = {"NVIDIA_VISIBLE_DEVICES": visible or "void", "CUDA_VISIBLE_DEVICES": visible}
     if not visible:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -68,7 +68,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEnvironm
     return made
 
 
-def test_the_table_names_cards_holders_ways_and_faults(
+def test_the_table_shows_gpus_holders_and_faults(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpus_command.command()
@@ -80,18 +80,18 @@ def test_the_table_names_cards_holders_ways_and_faults(
     used = "python (pid 11), python (pid 12), python (pid 13), python (pid 14), python (pid 15)"
     assert f"GPU 0 is used by {used} and 1 more" in out
     assert re.search(r"^ *0 +NV18", out, re.MULTILINE)
-    assert "GPU 2: card lost (GPU is lost); see `nvidia-smi`" in out
+    assert "GPU 2: GPU lost (GPU is lost); see `nvidia-smi`" in out
     assert "\x1b" not in out
 
 
-def test_what_a_task_sees_stands_beside_its_plan(
+def test_visible_gpus_are_shown_beside_the_plan(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpus_command.command(json=True)
     found = json.loads(capsys.readouterr().out)
     assert [gpu["tasks"] for gpu in found["gpus"]] == [["mnist/worker-0"], ["mnist/worker-1"]]
-    assert found["gpus"][1]["unknown"] == {"numa_node": "not supported by this card"}
-    assert found["faults"][0]["condition"] == "card lost"
+    assert found["gpus"][1]["unknown"] == {"numa_node": "not supported by this GPU"}
+    assert found["faults"][0]["condition"] == "GPU lost"
     tasks = {each["task"]: each for each in found["tasks"]}
     assert tasks["worker-0"]["verdict"] == "declared"
     assert tasks["worker-0"]["planned"] == tasks["worker-0"]["seen"] == ["GPU-aaaaaaaa-1"]
@@ -100,7 +100,7 @@ def test_what_a_task_sees_stands_beside_its_plan(
     gpus_command.command()
     out = capsys.readouterr().out
     assert "worker-1: planned 1, sees GPU-aaaaaaaa-1" in out
-    assert "told to see none: mnist/ps-0" in out
+    assert "declared to see no GPU: mnist/ps-0" in out
 
 
 def box_without(condition: Condition) -> Inventory:
@@ -108,7 +108,7 @@ def box_without(condition: Condition) -> Inventory:
     return Inventory("none", (), 4, GIB, ("no NVIDIA driver answers",), faults=(fault,))
 
 
-def test_a_box_without_a_driver_is_an_answer(
+def test_a_host_without_a_driver_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpus_command, "read_host", lambda: box_without(Condition.NO_DRIVER))
@@ -132,7 +132,7 @@ def test_a_driver_that_is_broken_is_a_failure(
 
 
 def test_watching_needs_a_terminal(environment: FakeEnvironment) -> None:
-    with pytest.raises(InputError, match="--watch draws on a terminal"):
+    with pytest.raises(InputError, match="--watch needs a terminal"):
         gpus_command.command(watch=True)
 
 
@@ -155,7 +155,7 @@ def test_watching_as_json_is_a_line_each_second_until_ctrl_c(
     assert slept == [1.0, 1.0]
 
 
-def test_watching_asks_the_tasks_seldom_and_outlives_an_engine_that_does_not_answer(
+def test_watching_queries_tasks_rarely_and_survives_a_silent_engine(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, asked = [0.0], [0]
@@ -169,11 +169,11 @@ def test_watching_asks_the_tasks_seldom_and_outlives_an_engine_that_does_not_ans
     monkeypatch.setattr(environment, "probe_gpus", look)
     monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
     watcher = gpus_command._Watcher()
-    first = watcher.look()
+    first = watcher.snapshot()
     now[0] = 29.0
-    assert watcher.look() == first
+    assert watcher.snapshot() == first
     assert asked == [1]
     now[0] = 31.0
-    assert watcher.look() == first
+    assert watcher.snapshot() == first
     assert asked == [2]
     assert [each.task for each in first.pinned] == ["ps-0", "worker-0", "worker-1"]

@@ -1,4 +1,4 @@
-"""`lab init`: a description for any box, which is valid and fits that box."""
+"""`lab init`: a config for any host, which is valid and fits that host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.test_cli import environ, lab, lab_process, refused
 
 NO_WISHES = Options()
 
-# A driver as far as lab knows it: whole cards, and one that is cut into slices.
+# A driver as lab knows it: whole GPUs, and one that is divided into slices.
 DRIVER = '''
 class NVMLError(Exception): value = 3
 class Memory: total = free = 80 * 2**30
@@ -64,17 +64,17 @@ def planned(inventory: Inventory, wishes: Options = NO_WISHES) -> Plan:
 
 
 def shape(gpus: int, *, cpus: int = 64) -> tuple[int, int, int]:
-    """Nodes, workers, and GPUs of each worker that a box of so many cards gets."""
+    """Nodes, workers, and GPUs of each worker for a host with this number of GPUs."""
     plan = planned(box(gpus, cpus=cpus) if gpus else Inventory("none", (), cpus, GIB))
     workers = [task for task in plan.tasks if task.job == "worker"]
     (each,) = {len(task.gpus) for task in workers}
     return len(plan.nodes), len(workers), each
 
 
-# ---- What a box gets
+# ---- The resources of a host
 
 
-def test_docker_compose_up_trains_a_proposal_by_itself() -> None:
+def test_docker_compose_up_trains_a_generated_config() -> None:
     training = made(box(4)).run
     assert training is not None
     assert (training.experiment, dict(training.flags)) == ("async", {"epochs": "5"})
@@ -95,7 +95,7 @@ def test_docker_compose_up_trains_a_proposal_by_itself() -> None:
         (16, (5, 4, 4)),
     ],
 )
-def test_the_gpus_of_a_box_are_divided_equally(gpus: int, expected: tuple[int, int, int]) -> None:
+def test_the_gpus_of_a_host_are_divided_equally(gpus: int, expected: tuple[int, int, int]) -> None:
     assert shape(gpus) == expected
 
 
@@ -143,16 +143,16 @@ def test_a_worker_gets_one_slice_at_most(
     assert (len(workers), each) == expected
 
 
-def test_the_text_says_what_it_was_made_for() -> None:
+def test_the_text_names_its_purpose() -> None:
     text = generate(box(11, cpus=1), "mine", NO_WISHES)
-    said = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
-    assert "a box with 11 GPUs (11 x Card, 80 GiB), 1 CPU and 512 GiB of memory" in said
-    assert "3 GPUs stay idle" in said
+    output = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+    assert "a host with 11 GPUs (11 x Card, 80 GiB), 1 CPU and 512 GiB of memory" in output
+    assert "3 GPUs stay idle" in output
     assert describe_host(Inventory("none", (), 2, 3 * GIB)) == "no GPU, 2 CPUs and 3 GiB of memory"
     assert summary(box(2), NO_WISHES) == "1 ps and 2 workers on 3 nodes"
 
 
-# ---- What the user asks for
+# ---- Options of the user
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_text_says_what_it_was_made_for() -> None:
         (0, Options(workers=2, nodes=2), "tf1", "tf1 tf2"),
     ],
 )
-def test_wishes(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> None:
+def test_options(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> None:
     inventory = box(gpus) if gpus else Inventory("none", (), 8, GIB)
     cluster = made(inventory, wishes)
     assert " ".join(cluster.jobs["ps"].on) == ps_on
@@ -178,17 +178,17 @@ def test_wishes(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> None
 @pytest.mark.parametrize(
     ("gpus", "wishes", "expected"),
     [
-        (8, Options(workers=2, nodes=9), "9 nodes are more than there are tasks"),
-        (2, Options(workers=4, nodes=3), "4 workers share 2 GPUs, which 3 nodes cannot divide"),
+        (8, Options(workers=2, nodes=9), "9 nodes are more than the tasks"),
+        (2, Options(workers=4, nodes=3), "4 workers share 2 GPUs, but 3 nodes need a GPU each"),
         (1, Options(workers=81), "81 workers are too many to share 1 GPU"),
     ],
 )
-def test_wishes_that_cannot_be_met(gpus: int, wishes: Options, expected: str) -> None:
+def test_options_that_cannot_be_met(gpus: int, wishes: Options, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         generate(box(gpus), "mine", wishes)
 
 
-# ---- Any box
+# ---- Any host
 
 
 @settings(max_examples=600)
@@ -217,7 +217,7 @@ def test_wishes_that_cannot_be_met(gpus: int, wishes: Options, expected: str) ->
     ),
     st.text(),
 )
-def test_every_box_gets_a_description_that_fits(
+def test_every_host_gets_a_fitting_config(
     inventory: Inventory, wishes: Options, directory: str
 ) -> None:
     name = name_from(directory)
@@ -262,12 +262,12 @@ def test_any_directory_gives_a_name(directory: str, name: str) -> None:
 # ---- The command
 
 
-def test_init_writes_a_description_for_this_box(tmp_path: Path) -> None:
+def test_init_writes_a_config_for_this_host(tmp_path: Path) -> None:
     done = lab(tmp_path, "init", "--gpus", "none", "--name", "mine")
     assert done.returncode == 0
     assert done.stdout == ""
-    assert "cluster.yaml is written: mine, 1 ps and " in done.stderr
-    assert "no scripts/ with the programs is beside it" in done.stderr
+    assert "wrote cluster.yaml: mine, 1 ps and " in done.stderr
+    assert "no directory scripts/ with programs in . or above it" in done.stderr
     assert "cp -r " in done.stderr
     assert json.loads(lab(tmp_path, "validate", "--json").stdout)["valid"]
     assert lab(tmp_path, "render", "--gpus", "none", "--output", "-").returncode == 0
@@ -278,16 +278,16 @@ def test_init_writes_a_description_for_this_box(tmp_path: Path) -> None:
     assert "train with `lab run async --epochs 2`" in again.stderr
 
 
-def test_init_does_not_write_over_a_file(tmp_path: Path) -> None:
+def test_init_does_not_overwrite_a_file(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("mine")
-    assert "cluster.yaml is there already; replace it with --force" in refused(
+    assert "cluster.yaml already exists; replace it with --force" in refused(
         lab(tmp_path, "init", "--gpus", "none")
     )
     assert file.read_text() == "mine"
     dangling = tmp_path / "link.yaml"
     dangling.symlink_to("nowhere")
-    assert "is there already" in refused(lab(tmp_path, "init", "--output", "link.yaml"))
+    assert "already exists" in refused(lab(tmp_path, "init", "--output", "link.yaml"))
     assert lab(tmp_path, "init", "--gpus", "none", "--force").returncode == 0
     assert file.read_text() != "mine"
 
@@ -300,35 +300,37 @@ def test_init_prints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
-        (["--name", "Mine"], "'Mine' cannot be a name: up to 31 of a-z, 0-9 and -"),
-        (["--name", "Mine"], "; try --name mine"),
-        (["--name=-x"], "cannot be a name"),
+        (["--name", "Mine"], "'Mine' is not a name of up to 31 of a-z, 0-9 and -"),
+        (["--name", "Mine"], "; use --name mine"),
+        (["--name=-x"], "is not a name"),
         (["--gpus", "all"], "--gpus: 'all' is not auto, none, or a number from 1 to 1,000"),
         (["--gpus", "0"], "--gpus: '0' is not auto, none, or a number"),
         (["--workers", "0"], "--workers: '0' is not a whole number from 1 to 1,000"),
         (["--workers", "9" * 5000], "is not a whole number from 1 to 1,000"),
-        (["--gpus", "2", "--nodes", "9"], "9 nodes are more than there are tasks"),
+        (["--gpus", "2", "--nodes", "9"], "9 nodes are more than the tasks"),
         (["--output", "."], "--output: . is a directory; name a file in it"),
-        (["--output", "no/c.yaml"], "--output: there is no directory no; make it"),
+        (["--output", "no/c.yaml"], "--output: there is no directory no; create it"),
     ],
 )
-def test_init_refuses_and_writes_nothing(tmp_path: Path, words: list[str], expected: str) -> None:
-    assert expected in refused(lab(tmp_path, "init", *words))
+def test_init_refuses_and_writes_nothing(
+    tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    assert expected in refused(lab(tmp_path, "init", *arguments))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("cards", "init", "expected"),
     [
-        ("[0, 0]", "pass", "this box has 2 GPUs (2 x Evil\\x0a- Card \\x1b[31m # {} ?, 80 GiB)"),
-        ("[0, 3]", "pass", "this box has 1 GPU and 3 MIG slices"),
-        ("[]", "pass", "this box has no GPU"),
+        ("[0, 0]", "pass", "this host has 2 GPUs (2 x Evil\\x0a- Card \\x1b[31m # {} ?, 80 GiB)"),
+        ("[0, 3]", "pass", "this host has 1 GPU and 3 MIG slices"),
+        ("[]", "pass", "this host has no GPU"),
         ("[]", "raise NVMLError('Driver Not Loaded')", "no NVIDIA driver answers (Driver Not Load"),
     ],
 )
-def test_init_asks_the_driver(tmp_path: Path, cards: str, init: str, expected: str) -> None:
+def test_init_uses_the_driver(tmp_path: Path, cards: str, init: str, expected: str) -> None:
     (tmp_path / "driver").mkdir()
     (tmp_path / "driver/pynvml.py").write_text(DRIVER.format(cards=cards, init=init))
     path = f"{tmp_path / 'driver'}:{environ(tmp_path)['PYTHONPATH']}"

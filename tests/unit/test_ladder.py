@@ -36,7 +36,7 @@ def test_the_lesson_shows_what_was_measured(tmp_path: Path) -> None:
     assert copy.read_text() == LESSON
 
 
-def test_the_program_in_the_books_shape_takes_its_arguments() -> None:
+def test_the_program_in_the_books_form_accepts_its_arguments() -> None:
     program, *arguments = shlex.split(ladder.LISTING)
     text = (ROOT / program).read_text()
     assert arguments[0].startswith("--")
@@ -66,7 +66,7 @@ def test_a_ratio_is_the_last_rung_over_the_first(monkeypatch: pytest.MonkeyPatch
     assert [each.verdict() for each in ladder.unmeasured()] == ["not measured"] * 4
 
 
-def test_every_rung_of_a_listing_can_be_stood_on() -> None:
+def test_every_rung_of_a_listing_runs() -> None:
     by_program = {each.program: each for each in EXPERIMENTS.values() if each.lesson == "speed.md"}
     stood_on = set()
     for rungs in ladder.LADDERS.values():

@@ -1,4 +1,4 @@
-"""The lessons: each begins with a command that is right, and says what must hold."""
+"""The lessons: each begins with a valid command, and names its expected results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = re.compile(r"^lab run (.+)$", re.MULTILINE)
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
 
 
-def test_every_page_is_an_experiments() -> None:
+def test_every_page_has_an_experiment() -> None:
     pages = {path.name for path in LESSONS.glob("*.md")}
     assert pages == {each.lesson for each in TAUGHT} | ABOUT_ALL
 
@@ -31,18 +31,18 @@ def test_every_page_is_an_experiments() -> None:
 def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> None:
     text = (LESSONS / experiment.lesson).read_text()
     commands = [shlex.split(found) for found in COMMAND.findall(text)]
-    (words,) = [words for words in commands if words[0] == experiment.name]
-    name = words[words.index("--cluster") + 1]
+    (arguments,) = [arguments for arguments in commands if arguments[0] == experiment.name]
+    name = arguments[arguments.index("--cluster") + 1]
     assert name == (experiment.cluster or name)
     cluster = load_cluster(ROOT / name)
     assert set(cluster.jobs) == set(experiment.jobs)
-    flags = {word.removeprefix("--") for word in words if word.startswith("--")}
+    flags = {word.removeprefix("--") for word in arguments if word.startswith("--")}
     assert flags - {"cluster"} <= set(experiment.flags)
     assert "\n**What must hold.**" in text
     assert "\n## What to try\n" in text
 
 
-def test_the_page_on_complaints_shows_commands_and_links_that_work() -> None:
+def test_commands_and_links_of_the_error_page_work() -> None:
     text = (LESSONS / "complaints.md").read_text("utf-8")
     assert dead_links(text, LESSONS) == []
     assert len(commands(text)) == 10
@@ -56,11 +56,13 @@ SWEEPS = [found for page in PAGES for found in SWEEP.findall(page.read_text())]
 
 
 @pytest.mark.parametrize("line", [*SWEEPS, *examples("sweep")])
-def test_a_sweep_that_is_shown_can_be_made(line: str) -> None:
-    _, _, name, *words = shlex.split(line)
-    over = parse_over(words[words.index("--over") + 1])
+def test_shown_sweeps_are_possible(line: str) -> None:
+    _, _, name, *arguments = shlex.split(line)
+    over = parse_over(arguments[arguments.index("--over") + 1])
     check_over(over, EXPERIMENTS[name], ())
-    given = words[words.index("--cluster") + 1] if "--cluster" in words else "cluster.yaml"
+    given = (
+        arguments[arguments.index("--cluster") + 1] if "--cluster" in arguments else "cluster.yaml"
+    )
     cluster = load_cluster(ROOT / given)
     assert set(cluster.jobs) == set(EXPERIMENTS[name].jobs)
     for point in grid(over, 1):
@@ -69,7 +71,7 @@ def test_a_sweep_that_is_shown_can_be_made(line: str) -> None:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
-def test_what_must_be_found_is_reported_by_the_program(experiment: Experiment) -> None:
+def test_expected_results_are_reported_by_the_program(experiment: Experiment) -> None:
     text = (ROOT / "scripts" / experiment.program).read_text()
     for name in experiment.results:
         assert f'name="{name}"' in text

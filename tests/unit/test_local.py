@@ -1,4 +1,4 @@
-"""The local backend's arithmetic, files and looks at the machine; nothing is booted here."""
+"""The local backend's arithmetic, files and checks of the machine; nothing is booted here."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_gpus_are_pinned_by_variables() -> None:
     assert json.loads(environs["ps-0"]["LAB_CLUSTER"]) == PLAN.cluster_spec()
 
 
-def test_a_card_that_is_shared_is_pinned_by_its_uuid_and_grows() -> None:
-    """Without a fraction the program's server takes what it needs: see the programs."""
+def test_a_shared_gpu_is_pinned_by_uuid_and_allows_growth() -> None:
+    """Without a fraction the program's server takes memory as needed: see the programs."""
     shared = replace(PLAN.tasks[1], gpus=("GPU-a",), shares_gpus=True)
     plan = replace(PLAN, tasks=(PLAN.tasks[0], shared, replace(shared, index=1)))
     tasks = manifest.tasks_of(plan, Isolation.PROCESSES, root=Path("/p"), runs=Path("/v"))
@@ -84,15 +84,15 @@ def test_a_card_that_is_shared_is_pinned_by_its_uuid_and_grows() -> None:
 
 
 @pytest.mark.parametrize("program", ["mnist_async.py", "mnist_sync.py"])
-def test_gpu_options_stand_on_the_server(program: str) -> None:
-    """A session's would come too late: the server has made its devices by then."""
+def test_gpu_options_of_the_server(program: str) -> None:
+    """A session's options would be too late: the server has made its devices by then."""
     text = (ROOT / "scripts" / program).read_text()
     server = text.index("tf.train.Server(")
     for option in ("per_process_gpu_memory_fraction = ", "allow_growth = True", '["GPU"] = 0'):
         assert 0 < text.index(option) < server
 
 
-def test_notices_name_what_is_missing() -> None:
+def test_notices_name_missing_parts() -> None:
     assert manifest.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
     lines = manifest.notices_of(PLAN, "forbidden")
     assert lines[0] == "local: memory limits are not enforced"
@@ -134,7 +134,7 @@ def test_record_of_an_environment_survives_its_file() -> None:
             EnvironmentRecord.from_json(text)
 
 
-def test_environment_is_found_while_its_process_lives(state_folder: Path) -> None:
+def test_environment_is_found_while_its_process_runs(state_folder: Path) -> None:
     place = state.state_dir("demo")
     place.directory.mkdir(parents=True)
     place.write(a_record())
@@ -161,7 +161,7 @@ def test_a_record_of_a_later_lab_is_read() -> None:
     assert EnvironmentRecord.from_json(json.dumps(raw)) == record
 
 
-def test_an_environment_whose_record_cannot_be_read_is_left_alone(state_folder: Path) -> None:
+def test_an_environment_with_an_unreadable_record_is_unchanged(state_folder: Path) -> None:
     place = state.state_dir("demo")
     place.runs.mkdir(parents=True)
     place.record.write_text("{")
@@ -173,7 +173,7 @@ def test_an_environment_whose_record_cannot_be_read_is_left_alone(state_folder: 
         backend.find_orphans,
         lambda: backend.up(PLAN, root=Path("/p"), notify=lambda _line: None),
     ):
-        with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; end what"):
+        with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; stop its"):
             look()  # type: ignore[operator]
     assert place.runs.is_dir()
     assert backend.find("other") is None
@@ -190,14 +190,14 @@ def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-a", "x" * 40])
 def test_strange_project_names(name: str) -> None:
-    with pytest.raises(LabError, match="is no project's name"):
+    with pytest.raises(LabError, match="is not a project name"):
         state.state_dir(name)
 
 
 def test_only_one_may_boot() -> None:
     with lock_environment("local", "demo"):
         with (
-            pytest.raises(LabError, match="boots the local environment 'demo'"),
+            pytest.raises(LabError, match="uses the local environment 'demo'"),
             lock_environment("local", "demo"),
         ):
             pass
@@ -207,7 +207,7 @@ def test_only_one_may_boot() -> None:
         pass
 
 
-def test_identity_of_a_dead_process() -> None:
+def test_identity_of_ended_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = ProcessHandle.of(child.pid)
     assert identity.alive()
@@ -274,7 +274,7 @@ def test_port_that_was_just_used_is_free() -> None:
 
 
 def test_impossible_port() -> None:
-    with pytest.raises(LabError, match="there is no port 65536"):
+    with pytest.raises(LabError, match="port 65536 does not exist"):
         check_ports_free([65536])
 
 
@@ -283,7 +283,7 @@ def test_namespaces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None
     assert isolation.unavailable_reason() == "LAB_LOCAL_NAMESPACES is 0"
 
 
-def test_why_there_are_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_for_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (("nsenter", ""), ("unshare", "echo 'unshare: \x1b[31mno' >&2; exit 1")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
@@ -320,7 +320,7 @@ def test_a_boot_that_fails_lets_the_next_one_probe_again(
     memory = state.namespaces_cache()
     memory.parent.mkdir(parents=True)
     memory.write_text(boot_id())
-    with pytest.raises(LabError, match="did not come up"):
+    with pytest.raises(LabError, match="failed to start"):
         LocalBackend().up(PLAN, root=tmp_path, notify=lambda _: None)
     assert not memory.exists()
 
@@ -360,7 +360,7 @@ def test_lines_are_followed(tmp_path: Path) -> None:
     assert list(lines) == [("x", "three")]
 
 
-def test_supervisor_starts_nothing_before_it_is_told(tmp_path: Path) -> None:
+def test_supervisor_waits_for_its_start_message(tmp_path: Path) -> None:
     place = StateDir(tmp_path / "demo")
     place.directory.mkdir()
     place.write(a_record(isolation=Isolation.PROCESSES))

@@ -1,4 +1,4 @@
-"""A saved model reads back; what is no model is said in one line."""
+"""A saved model reads back; the error for an invalid model is one line."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def test_a_write_that_fails_leaves_the_model_before_it(
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 half an archive"])
-def test_what_is_no_model(tmp_path: Path, content: bytes) -> None:
+def test_invalid_models(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(DataError, match="is no saved model"):
+    with pytest.raises(DataError, match="is not a saved model"):
         load_model(tmp_path)
 
 
 def test_a_cut_model_and_another_archive(tmp_path: Path) -> None:
     path = save_model(tmp_path, SavedModel("softmax", 1, {"weights": WEIGHTS}, {}))
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(DataError, match="is no saved model"):
+    with pytest.raises(DataError, match="is not a saved model"):
         load_model(tmp_path)
     np.savez(path, other=WEIGHTS)
-    with pytest.raises(DataError, match="is no saved model"):
+    with pytest.raises(DataError, match="is not a saved model"):
         load_model(tmp_path)
     path.unlink()
     with pytest.raises(DataError, match="is missing; train the model first"):

@@ -30,9 +30,9 @@ def test_a_gap_in_the_tests_leaves_a_survivor(tmp_path: Path) -> None:
     (tmp_path / "lab/__init__.py").touch()
     (tmp_path / "lab/units.py").write_text(SIZES)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_sizes.py").write_text(TESTS)
+    (tmp_path / "tests/test_units.py").write_text(TESTS)
     (tmp_path / "pyproject.toml").touch()
-    sizes = Module("sizes", ["lab/units.py"], ["tests/test_sizes.py"])
+    sizes = Module("sizes", ["lab/units.py"], ["tests/test_units.py"])
     outcome = run_module(sizes, tmp_path, 1)
     found, gap = "lab.units.x_smaller__mutmut_1", "lab.units.x_larger__mutmut_1"
     assert (outcome.mutants, outcome.seed) == (2, 1)
@@ -60,7 +60,7 @@ PLACE = Mutant("lab.placement.plan.place", "a < b", "a <= b")
 
 
 def result(**counts: int) -> dict[str, Any]:
-    """A kept result of so many mutants with each status; one of the survivors is `PLACE`."""
+    """A kept result with this number of mutants for each status; one survivor is `PLACE`."""
     each = [status for status, count in counts.items() for _ in range(count)]
     return {
         "mutants": 100,
@@ -78,7 +78,7 @@ def test_a_low_score_and_a_survivor_without_explanation_are_faults() -> None:
     assert page.faults({"plan": result(survived=10, killed=90)}, reasons) == []
     (low,) = page.faults({"plan": result(survived=11, killed=89)}, reasons)
     assert low == "plan: score 89.0% is below 90%"
-    (late,) = page.faults({"plan": result(timeout=11, killed=89)}, reasons)  # it kills nothing
+    (late,) = page.faults({"plan": result(timeout=11, killed=89)}, reasons)  # it kills no mutant
     assert late == low
     (unexplained,) = page.faults({"plan": result(survived=10, killed=90)}, {})
     assert 'function = "lab.placement.plan.place"\nwas = "a < b"\nnow = "a <= b"\n' in unexplained

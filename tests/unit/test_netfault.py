@@ -1,4 +1,4 @@
-"""Faults of a node's network: in a network of its own, where the kernel allows one to this user."""
+"""Faults of a node's network, in a separate network where the kernel allows one to this user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.errors.test_errors_of_processes import Netlink
         "link:rate=9kbit,delay=1us,4s",
     ],
 )
-def test_the_words_of_a_fault(text: str) -> None:
+def test_fault_arguments(text: str) -> None:
     fault = parse(f"{text} tf2 after 5s")
     assert argv(fault) == (text,)
     assert replace(fault, target="node", when=None) == fault_of(argv(fault))
@@ -64,15 +64,15 @@ def test_the_variables_of_a_link() -> None:
 )
 def test_used_wrongly(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert netfault.main(argv, {}) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
 
 
-def test_a_link_that_is_told_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_with_wrong_variables(capsys: pytest.CaptureFixture[str]) -> None:
     assert netfault.main(["cut:5s"], {"LAB_LINK_RATE_BITS": "fast"}) == 2
-    assert "LAB_LINK_RATE_BITS is no whole number" in capsys.readouterr().err
+    assert "LAB_LINK_RATE_BITS is not a whole number" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ pytestmark = pytest.mark.usefixtures("nothing_holds_signals")
 def test_one_fault_of_a_network_at_a_time() -> None:
     with (
         netfault.exclusive(),
-        pytest.raises(LinkError, match=r"another fault of this node's network is under way; wait"),
+        pytest.raises(LinkError, match=r"another network fault is active on this node; wait"),
         netfault.exclusive(),
     ):
         pass
@@ -109,7 +109,9 @@ def test_a_kernel_that_refuses(
 ) -> None:
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.EPERM))
     assert netfault.main(["cut:5s"], {}) == 1
-    assert capsys.readouterr().err == "error: the kernel refused: Operation not permitted\n"
+    assert (
+        capsys.readouterr().err == "error: the kernel refused the change: Operation not permitted\n"
+    )
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.ENOENT))
     assert netfault.main(["link:delay=5ms,5s"], {}) == 1
     assert "this kernel has no netem, which the delay of a link needs" in capsys.readouterr().err
@@ -184,7 +186,7 @@ def in_network(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
+def test_a_cut_drops_all_traffic_and_restores_it() -> None:
     lines = in_network(
         "before = here()\n"
         "c = socket.create_connection(('10.9.0.2', 7)); c.sendall(b'a'); c.recv(1)\n"
@@ -207,7 +209,7 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
     assert lines[5] == "b'b'"
 
 
-def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
+def test_a_cut_ends_at_once_on_request() -> None:
     lines = in_network(
         "before = here()\n"
         "p, ready = fault('cut:3600s')\n"
@@ -217,12 +219,12 @@ def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
         "print(p.wait(), here() == before)\n"
     )
     assert lines == [
-        "1  error: another fault of this node's network is under way; wait until it is over",
+        "1  error: another network fault is active on this node; wait until it ends",
         "0 True",
     ]
 
 
-def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
+def test_a_slow_link_lasts_its_time_and_is_restored() -> None:
     lines = in_network(
         "from lab.task.probes.netem import apply_link\n"
         "def seconds():\n"

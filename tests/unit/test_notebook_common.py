@@ -1,4 +1,4 @@
-"""What the notebooks share: samples by their names, the report's figures, steps on one clock."""
+"""The notebooks' shared code: samples by their names, the report's figures, steps on one clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("common")
 
 
-def test_a_sample_that_is_none_is_told_with_those_that_are(common: ModuleType) -> None:
+def test_unknown_sample_error_lists_the_samples(common: ModuleType) -> None:
     with pytest.raises(KeyError, match=r"no sample 'asinc': there are async, .*sync"):
         common.sample("asinc")
 
@@ -35,7 +35,7 @@ def test_several_runs_share_a_figure(common: ModuleType) -> None:
     assert len(drawn.axes) == 3  # over updates, over time, over images
 
 
-def test_a_figure_that_is_none_is_told(common: ModuleType) -> None:
+def test_unknown_figure_is_an_error(common: ModuleType) -> None:
     with pytest.raises(ValueError, match="no figure 'looss': there are cluster, loss"):
         common.figure("looss", common.sample("async"))
     with pytest.raises(ValueError, match="staleness: no record holds a staleness"):

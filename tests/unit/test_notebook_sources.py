@@ -1,6 +1,6 @@
-"""The notebooks: made of their sources, calling what exists, and telling no answer too early.
+"""The notebooks: made from their sources, with existing calls and folded answers.
 
-Whether they run from top to bottom is asked in `tests/e2e/test_notebooks.py`.
+`tests/e2e/test_notebooks.py` checks that they run from top to bottom.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_the_ipynb_is_a_notebook_without_outputs(source: Path) -> None:
 
 
 @each_notebook
-def test_what_is_imported_exists(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_exist(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(notebooks.FOLDER))
     for node in ast.walk(code(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -83,7 +83,7 @@ def has(module: ModuleType, name: str) -> bool:
 
 
 @each_notebook
-def test_what_is_asked_of_the_lab_exists(source: Path) -> None:
+def test_functions_that_are_called_exist(source: Path) -> None:
     known = {each.name for each in fields(Summary)}
     for node in ast.walk(code(source)):
         if isinstance(node, ast.Attribute):
@@ -112,7 +112,7 @@ def test_every_run_would_be_accepted(source: Path) -> None:
 
 
 @each_notebook
-def test_descriptions_that_are_loaded_are_there(source: Path) -> None:
+def test_loaded_configs_exist(source: Path) -> None:
     for call in calls(source, "api.load"):
         if isinstance(call.args[0], ast.Constant):
             load_cluster(ROOT / str(call.args[0].value))
@@ -138,7 +138,7 @@ def test_every_question_has_one_folded_answer(source: Path) -> None:
 
 
 @each_notebook
-def test_no_answer_stands_unfolded(source: Path) -> None:
+def test_no_answer_is_unfolded(source: Path) -> None:
     for text in cells(source, "markdown"):
         folded = re.sub(
             r"<details><summary>Answer</summary>\n\n.+?\n\n</details>", "", text, flags=re.DOTALL
@@ -159,7 +159,7 @@ def test_links_and_commands_are_right(source: Path) -> None:
 @pytest.mark.parametrize(
     "path", sorted(notebooks.FOLDER.glob("clusters/*.yaml")), ids=lambda p: p.stem
 )
-def test_the_descriptions_of_notebooks_are_right(path: Path) -> None:
+def test_the_configs_of_notebooks_are_valid(path: Path) -> None:
     cluster = load_cluster(path)
     assert cluster.name == path.stem
     assert set(cluster.links) == set(cluster.nodes)

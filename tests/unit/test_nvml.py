@@ -1,4 +1,4 @@
-"""The real nvidia-ml-py against the fake library: every box, every condition, nothing left open."""
+"""The real nvidia-ml-py with the fake library: every host, every condition, and each close."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(json.dumps(seen))
 
 
 def run(driver: Driver, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A process that finds the box by its driver."""
+    """A process that finds the host by its driver."""
     environment = {**os.environ, **driver.environment, "PYTHONPATH": str(ROOT), **more}
     done = subprocess.run(
         [sys.executable, *words],
@@ -62,15 +62,15 @@ def run(driver: Driver, *words: str, **more: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def seen(driver: Have) -> Callable[[str], dict[str, Any]]:
-    """What lab sees of a box; each is looked at once."""
+    """Lab's inventory of a host; each is read once."""
     known: dict[str, dict[str, Any]] = {}
 
     def see(name: str) -> dict[str, Any]:
         if name not in known:
-            box = driver(name)
-            before = calls(box)
-            known[name] = json.loads(run(box, "-c", SEE).stdout)
-            made = calls(box) - before
+            host = driver(name)
+            before = calls(host)
+            known[name] = json.loads(run(host, "-c", SEE).stdout)
+            made = calls(host) - before
             assert made["init"] == made["shutdown"]
             known[name]["calls"] = made
         return known[name]
@@ -89,20 +89,20 @@ def conditions(seen: dict[str, Any]) -> list[tuple[str, str]]:
     return [(fault["where"], fault["condition"]) for fault in seen["faults"]]
 
 
-def unknown(card: dict[str, Any]) -> dict[str, str]:
-    return dict(card["unknown"])
+def unknown(gpu: dict[str, Any]) -> dict[str, str]:
+    return dict(gpu["unknown"])
 
 
-# ---- Boxes
+# ---- Hosts
 
 
-def test_eight_cards_are_seen_as_they_are(seen: See) -> None:
-    found, box = seen("eight-h100"), load("eight-h100")
+def test_eight_gpus_are_read_correctly(seen: See) -> None:
+    found, host = seen("eight-h100"), load("eight-h100")
     assert (found["mode"], found["driver"], found["cuda"]) == ("uuid", "550.54.15", "12.4")
     assert (found["faults"], found["notices"]) == ([], [])
-    for index, (card, told) in enumerate(zip(found["gpus"], box.cards, strict=True)):
+    for index, (gpu, told) in enumerate(zip(found["gpus"], host.cards, strict=True)):
         assert told.memory_mib is not None
-        assert card == {
+        assert gpu == {
             "index": index,
             "device_id": told.uuid,
             "name": "NVIDIA H100 NVL",
@@ -126,28 +126,28 @@ def test_eight_cards_are_seen_as_they_are(seen: See) -> None:
     assert [paths[0, 1], paths[2, 3], paths[4, 5]] == ["PIX", "PXB", "PHB"]
     assert [paths[0, 3], paths[4, 7], paths[3, 4]] == ["NODE", "NODE", "SYS"]
     assert found["samples"][7] == {
-        "device_id": box.cards[7].uuid,
+        "device_id": host.cards[7].uuid,
         "utilisation": 0.0,
         "memory_used_bytes": 4 * MIB,
         "power_w": 68.0,
     }
     assert len(found["samples"]) == 8
-    # Once for all that is known of the box, and once for the samples.
+    # Once for the inventory of the host, and once for the samples.
     assert found["calls"] == {"init": 2, "shutdown": 2}
 
 
 def test_links_through_a_switch_count_as_far_as_both_have_them(seen: See) -> None:
     (pair,) = seen("switch")["pairs"]
     assert pair["nvlinks"] == 16
-    assert not any("nvlinks" in unknown(card) for card in seen("switch")["gpus"])
+    assert not any("nvlinks" in unknown(gpu) for gpu in seen("switch")["gpus"])
 
 
-def test_a_card_that_is_cut_stands_as_its_slices(seen: See) -> None:
-    found, box = seen("mig"), load("mig")
+def test_a_mig_gpu_is_listed_as_its_slices(seen: See) -> None:
+    found, host = seen("mig"), load("mig")
     whole, *parts = found["gpus"]
     assert (whole["slice_of"], whole["utilisation"]) == ("", 0.37)
-    assert [part["device_id"] for part in parts] == [each.uuid for each in box.cards[1].slices]
-    assert {part["slice_of"] for part in parts} == {box.cards[1].uuid}
+    assert [part["device_id"] for part in parts] == [each.uuid for each in host.cards[1].slices]
+    assert {part["slice_of"] for part in parts} == {host.cards[1].uuid}
     assert {(part["index"], part["minor"], part["pci_bus_id"]) for part in parts} == {
         (1, 1, "00000000:2A:00.0")
     }
@@ -157,28 +157,28 @@ def test_a_card_that_is_cut_stands_as_its_slices(seen: See) -> None:
         {"pid": 4242, "name": "/usr/bin/python3", "memory_bytes": 900 * MIB, "computes": True}
     ]
     assert {tuple(unknown(part).items()) for part in parts} == {
-        (("utilisation", "not supported by this card"),)
+        (("utilisation", "not supported by this GPU"),)
     }
     assert conditions(found) == [("GPU 2", "MIG mode without slices")]
     assert "nvidia-smi mig -i 2 -cgi" in found["faults"][0]["mend"]
     assert found["notices"] == ["GPU 2 is in MIG mode without slices and is left out"]
     assert found["pairs"] == []
     assert found["samples"][1] == {
-        "device_id": box.cards[1].slices[0].uuid,
+        "device_id": host.cards[1].slices[0].uuid,
         "utilisation": None,
         "memory_used_bytes": 12 * MIB,
         "power_w": None,
     }
 
 
-def test_slices_that_this_user_may_not_use_are_left_out(seen: See) -> None:
+def test_slices_without_permission_are_left_out(seen: See) -> None:
     found = seen("mig-no-permission")
-    assert [card["device_id"] for card in found["gpus"]] == [
+    assert [gpu["device_id"] for gpu in found["gpus"]] == [
         load("mig-no-permission").cards[0].slices[1].uuid
     ]
     assert conditions(found) == [("GPU 1", "no permission")]
     assert found["notices"] == [
-        "GPU 0: this user may not use all of its MIG slices; the others are left out",
+        "GPU 0: some MIG slices are left out: this user may not use them",
         "GPU 1 does not answer (Insufficient Permissions) and is left out",
     ]
 
@@ -197,17 +197,17 @@ def test_a_driver_without_libcuda_is_a_driver(seen: See) -> None:
 
 
 def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver: Have) -> None:
-    box = driver("hanging")
+    host = driver("hanging")
     looking = subprocess.Popen(
         [sys.executable, "-c", SEE],
-        env={**os.environ, **box.environment, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **host.environment, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.DEVNULL,
     )
     try:
         deadline = time.monotonic() + 30
-        while not calls(box) and time.monotonic() < deadline:
+        while not calls(host) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert calls(box) == {"hang": 1}
+        assert calls(host) == {"hang": 1}
         looking.send_signal(signal.SIGINT)
         assert looking.wait(PATIENCE_S) == -signal.SIGINT
     finally:
@@ -215,31 +215,31 @@ def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver
         looking.wait()
 
 
-def test_lost_cards_are_named_and_the_others_are_kept(seen: See) -> None:
+def test_lost_gpus_are_named_and_the_others_are_kept(seen: See) -> None:
     found = seen("lost")
-    assert [card["index"] for card in found["gpus"]] == [0, 3]
-    assert conditions(found) == [("GPU 1", "card lost"), ("GPU 2", "card lost")]
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 3]
+    assert conditions(found) == [("GPU 1", "GPU lost"), ("GPU 2", "GPU lost")]
     assert found["notices"] == [
         f"GPU {index} does not answer (GPU is lost) and is left out" for index in (1, 2)
     ]
     assert [(pair["first"], pair["second"]) for pair in found["pairs"]] == [(0, 3)]
     assert unknown(found["gpus"][1]) == {"utilisation": "other"}
-    # A card that fails at some questions is sampled by the others.
+    # A GPU that fails at some queries is sampled by the others.
     assert [(each["utilisation"], each["memory_used_bytes"]) for each in found["samples"]] == [
         (0.0, 0),
         (None, 0),
     ]
 
 
-def test_what_this_user_may_not_see(seen: See) -> None:
+def test_fields_without_permission(seen: See) -> None:
     found = seen("no-permission")
     assert conditions(found) == [("GPU 0", "no permission")]
-    (card,) = found["gpus"]
-    assert unknown(card) == {"processes": "no permission"}
-    assert card["memory_bytes"] == 16384 * MIB
+    (gpu,) = found["gpus"]
+    assert unknown(gpu) == {"processes": "no permission"}
+    assert gpu["memory_bytes"] == 16384 * MIB
 
 
-def test_an_old_driver_is_asked_by_its_own_functions(seen: See) -> None:
+def test_an_old_driver_is_queried_by_old_functions(seen: See) -> None:
     found = seen("old-driver")
     assert (found["driver"], found["cuda"], found["faults"]) == ("410.48", "10.0", [])
     first, second, third = found["gpus"]
@@ -247,10 +247,10 @@ def test_an_old_driver_is_asked_by_its_own_functions(seen: See) -> None:
         {"pid": 77, "name": "train", "memory_bytes": 300 * MIB, "computes": True}
     ]
     assert second["processes"] == []
-    # The system does not know the card of another box, so its node stays unknown.
-    for card in (first, second, third):
-        assert unknown(card) == {"numa_node": "not known to this driver"}
-    # It does not tell what is at the other end of a link; the bus ids do.
+    # The system does not know the GPU of another host, so its node stays unknown.
+    for gpu in (first, second, third):
+        assert unknown(gpu) == {"numa_node": "not known to this driver"}
+    # The driver does not report the end of a link; the bus ids do.
     assert [pair["nvlinks"] for pair in found["pairs"]] == [2, 1, 1]
 
 
@@ -267,17 +267,17 @@ def test_processes_are_listed_once(seen: See) -> None:
     ]
 
 
-def test_what_a_card_does_not_support_is_unknown_field_by_field(seen: See) -> None:
+def test_unsupported_gpu_fields_are_unknown(seen: See) -> None:
     found = seen("bare")
     assert found["faults"] == []
-    for card in found["gpus"]:
-        assert (card["name"], card["memory_bytes"], card["cpus"]) == ("NVIDIA vGPU", 0, [])
+    for gpu in found["gpus"]:
+        assert (gpu["name"], gpu["memory_bytes"], gpu["cpus"]) == ("NVIDIA vGPU", 0, [])
     assert unknown(found["gpus"][0]) == dict.fromkeys(
         [
             *("memory_bytes", "memory_free_bytes", "minor", "utilisation", "numa_node", "cpus"),
             *("path", "p2p"),
         ],
-        "not supported by this card",
+        "not supported by this GPU",
     )
     (pair,) = found["pairs"]
     assert (pair["nvlinks"], pair["path"], pair["p2p"]) == (0, "", None)
@@ -318,25 +318,25 @@ def test_a_library_that_cannot_be_loaded_is_no_driver(driver: Have, tmp_path: Pa
     assert "Shared Library Not Found" in found["faults"][0]["detail"]
 
 
-def test_every_box_is_looked_at(seen: See) -> None:
+def test_every_host_is_tested(seen: See) -> None:
     for file in BOXES.glob("*.json"):
         if not load(file.stem).hangs:
             assert seen(file.stem)["faults"] is not None
 
 
-def test_a_description_is_made_for_the_box_and_pinned_to_it(driver: Have, tmp_path: Path) -> None:
-    box = driver("eight-h100")
+def test_config_is_made_for_the_host_and_pinned(driver: Have, tmp_path: Path) -> None:
+    host = driver("eight-h100")
     (tmp_path / "scripts").mkdir()
     file = str(tmp_path / "cluster.yaml")
-    made = run(box, "-m", "lab", "init", "--output", file)
-    assert "this box has 8 GPUs (8 x NVIDIA H100 NVL, 93.58 GiB)" in made.stderr
+    made = run(host, "-m", "lab", "init", "--output", file)
+    assert "this host has 8 GPUs (8 x NVIDIA H100 NVL, 93.58 GiB)" in made.stderr
     assert made.returncode == 0
-    # Which of them, the plan says; that they are this box's, the driver.
-    done = run(box, "-m", "lab", "render", "--cluster", file, "--output", "-")
+    # The plan has their ids; the driver shows that they are this host's.
+    done = run(host, "-m", "lab", "render", "--cluster", file, "--output", "-")
     assert done.returncode == 0, done.stderr
     pinned = set(re.findall(r"GPU-[0-9a-f-]{36}", done.stdout))
     assert pinned
-    assert pinned <= {card.uuid for card in box.box.cards}
+    assert pinned <= {gpu.uuid for gpu in host.box.cards}
 
 
 # ---- Parts
@@ -357,7 +357,7 @@ def test_a_description_is_made_for_the_box_and_pinned_to_it(driver: Have, tmp_pa
         ("Unknown", Condition.OTHER),
     ],
 )
-def test_every_error_has_a_name_and_a_mend(error: str, condition: Condition) -> None:
+def test_every_error_has_a_name_and_a_hint(error: str, condition: Condition) -> None:
     raised = getattr(pynvml, f"NVMLError_{error}")()
     assert condition_of(raised) is condition
     fault = fault_of(raised, "GPU 3")
@@ -373,13 +373,13 @@ def test_no_error_of_the_library_is_without_a_name() -> None:
         assert str(fault_of(pynvml.NVMLError(code), "driver"))
 
 
-def test_a_set_is_read_word_by_word() -> None:
+def test_a_set_is_read_from_masks() -> None:
     assert list(bits_set([0b101, 0, 1 << 63])) == [0, 2, 191]
     assert list(bits_set([])) == []
 
 
 class Silent:
-    """A library that does not know a card's node."""
+    """A library that does not know a GPU's node."""
 
     class NVMLError(Exception):
         """Not supported."""

@@ -1,4 +1,4 @@
-"""What a command prints of a run that failed."""
+"""The output of a command for a failed run."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def judged(run: RunDir) -> None:
-    with pytest.raises(
-        LabError, match=r"^run r failed \(so it is\); all that its tasks said is in"
-    ):
+    with pytest.raises(LabError, match=r"^run r failed \(so it is\); see its logs and records in"):
         check_succeeded(run, summarize(run), notify)
 
 
@@ -106,7 +104,7 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
     cut, whole, log, _ = text.decode().split("\r\n")
     assert cut == f"{PREFIX}{'x' * (39 - len(PREFIX))}…"
     assert whole == f"{PREFIX}{'y' * (40 - len(PREFIX))}"
-    assert log == f"{PREFIX}the whole log: {run.log('worker-0')}"  # never cut: it is copied
+    assert log == f"{PREFIX}the whole log: {run.log('worker-0')}"  # never cut: users copy it
 
 
 def test_a_piece_of_a_line_is_not_shown_as_a_line(

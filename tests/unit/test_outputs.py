@@ -1,4 +1,4 @@
-"""Files that a user names for output: what may be written there, and how."""
+"""Output files that a user names: where a command may write, and how."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def test_a_new_file_and_one_of_ours_are_written(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_empty_file_is_anybodys(tmp_path: Path) -> None:
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     write(tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == OURS + b"new\n"
 
 
-def test_anothers_file_stays_until_it_is_forced(tmp_path: Path) -> None:
+def test_another_tools_file_needs_force(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(b"mine")
-    with pytest.raises(InputError, match=r"notes\.txt is there, and lab did not write it") as found:
+    with pytest.raises(InputError, match=r"notes\.txt exists, and lab did not write it") as found:
         write(path)
-    assert "--force" in found.value.mend
+    assert "--force" in found.value.fix
     assert path.read_bytes() == b"mine"
     write(path, force=True)
     assert path.read_bytes() == OURS + b"new\n"
@@ -86,7 +86,7 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
 def test_a_disk_is_never_written_to(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     make_device(disk, stat.S_IFBLK, os.makedev(7, 99))
-    with pytest.raises(InputError, match="disk is a disk"):
+    with pytest.raises(InputError, match="disk is a block device"):
         write(disk, force=True)
 
 
@@ -119,9 +119,7 @@ def test_standard_output_is_written_to(tmp_path: Path, name: str, into: str) -> 
     assert found == b"before\ndata\nafter\n"
 
 
-def test_a_place_that_may_not_be_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)  # root may write
     with pytest.raises(InputError, match="cannot be written: permission denied"):
         check_output("--output", tmp_path / "new", is_ours, force=True)
@@ -137,7 +135,7 @@ def test_a_place_that_may_not_be_written_to(
         ("loop", "cannot be written"),
     ],
 )
-def test_what_can_be_no_output(tmp_path: Path, name: str, reason: str) -> None:
+def test_invalid_outputs(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match=reason):
         check_output("--output", tmp_path / name, is_ours, force=True)

@@ -1,4 +1,4 @@
-"""Placing a description on a box."""
+"""Placing a config on a host."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TWO = cluster("{tf1: {gpus: 1}, tf2: {gpus: 1}}", "{ps: {on: [tf1]}, worker: {on
 
 
 def test_ports_count_up_on_a_node_in_the_order_of_the_jobs() -> None:
-    description = cluster(
+    config = cluster(
         "{tf1: {}, tf2: {}}",
         "{worker: {on: [tf1, tf2, tf1]}, ps: {on: [tf2, tf1]}}",
         "port: 9001",
     )
-    plan = place(description, take_inventory("none", description))
+    plan = place(config, take_inventory("none", config))
     assert plan.cluster_spec() == {
         "worker": ["tf1:9001", "tf2:9001", "tf1:9002"],
         "ps": ["tf2:9002", "tf1:9003"],
@@ -48,13 +48,13 @@ def test_ports_count_up_on_a_node_in_the_order_of_the_jobs() -> None:
     ]
 
 
-def test_the_books_description_is_the_books_setting() -> None:
-    description = cluster(
+def test_the_books_config_has_the_books_settings() -> None:
+    config = cluster(
         "{tf1: {gpus: 1}}",
         "{ps: {on: [tf1]}, worker: {on: [tf1, tf1, tf1], share: true, gpu_memory_fraction: 0.2}}",
         "port: 9001",
     )
-    plan = place(description, box(1))
+    plan = place(config, box(1))
     assert plan.cluster_spec() == {
         "ps": ["tf1:9001"],
         "worker": ["tf1:9002", "tf1:9003", "tf1:9004"],
@@ -67,11 +67,11 @@ def test_the_books_description_is_the_books_setting() -> None:
 
 
 def test_pins_may_be_indices_uuids_and_slices() -> None:
-    description = cluster(
+    config = cluster(
         f"{{a: {{gpus: 1}}, b: {{gpus: [{uuid_of(0)}, 2]}}, c: {{gpus: [{mig_of(1)}]}}}}",
         "{worker: {on: [a, b, c]}}",
     )
-    plan = place(description, box(3, slices=2))
+    plan = place(config, box(3, slices=2))
     assert gpus(plan) == {
         "worker-0": [uuid_of(1)],
         "worker-1": [uuid_of(0), uuid_of(2)],
@@ -89,71 +89,71 @@ def test_a_plan_names_its_project_mode_and_config_and_its_nodes_gpus() -> None:
 
 
 def test_without_gpus_nothing_is_shared_and_no_memory_fraction_is_set() -> None:
-    description = cluster(
+    config = cluster(
         "{a: {gpus: 1}}", "{worker: {on: [a, a], share: true, gpu_memory_fraction: 0.4}}"
     )
-    for task in place(description, take_inventory("none", description)).tasks:
+    for task in place(config, take_inventory("none", config)).tasks:
         assert (task.gpus, task.shares_gpus, task.gpu_memory_fraction) == ((), False, None)
 
 
-def test_two_names_of_one_gpu_are_found_out() -> None:
-    description = cluster(
-        f"{{a: {{gpus: [{uuid_of(1)}]}}, b: {{gpus: [1]}}}}", "{worker: {on: [a, b]}}"
-    )
+def test_two_names_of_one_gpu_are_detected() -> None:
+    config = cluster(f"{{a: {{gpus: [{uuid_of(1)}]}}, b: {{gpus: [1]}}}}", "{worker: {on: [a, b]}}")
     with pytest.raises(InputError) as caught:
-        place(description, box(2))
-    assert caught.value.what == f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a has already"
-    assert caught.value.mend == "give every GPU to one node only"
+        place(config, box(2))
+    assert caught.value.what == f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a already has"
+    assert caught.value.fix == "give each GPU to one node"
 
 
-def test_a_box_that_is_too_small_names_the_shortage_and_the_ways_out() -> None:
+def test_a_too_small_host_names_the_shortage_and_hints() -> None:
     with pytest.raises(LabError) as caught:
         place(TWO, box(1))
     assert caught.value.exit_code == 1
-    assert caught.value.what == "'m' needs 2 GPUs, and this box has 1 GPU"
-    assert caught.value.mend == (
-        "choose a description of `clusters/` that fits, or `--gpus index` to render for another"
-        " box, or `--gpus none` for CPUs only"
+    assert caught.value.what == "'m' needs 2 GPUs, but this host has 1 GPU"
+    assert caught.value.fix == (
+        "choose a config of `clusters/` that fits, or use `--gpus index` to render for another"
+        " host, or `--gpus none` for CPUs only"
     )
 
 
-def test_what_the_box_must_have_counts_even_if_no_node_asks_for_it() -> None:
-    description = cluster("{a: {gpus: 1}}", "{worker: {on: [a]}}", "box: {gpus: 4}")
-    with pytest.raises(LabError, match="needs 4 GPUs, and this box has 3 GPUs"):
-        place(description, box(3))
+def test_required_host_resources_count_without_a_node() -> None:
+    config = cluster("{a: {gpus: 1}}", "{worker: {on: [a]}}", "box: {gpus: 4}")
+    with pytest.raises(LabError, match="needs 4 GPUs, but this host has 3 GPUs"):
+        place(config, box(3))
 
 
-def test_slices_are_given_by_their_uuid_only() -> None:
+def test_slices_are_pinned_by_uuid_only() -> None:
     with pytest.raises(LabError) as caught:
         place(TWO, box(1, slices=7))
     assert caught.value.what == (
-        "'m' needs 2 GPUs, and this box has 1 GPU and 7 MIG slices, which are given only by UUID"
+        "'m' needs 2 GPUs, but this host has 1 GPU and 7 MIG slices (to use them, pin their UUIDs)"
     )
 
 
 def test_pinned_slices_do_not_count_as_whole_gpus() -> None:
     nodes = f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(0)}]}}, c: {{gpus: [{mig_of(1)}]}}}}"
-    description = cluster(nodes, "{worker: {on: [a, b, c]}}")
-    assert len(place(description, box(2, slices=2)).nodes[0].gpus) == 2
-    with pytest.raises(LabError, match="'m' needs 2 GPUs, and this box has 1 GPU and 2 MIG slices"):
-        place(description, box(1, slices=2))
+    config = cluster(nodes, "{worker: {on: [a, b, c]}}")
+    assert len(place(config, box(2, slices=2)).nodes[0].gpus) == 2
+    with pytest.raises(
+        LabError, match="'m' needs 2 GPUs, but this host has 1 GPU and 2 MIG slices"
+    ):
+        place(config, box(1, slices=2))
 
 
 @pytest.mark.parametrize("pin", ["7", uuid_of(7), mig_of(7)])
-def test_a_pinned_gpu_that_is_not_there_is_named(pin: str) -> None:
-    description = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
+def test_a_missing_pinned_gpu_is_named(pin: str) -> None:
+    config = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
     inventory = dataclasses.replace(box(8, slices=1), gpus=(*box(7).gpus, Gpu(8, uuid_of(8))))
     with pytest.raises(LabError) as caught:
-        place(description, inventory)
-    expected = f"nodes.a.gpus: this box has no GPU {pin} (it has {uuid_of(0)}, {uuid_of(1)}, "
+        place(config, inventory)
+    expected = f"nodes.a.gpus: this host has no GPU {pin} (it has {uuid_of(0)}, {uuid_of(1)}, "
     assert caught.value.what.startswith(expected)
-    assert "--gpus none" in caught.value.mend
+    assert "--gpus none" in caught.value.fix
 
 
-def test_a_pin_on_a_box_without_gpus_is_named() -> None:
-    description = cluster(f"{{a: {{gpus: [{mig_of(7)}]}}}}", "{worker: {on: [a]}}")
+def test_a_pin_without_gpus_is_named() -> None:
+    config = cluster(f"{{a: {{gpus: [{mig_of(7)}]}}}}", "{worker: {on: [a]}}")
     with pytest.raises(LabError, match=r"has no GPU MIG-.* \(it has none\)"):
-        place(description, box(0))
+        place(config, box(0))
 
 
 def test_without_gpus_nothing_is_pinned() -> None:
@@ -162,7 +162,7 @@ def test_without_gpus_nothing_is_pinned() -> None:
     assert all(not node.gpus for node in plan.nodes)
 
 
-def test_uuids_of_another_box_stay_as_they_are() -> None:
+def test_uuids_of_another_host_stay_unchanged() -> None:
     pinned = cluster(f"{{a: {{gpus: [{uuid_of(3)}]}}, b: {{}}}}", "{worker: {on: [a, b]}}")
     plan = place(pinned, take_inventory("index", pinned))
     assert gpus(plan) == {"worker-0": [uuid_of(3)], "worker-1": []}
@@ -170,16 +170,16 @@ def test_uuids_of_another_box_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("other", ["1", "[0]"])
-def test_uuids_and_indices_of_another_box_cannot_be_told_apart(other: str) -> None:
+def test_uuids_and_indices_of_another_host_cannot_be_compared(other: str) -> None:
     mixed = cluster(
         f"{{a: {{gpus: [{uuid_of(3)}]}}, b: {{gpus: {other}}}}}", "{worker: {on: [a, b]}}"
     )
     with pytest.raises(InputError, match=r"^nodes\.b\.gpus: other nodes pin UUIDs") as caught:
         place(mixed, take_inventory("index", mixed))
-    assert caught.value.mend == "pin UUIDs everywhere, or nowhere, to use `--gpus index`"
+    assert caught.value.fix == "for `--gpus index`, pin UUIDs on all nodes or on none"
 
 
-def test_another_box_is_as_the_description_says_whatever_this_one_is(
+def test_another_host_is_as_in_the_config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def this_box() -> None:
@@ -206,28 +206,28 @@ def limits(cpus: int, memory: int) -> tuple[list[object], list[object], tuple[st
     return [t.cpuset for t in plan.tasks], [t.cpus for t in plan.tasks], plan.notices
 
 
-def test_a_large_box_gives_what_is_stated_and_divides_the_rest_equally() -> None:
+def test_a_large_host_divides_the_rest_equally() -> None:
     sets, cpus, notices = limits(21, 64 * GIB)
     assert sets == ["0-3", "4-7", "8-9", "10-14", "15-19"]
     assert cpus == [4, 4, 2, None, None]
     assert notices == ()
 
 
-def test_a_box_with_a_cpu_for_every_task_gives_each_its_own_and_says_what_it_clamps() -> None:
+def test_a_host_with_enough_cpus_gives_each_task_its_own() -> None:
     sets, cpus, notices = limits(5, 64 * GIB)
     assert sets == ["0", "1", "2", "3", "4"]
     assert cpus == [1, 1, 1, None, None]
-    assert notices == ("the nodes' CPU limits are clamped to the 5 CPUs of this box",)
+    assert notices == ("the nodes' CPU limits are clamped to the 5 CPUs of this host",)
 
 
-def test_a_small_box_has_no_sets_and_clamps_to_what_there_is() -> None:
+def test_a_small_host_has_no_cpu_sets_and_clamps() -> None:
     sets, cpus, notices = limits(2, 4 * GIB)
     assert sets == [None] * 5
     assert cpus == [2, 2, 2, None, None]
     assert notices == (
         "2 CPUs for 5 tasks: CPU sets are left out",
-        "the nodes' CPU limits are clamped to the 2 CPUs of this box",
-        "the nodes' memory limits are clamped to the 4 GiB of this box",
+        "the nodes' CPU limits are clamped to the 2 CPUs of this host",
+        "the nodes' memory limits are clamped to the 4 GiB of this host",
     )
 
 
@@ -239,32 +239,32 @@ def test_a_nodes_memory_is_divided_among_its_tasks() -> None:
 
 
 def test_links_belong_to_their_nodes() -> None:
-    description = cluster(
+    config = cluster(
         "{a: {}, b: {}}", "{worker: {on: [a, b]}}", "links: {b: {rate: 100mbit, delay: 5ms}}"
     )
-    plan = place(description, take_inventory("none", description))
+    plan = place(config, take_inventory("none", config))
     assert [node.link for node in plan.nodes] == [None, Link(100_000_000, 5000)]
 
 
-def test_notices_of_the_inventory_come_first() -> None:
+def test_inventory_notices_are_first() -> None:
     plan = place(TWO, Inventory("none", (), 1, GIB, ("no NVIDIA driver answers",)))
     assert plan.notices[0] == "no NVIDIA driver answers"
     assert len(plan.notices) == 2
 
 
-def test_limits_that_are_too_much_together_are_said() -> None:
+def test_an_excessive_sum_of_limits_is_reported() -> None:
     nodes = "{a: {memory: 3GiB}, b: {memory: 3GiB}, c: {memory: 64GiB}}"
     plan = place(cluster(nodes, "{worker: {on: [a, b]}}"), Inventory("none", (), 2, 4 * GIB))
     assert [task.memory_bytes for task in plan.tasks] == [3 * GIB, 3 * GIB]
     assert plan.notices == plan.shortfalls
     assert plan.notices[-1].startswith(
-        "the nodes' memory limits are 6 GiB together, and this box has 4 GiB"
+        "the nodes' memory limits are 6 GiB together, but this host has 4 GiB"
     )
     enough = place(cluster(nodes, "{worker: {on: [a]}}"), Inventory("none", (), 2, 4 * GIB))
     assert not any("together" in notice for notice in enough.notices)
 
 
-# ---- CPUs close to cards
+# ---- CPUs close to GPUs
 
 HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
 NEAR = {0: range(8), 1: range(8, 16)}
@@ -279,48 +279,46 @@ def why(plan: Plan, name: str) -> str:
     return line
 
 
-def test_cpus_are_those_of_the_cards_numa_node() -> None:
-    description = cluster(
+def test_cpus_are_those_of_the_gpus_numa_node() -> None:
+    config = cluster(
         "{a: {cpus: 2}, b: {gpus: [4], cpus: 4}, c: {gpus: [0], cpus: 4}}",
         "{ps: {on: [a]}, worker: {on: [b, c]}}",
     )
-    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
     assert sets(plan) == {"ps-0": "4-5", "worker-0": "8-11", "worker-1": "0-3"}
-    assert why(plan, "worker-0") == "worker-0: CPUs 8-11, close to its cards"
+    assert why(plan, "worker-0") == "worker-0: CPUs 8-11, close to its GPUs"
     assert why(plan, "ps-0") == "ps-0: CPUs 4-5"
-    unknown = place(description, wired(HALVES, cpus=16))
+    unknown = place(config, wired(HALVES, cpus=16))
     assert sets(unknown) == {"ps-0": "0-1", "worker-0": "2-5", "worker-1": "6-9"}
-    assert why(unknown, "worker-0").endswith("; which ones are close to its cards is not known")
+    assert why(unknown, "worker-0").endswith("; which CPUs are close to its GPUs is unknown")
 
 
-def test_where_close_cpus_do_not_suffice_tasks_get_equally_many_of_them() -> None:
-    description = cluster(
+def test_too_few_close_cpus_are_divided_equally() -> None:
+    config = cluster(
         "{a: {}, b: {gpus: [4], cpus: 6}, c: {gpus: [5], cpus: 6}}",
         "{ps: {on: [a]}, worker: {on: [b, c]}}",
     )
-    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
     assert sets(plan) == {"ps-0": "4-7", "worker-0": "0-1,8-11", "worker-1": "2-3,12-15"}
     assert why(plan, "worker-1") == (
-        "worker-1: CPUs 2-3,12-15; no more close to its cards were left, so 2-3 are not"
+        "worker-1: CPUs 2-3,12-15; 2-3 not close to its GPUs: no more are left"
     )
 
 
 def test_a_task_on_two_numa_nodes_gets_cpus_of_both() -> None:
-    description = cluster("{a: {gpus: [3, 4], cpus: 4}}", "{worker: {on: [a]}}")
-    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    config = cluster("{a: {gpus: [3, 4], cpus: 4}}", "{worker: {on: [a]}}")
+    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
     assert sets(plan) == {"worker-0": "0-1,8-9"}
 
 
-def test_only_cpus_that_may_be_used_are_given_away() -> None:
-    description = cluster("{a: {}, b: {gpus: [4]}}", "{ps: {on: [a]}, worker: {on: [b]}}")
+def test_only_usable_cpus_are_allocated() -> None:
+    config = cluster("{a: {}, b: {gpus: [4]}}", "{ps: {on: [a]}, worker: {on: [b]}}")
     whole = wired(HALVES, affinity=NEAR, cpus=16)
-    plan = place(description, dataclasses.replace(whole, cpus=4, cpu_ids=(1, 3, 5, 9)))
+    plan = place(config, dataclasses.replace(whole, cpus=4, cpu_ids=(1, 3, 5, 9)))
     assert sets(plan) == {"ps-0": "3,5", "worker-0": "1,9"}
-    none_close = place(description, dataclasses.replace(whole, cpus=2, cpu_ids=(1, 3)))
-    assert (
-        why(none_close, "worker-0") == "worker-0: CPU 1; none that is close to its cards was left"
-    )
-    few = place(description, dataclasses.replace(whole, cpus=1, cpu_ids=(3,)))
+    none_close = place(config, dataclasses.replace(whole, cpus=2, cpu_ids=(1, 3)))
+    assert why(none_close, "worker-0") == "worker-0: CPU 1; no CPU close to its GPUs is left"
+    few = place(config, dataclasses.replace(whole, cpus=1, cpu_ids=(3,)))
     assert why(few, "worker-0") == "worker-0: no CPUs of its own"
     assert few.shortfalls == ("1 CPU for 2 tasks: CPU sets are left out",)
 
@@ -328,11 +326,11 @@ def test_only_cpus_that_may_be_used_are_given_away() -> None:
 # ---- Reasons
 
 
-def test_every_node_with_cards_is_explained() -> None:
-    description = cluster(
+def test_every_node_with_gpus_is_explained() -> None:
+    config = cluster(
         "{a: {}, b: {gpus: [1, 0]}, c: {gpus: 2}}", "{ps: {on: [a]}, worker: {on: [b, c]}}"
     )
-    plan = place(description, wired(HALVES, {(2, 3): 18}))
+    plan = place(config, wired(HALVES, {(2, 3): 18}))
     assert gpus(plan)["worker-0"] == [uuid_of(1), uuid_of(0)]
     assert plan.reasons[:2] == (
         f"b: {uuid_of(1)}, {uuid_of(0)} (1, 0): as pinned",
@@ -340,7 +338,9 @@ def test_every_node_with_cards_is_explained() -> None:
     )
     assert [line.split(":")[0] for line in plan.reasons[2:]] == ["ps-0", "worker-0", "worker-1"]
     elsewhere = place(TWO, take_inventory("index", TWO))
-    assert elsewhere.reasons[0].startswith("tf1: GPU 0: the next free ones; nothing is known of")
+    assert elsewhere.reasons[0].startswith(
+        "tf1: GPU 0: the next free ones; how the GPUs are connected"
+    )
     assert place(TWO, Inventory("none", (), 64, GIB)).reasons[0].startswith("ps-0: CPUs 0-20")
 
 
@@ -348,21 +348,21 @@ def test_every_node_with_cards_is_explained() -> None:
 
 
 @pytest.mark.parametrize("pin", ["3", uuid_of(3)])
-def test_a_card_that_is_cut_is_not_given_as_a_whole(pin: str) -> None:
-    description = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
+def test_a_mig_gpu_is_not_allocated_as_a_whole(pin: str) -> None:
+    config = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
     cut = box(3, slices=2)
     both = dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(3, uuid_of(3))))
     for inventory in (dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(4, uuid_of(4)))), both):
         with pytest.raises(InputError) as caught:
-            place(description, inventory)
-        assert f"nodes.a.gpus: GPU {pin} is cut into MIG slices ({mig_of(0)}, {mig_of(1)})" in str(
-            caught.value
+            place(config, inventory)
+        assert (
+            f"nodes.a.gpus: GPU {pin} is divided into MIG slices ({mig_of(0)}, {mig_of(1)})"
+            in str(caught.value)
         )
-        assert caught.value.mend == (
-            "pin slices by their UUIDs, or let an administrator switch MIG off"
-            " (`nvidia-smi -mig 0`)"
+        assert caught.value.fix == (
+            "pin slices by their UUIDs, or turn MIG off as root (`nvidia-smi -mig 0`)"
         )
-    with pytest.raises(LabError, match="needs 4 GPUs, and this box has 3 GPUs and 2 MIG slices"):
+    with pytest.raises(LabError, match="needs 4 GPUs, but this host has 3 GPUs and 2 MIG slices"):
         place(cluster("{a: {gpus: 4}}", "{worker: {on: [a]}}"), both)
 
 
@@ -376,17 +376,17 @@ def test_a_card_that_is_cut_is_not_given_as_a_whole(pin: str) -> None:
 )
 def test_a_task_uses_one_slice_at_most(pins: tuple[str, ...], job: str, expected: str) -> None:
     nodes = f"{{a: {{gpus: [{', '.join(pins)}]}}}}"
-    description = cluster(nodes, f"{{worker: {job}}}")
-    for inventory in (box(1, slices=2), take_inventory("index", description)):
+    config = cluster(nodes, f"{{worker: {job}}}")
+    for inventory in (box(1, slices=2), take_inventory("index", config)):
         with pytest.raises(InputError) as caught:
-            place(description, inventory)
+            place(config, inventory)
         assert caught.value.what == (
-            f"jobs.worker.on.0: worker-0 would get {expected}, and CUDA shows a process that has a"
-            " MIG slice nothing beside that one"
+            f"jobs.worker.on.0: worker-0 would get {expected}, but with a MIG slice, CUDA shows a"
+            " process no other GPU"
         )
-        assert caught.value.mend == (
+        assert caught.value.fix == (
             "give every task one slice (`gpus: 1` in its job, as many pins on the node as tasks),"
-            " or whole cards only"
+            " or whole GPUs only"
         )
 
 
@@ -401,10 +401,10 @@ def test_tasks_may_have_a_slice_each_and_share_one() -> None:
     }
 
 
-# ---- Cards in use
+# ---- GPUs in use
 
 
-def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> None:
+def test_gpus_in_use_are_named_with_tasks_and_processes() -> None:
     book = cluster(
         "{tf1: {gpus: 1}, tf2: {gpus: [2]}, tf3: {gpus: [1]}}",
         f"{{ps: {{on: [tf3]}}, worker: {{on: [{', '.join(['tf1'] * 5)}], share: true}},"
@@ -419,7 +419,7 @@ def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> Non
     cards = tuple(dataclasses.replace(gpu, processes=used[: 3 - gpu.index]) for gpu in whole.gpus)
     inventory = dataclasses.replace(whole, gpus=cards)
     many, one = gpus_in_use(place(book, inventory), inventory)
-    # The card of tf3, which no task holds, may be used by whoever likes.
+    # The GPU of tf3, which no task holds, may be used by any process.
     assert one == f"GPU 2 ({uuid_of(2)}, chief-0) is in use: python (pid 4711, 3.2 GiB)"
     assert many.startswith(
         f"GPU 0 ({uuid_of(0)}, worker-0, worker-1, worker-2 and 2 more) is in use: python (pid"
@@ -438,7 +438,7 @@ def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> Non
         (Process(5, "/usr/bin/python3", 64, computes=True), True),
     ],
 )
-def test_who_only_draws_on_a_card_does_not_count(process: Process, warns: bool) -> None:
+def test_a_graphics_process_does_not_count(process: Process, warns: bool) -> None:
     one = cluster("{tf1: {gpus: 1}}", "{worker: {on: [tf1]}}")
     free = box(1)
     (gpu,) = free.gpus

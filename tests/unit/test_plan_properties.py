@@ -1,4 +1,4 @@
-"""No description whatsoever makes a plan that gives a GPU or a CPU twice."""
+"""No config makes a plan that gives a GPU or a CPU twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = ("tf1", "tf2", "tf3", "tf4")
 
 
 def valid(**parts: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, Any]]:
-    """Descriptions that say this, and what else there must be."""
+    """Configs with these values, and the other required keys."""
     return st.fixed_dictionaries({"version": st.just(1), "name": st.just("m"), **parts})
 
 
@@ -65,7 +65,7 @@ descriptions = st.fixed_dictionaries(
     },
 )
 
-# Pins and counts side by side: a card may have two names, and often there is one too few.
+# Pins and counts together: a GPU may have two names, and often there is one too few.
 
 some_pins = st.lists(pins, min_size=1, max_size=2)
 pinned = valid(
@@ -75,7 +75,7 @@ pinned = valid(
     jobs=st.just({"worker": {"on": NODES}}),
 )
 
-# Tasks that share beside tasks that do not, all on one node.
+# Tasks that share and tasks that do not, all on one node.
 
 takers = st.fixed_dictionaries(
     {"on": st.integers(1, 3).map(lambda count: ["tf1"] * count)},
@@ -92,7 +92,7 @@ sharing = valid(
     ),
 )
 
-# Counts only, as many as a box may have or a few more.
+# Counts only, as many as a host may have or a few more.
 
 counted = valid(
     nodes=st.fixed_dictionaries(
@@ -104,7 +104,7 @@ counted = valid(
 
 @st.composite
 def wired(draw: st.DrawFn) -> Inventory:
-    """A box of which anything may be known, half known, or contradict itself."""
+    """A host whose facts may be known, unknown, or contradictory."""
     count = draw(st.integers(0, 10))
     homes = st.sampled_from([0, 1, 2, None])
     numa: list[int | None] = draw(st.lists(homes, min_size=count, max_size=count))
@@ -124,7 +124,7 @@ def wired(draw: st.DrawFn) -> Inventory:
         if links != "none" and (links == "same" or draw(st.booleans()))
     ]
     cut = draw(st.sets(st.integers(0, count))) if draw(st.booleans()) else set()
-    cards: list[Gpu] = []
+    gpus: list[Gpu] = []
     names = iter(range(8))
     for index in range(count):
         node = numa[index]
@@ -135,16 +135,16 @@ def wired(draw: st.DrawFn) -> Inventory:
             "processes": draw(st.just(()) | st.just(process)),
         }
         slices = [next(names, None) for _ in range(2)] if index in cut else []
-        # A card that is cut should not stand there as a whole; if it does, it is not given away.
+        # A MIG GPU should not be in the list as a whole; if it is, it is not allocated.
         if not any(each is not None for each in slices) or draw(st.booleans()):
-            cards.append(Gpu(index, uuid_of(index), "Card", **common))
-        cards += [
+            gpus.append(Gpu(index, uuid_of(index), "Card", **common))
+        gpus += [
             Gpu(index, mig_of(each), "Slice", slice_of=uuid_of(index), **common)
             for each in slices
             if each is not None
         ]
     cpus = len(usable) or draw(st.integers(1, 64))
-    return Inventory("uuid", tuple(cards), cpus, 8 * GIB, cpu_ids=usable, pairs=tuple(pairs))
+    return Inventory("uuid", tuple(gpus), cpus, 8 * GIB, cpu_ids=usable, pairs=tuple(pairs))
 
 
 inventories = (
@@ -162,40 +162,40 @@ inventories = (
 
 @settings(max_examples=400)
 @given(descriptions, inventories)
-def test_any_description_gives_an_error_or_a_plan_that_gives_nothing_twice(
-    description: dict[str, Any], inventory: Inventory
+def test_any_config_gives_an_error_or_a_plan_without_duplicates(
+    config: dict[str, Any], inventory: Inventory
 ) -> None:
-    check(description, inventory)
+    check(config, inventory)
 
 
 @settings(max_examples=400)
 @given(pinned, inventories)
-def test_pins_give_an_error_or_a_plan_that_gives_nothing_twice(
-    description: dict[str, Any], inventory: Inventory
+def test_pins_give_an_error_or_a_plan_without_duplicates(
+    config: dict[str, Any], inventory: Inventory
 ) -> None:
-    check(description, inventory)
+    check(config, inventory)
 
 
 @settings(max_examples=600)
 @given(counted | pinned, wired())
-def test_counts_on_any_box_give_an_error_or_a_plan_whose_nodes_are_close(
-    description: dict[str, Any], inventory: Inventory
+def test_counts_on_any_host_give_an_error_or_close_nodes(
+    config: dict[str, Any], inventory: Inventory
 ) -> None:
-    check(description, inventory)
+    check(config, inventory)
 
 
 @settings(max_examples=200)
 @given(sharing, inventories)
-def test_sharing_gives_an_error_or_a_plan_that_gives_nothing_twice(
-    description: dict[str, Any], inventory: Inventory
+def test_sharing_gives_an_error_or_a_plan_without_duplicates(
+    config: dict[str, Any], inventory: Inventory
 ) -> None:
-    check(description, inventory)
+    check(config, inventory)
 
 
-def check(description: dict[str, Any], inventory: Inventory) -> None:
-    """What the project promises, for one description and one box."""
-    # JSON is YAML: what the strategies draw passes through the real parser.
-    data = json.dumps(description).encode()
+def check(config: dict[str, Any], inventory: Inventory) -> None:
+    """The guarantees of the project, for one config and one host."""
+    # JSON is YAML: the strategies' values pass through the real parser.
+    data = json.dumps(config).encode()
     try:
         cluster = parse_cluster(data, "cluster.yaml")
     except ConfigError:
@@ -264,7 +264,7 @@ def gives_no_card_beside_its_slices(plan: Plan, inventory: Inventory) -> None:
 
 
 def spans_no_more_than_it_must(cluster: Cluster, plan: Plan, inventory: Inventory) -> None:
-    """Serves the nodes again, the largest first, and counts what was free for each."""
+    """Serves the nodes again, the largest first, and counts the free GPUs for each."""
     if plan.mode == "none":
         return
     of_node = {node.name: node.gpus for node in plan.nodes}
@@ -318,7 +318,7 @@ def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
             }
             if near and own - near:
                 event("has CPUs that are not close")
-                # Then nobody without cards has any that are close, and none was left over.
+                # Then no node without GPUs has close CPUs, and none was left over.
                 assert not near & (left | without)
         if task.memory_bytes is not None:
             assert 0 < task.memory_bytes <= (inventory.memory_bytes or 0)

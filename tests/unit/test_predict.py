@@ -1,4 +1,4 @@
-"""`lab predict`: what it prints, what it draws, and what it refuses."""
+"""`lab predict`: its output, its images, and its refusals."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tests.unit.test_cli import environ
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The runs' directory, beside which the commands run."""
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run store, beside which the commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     return tmp_path / "runs"
 
 
 @pytest.fixture
-def run(home: Path) -> RunDir:
-    return make_run(home, trained(), RECORDED)
+def run(store: Path) -> RunDir:
+    return make_run(store, trained(), RECORDED)
 
 
-def predict(*words: str) -> int:
-    return main(["predict", *words])
+def predict(*arguments: str) -> int:
+    return main(["predict", *arguments])
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def output(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     captured = capsys.readouterr()
     return captured.out, captured.err
 
@@ -75,7 +75,7 @@ def test_as_json_through_a_subprocess(run: RunDir, tmp_path: Path) -> None:
 
 def test_as_a_table(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict("last", "--wrong", "--count", "3") == 0
-    out, err = said(capsys)
+    out, err = output(capsys)
     assert "test images: 0.8923  (the run recorded 0.8923)" in out
     assert "async, softmax after 82,500 updates" in out
     assert re.search(r"^ +7 +1,028 +\d+ +0\.\d{4}  9 \(\d+\)", out, re.MULTILINE)
@@ -85,23 +85,26 @@ def test_as_a_table(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_of_other_parameters_is_noticed(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_run(home, trained(), RECORDED + 0.0002)
+    make_run(store, trained(), RECORDED + 0.0002)
     predict("last", "--count=1")
-    assert "note:" not in said(capsys)[1]
-    make_run(home, trained(), 0.5, run_id="later", started_unix=1.0)
+    assert "note:" not in output(capsys)[1]
+    make_run(store, trained(), 0.5, run_id="later", started_unix=1.0)
     predict("last", "--count=1")
-    assert "note: the run recorded an accuracy of 0.5000, its model has 0.8923" in said(capsys)[1]
+    assert (
+        "note: the run recorded an accuracy of 0.5000, but its model has 0.8923"
+        in output(capsys)[1]
+    )
 
 
-def test_moving_averages(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_moving_averages(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parameters, averages = (oracle.initial_parameters("mlp", seed) for seed in (1, 2))
-    make_run(home, SavedModel("mlp", 5, parameters, averages))
+    make_run(store, SavedModel("mlp", 5, parameters, averages))
     found = {}
     for flag in ("--averages", "--no-averages"):
         assert predict("last", flag, "--json", "--count=1") == 0
-        answer = json.loads(said(capsys)[0])
+        answer = json.loads(output(capsys)[0])
         found[answer["parameters"]] = answer["accuracy"]
     examples = load_test()
     assert found == {
@@ -127,64 +130,64 @@ def constant(digit: int) -> SavedModel:
     return SavedModel("softmax", 1, {"weights": weights, "biases": biases}, {})
 
 
-def test_a_run_is_tested_on_its_own_data(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_test_set(home.parent / "mine", b"\3\3\3\4")
-    make_run(home, constant(3), 0.75, data_dir=str(home.parent / "mine"))
+def test_a_run_is_tested_on_its_own_data(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_test_set(store.parent / "mine", b"\3\3\3\4")
+    make_run(store, constant(3), 0.75, data_dir=str(store.parent / "mine"))
     assert predict("last", "--json") == 0
-    answer = json.loads(said(capsys)[0])
+    answer = json.loads(output(capsys)[0])
     assert (answer["accuracy"], answer["test_images"], len(answer["images"])) == (0.75, 4, 4)
-    write_test_set(home.parent / "others", b"\3\3\4\4")
+    write_test_set(store.parent / "others", b"\3\3\4\4")
     assert predict("last", "--json", "--data-dir", "others") == 0
-    answer = json.loads(said(capsys)[0])
+    answer = json.loads(output(capsys)[0])
     assert (answer["accuracy"], answer["recorded_accuracy"]) == (0.5, None)
 
 
-def test_nothing_is_wrong(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_test_set(home.parent / "mine", b"\3\3")
-    run = make_run(home, constant(3), data_dir=str(home.parent / "mine"))
+def test_no_wrong_image(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_test_set(store.parent / "mine", b"\3\3")
+    run = make_run(store, constant(3), data_dir=str(store.parent / "mine"))
     assert predict("last", "--wrong") == 0
-    assert "takes no image for another digit" in said(capsys)[1]
+    assert "classifies every image correctly" in output(capsys)[1]
     assert not (run.path / "figures").exists()
 
 
-# ---- One's own picture
+# ---- A user's picture
 
 
-def test_a_picture_of_ones_own(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_picture(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict("last", str(SEVEN)) == 0
-    out, err = said(capsys)
+    out, err = output(capsys)
     assert f"{SEVEN}: 7\n" in out
     assert re.search(r"^7 +99\.\d\d%\s*$", out, re.MULTILINE)
     assert len(re.findall(r"^\d +.*%\s*$", out, re.MULTILINE)) == 3
-    assert err == f"what the model saw: runs/{run.run_id}/figures/own.png\n"
+    assert err == f"the model's input: runs/{run.run_id}/figures/own.png\n"
     assert predict("last", str(SEVEN), "--json", "--output=seen.png") == 0
-    answer = json.loads(said(capsys)[0])
+    answer = json.loads(output(capsys)[0])
     assert (answer["predicted"], answer["figure"]) == (7, "seen.png")
     assert sum(answer["probabilities"]) == pytest.approx(1)
     assert max(answer["probabilities"]) == answer["probabilities"][7]
     Image.open("seen.png").verify()
 
 
-def test_it_needs_no_test_set(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(home, trained(), data_dir="/gone")
+def test_it_needs_no_test_set(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(store, trained(), data_dir="/gone")
     assert predict("last", str(SEVEN)) == 0
     assert predict("last") == 2
-    assert "is no longer in /gone; name the directory that holds it" in said(capsys)[1]
+    assert "is no longer in /gone; name the directory of the data" in output(capsys)[1]
 
 
-# ---- What is refused, in one line
+# ---- Refusals, in one line
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         ([], "`lab predict` needs RUN"),
         (["nobody"], "no run 'nobody' in runs"),
         (["last", "none.png"], "none.png: cannot be read (No such file or directory)"),
         (["last", "none.png", "--output=none.png"], "none.png: cannot be read"),
-        (["last", str(SEVEN), "--wrong"], "choose among the test set; leave them out"),
-        (["last", str(SEVEN), "--count=3"], "choose among the test set"),
-        (["last", str(SEVEN), "--data-dir=."], "choose among the test set"),
+        (["last", str(SEVEN), "--wrong"], "select images of the test set; leave them out"),
+        (["last", str(SEVEN), "--count=3"], "select images of the test set"),
+        (["last", str(SEVEN), "--data-dir=."], "select images of the test set"),
         (["last", "a.png", "b.png"], "unexpected argument 'b.png'"),
         (["last", "--count=0"], "--count: '0' is not a whole number from 1 to 100"),
         (["last", "--count=101"], "--count: '101' is not a whole number"),
@@ -193,15 +196,15 @@ def test_it_needs_no_test_set(home: Path, capsys: pytest.CaptureFixture[str]) ->
         (["last", "--averages"], "its softmax model has no moving averages"),
         (["last", "--output=/"], "--output: / is a directory; name a file in it"),
         (["last", "--output=none/x.png"], "--output: there is no directory none"),
-        (["last", "--data-dir=none"], "none is no directory"),
+        (["last", "--data-dir=none"], "none is not a directory"),
         (["last", "--data-dir=."], "has no file t10k-images-idx3-ubyte"),
     ],
 )
-def test_wrong_words(
-    run: RunDir, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+def test_bad_arguments(
+    run: RunDir, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    assert predict(*words) == 2
-    out, err = said(capsys)
+    assert predict(*arguments) == 2
+    out, err = output(capsys)
     assert out == ""
     (line,) = err.splitlines()
     assert line.startswith("error: ")
@@ -209,55 +212,53 @@ def test_wrong_words(
     assert not (run.path / "figures").exists()
 
 
-def test_ones_own_picture_is_not_written_over(
+def test_a_users_picture_is_not_overwritten(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("own.png").write_bytes(SEVEN.read_bytes())
     assert predict("last", "own.png", "--output=./own.png") == 2
-    assert "own.png is your own picture" in said(capsys)[1]
+    assert "own.png is the picture itself" in output(capsys)[1]
     assert Path("own.png").read_bytes() == SEVEN.read_bytes()
 
 
-def test_a_name_that_would_write_on_the_terminal(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_with_control_characters(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     name = "\x1b[31m.png"
     Path(name).write_bytes(SEVEN.read_bytes())
     assert predict("last", name) == 0
     assert predict("last", f"no{name}") == 2
-    assert "\x1b" not in "".join(said(capsys))
+    assert "\x1b" not in "".join(output(capsys))
 
 
 @pytest.mark.parametrize(
     ("changes", "saved", "expected"),
     [
-        ({"state": State.FAILED}, None, "(failed) saved no model; only a run that succeeded"),
+        ({"state": State.FAILED}, None, "(failed) saved no model; use a run that succeeded"),
         ({"backend": "compose", "data_dir": "/lab/data/mine"}, trained(),
-         "was tested on data that its containers saw as /lab/data/mine; name the directory"),
+         "was tested on data in its containers, in /lab/data/mine; name the directory"),
     ],
 )  # fmt: skip
-def test_runs_that_cannot_answer(
-    home: Path,
+def test_runs_without_a_model(
+    store: Path,
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, object],
     saved: SavedModel | None,
     expected: str,
 ) -> None:
-    make_run(home, saved, **changes)
+    make_run(store, saved, **changes)
     assert predict("last") in {1, 2}
-    (line,) = said(capsys)[1].splitlines()
+    (line,) = output(capsys)[1].splitlines()
     assert expected in line
 
 
 def test_a_damaged_model(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     (run.path / "model/model.npz").write_bytes(b"PK\3\4 and nothing else")
     assert predict("last") == 1
-    (line,) = said(capsys)[1].splitlines()
-    assert "model.npz: is no saved model (" in line
+    (line,) = output(capsys)[1].splitlines()
+    assert "model.npz: is not a saved model (" in line
     assert line.endswith("; train the model again")
 
 
-# ---- What is drawn
+# ---- Images
 
 
 def answers(count: int) -> list[Prediction]:
@@ -305,17 +306,17 @@ def test_the_users_settings_of_matplotlib_change_nothing(
     assert done.stdout == expected
 
 
-def under_a_terminal(directory: Path, *words: str, **variables: str) -> str:
-    """What a command writes on a terminal of 100 columns."""
+def under_a_terminal(directory: Path, *arguments: str, **variables: str) -> str:
+    """The output of a command on a terminal of 100 columns."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(directory)
         os.execve(  # noqa: S606  (no shell is wanted)
             sys.executable,
-            [sys.executable, "-m", "lab", *words],
+            [sys.executable, "-m", "lab", *arguments],
             {**environ(directory), "COLUMNS": "100", "LINES": "50", **variables},
         )
-    said, deadline = b"", time.monotonic() + 60
+    output, deadline = b"", time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             part = os.read(terminal, 1 << 16)
@@ -323,11 +324,11 @@ def under_a_terminal(directory: Path, *words: str, **variables: str) -> str:
             break
         if not part:
             break
-        said += part
+        output += part
     _, status = os.waitpid(process, 0)
     os.close(terminal)
-    assert status == 0, said
-    return said.decode()
+    assert status == 0, output
+    return output.decode()
 
 
 def test_a_terminal_gets_a_row_of_digits(run: RunDir, tmp_path: Path) -> None:

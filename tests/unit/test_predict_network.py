@@ -1,4 +1,4 @@
-"""The saved models' forward passes, against the oracle and against what TensorFlow recorded."""
+"""The forward passes of saved models, compared with the oracle and with TensorFlow's records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def answering(saved: SavedModel, *, averages: bool = False) -> Network:
     return network(saved, averages=averages, source="model.npz")
 
 
-def test_the_test_set_alone_is_the_one_of_the_whole(test_images: Examples) -> None:
+def test_the_test_set_equals_that_of_the_full_data(test_images: Examples) -> None:
     whole = load_mnist().test
     assert np.array_equal(whole.images, test_images.images)
     assert np.array_equal(whole.labels, test_images.labels)
@@ -44,7 +44,7 @@ def test_the_accuracy_is_the_one_that_tensorflow_recorded(test_images: Examples)
 
 
 @pytest.mark.parametrize("model", ["softmax", "mlp"])
-def test_answers_are_the_oracles(model: str, test_images: Examples) -> None:
+def test_digits_are_the_oracles(model: str, test_images: Examples) -> None:
     parameters = oracle.initial_parameters(model, seed=3)
     averages = oracle.initial_parameters(model, seed=4)
     for name in parameters:  # Biases that are 0 could be left out unseen.
@@ -87,11 +87,11 @@ def damaged(**changes: object) -> SavedModel:
 @pytest.mark.parametrize(
     ("saved", "expected"),
     [
-        (damaged(model="cnn"), "of an unknown kind, 'cnn'; `lab predict` answers for softmax or"),
-        (damaged(model="mlp"), "has no parameter 'weights1', which a model mlp needs"),
+        (damaged(model="cnn"), "unknown kind of model 'cnn'; use a model of kind softmax or"),
+        (damaged(model="mlp"), "has no parameter 'weights1'; a model mlp needs it"),
         (
             damaged(parameters={"weights": np.zeros((784, 9), np.float32)}),
-            "has the parameter 'weights' as float32 of shape [784, 9], where a model softmax has "
+            "has the parameter 'weights' as float32 of shape [784, 9], but a model softmax needs "
             "float32 of shape [784, 10]",
         ),
         (damaged(parameters={"biases": np.zeros((10, 1), np.float32)}), "of shape [10, 1]"),
@@ -105,11 +105,11 @@ def damaged(**changes: object) -> SavedModel:
                 },
                 {},
             ),
-            "'weights2' as float32 of shape [4, 10], where a model mlp has float32 of shape [5,",
+            "'weights2' as float32 of shape [4, 10], but a model mlp needs float32 of shape [5,",
         ),
     ],
 )  # fmt: skip
-def test_a_model_that_is_not_what_it_claims(saved: SavedModel, expected: str) -> None:
+def test_a_model_with_wrong_shapes(saved: SavedModel, expected: str) -> None:
     with pytest.raises(LabError) as caught:
         answering(saved)
     assert expected in str(caught.value)
@@ -123,7 +123,7 @@ def test_softmax_has_no_averages() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
 def test_a_training_that_diverged(value: float, test_images: Examples) -> None:
     weights = np.full((784, 10), value, np.float32)
-    with pytest.raises(LabError, match="its training diverged: train again with a smaller"):
+    with pytest.raises(LabError, match="train again with a smaller --learning_rate: the training"):
         evaluate(answering(damaged(parameters={"weights": weights})), test_images)
 
 
@@ -133,9 +133,9 @@ def test_a_training_that_diverged(value: float, test_images: Examples) -> None:
 @pytest.mark.parametrize(
     ("state", "mend"),
     [
-        (State.CANCELLED, "only a run that succeeded has one"),
+        (State.CANCELLED, "use a run that succeeded"),
         (State.TRAINING, "wait until it has ended"),
-        (State.SUCCEEDED, "let its program call lab.task.sdk.model.save_model"),
+        (State.SUCCEEDED, "call lab.task.sdk.model.save_model in its program"),
     ],
 )
 def test_a_run_without_a_model(tmp_path: Path, state: State, mend: str) -> None:

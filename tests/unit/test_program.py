@@ -1,4 +1,4 @@
-"""A program of one's own: what is checked, what is copied, and which flags it gets."""
+"""A user's program: its checks, its copied files, and its flags."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def write(folder: Path, **files: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def test_what_names_a_program() -> None:
+def test_names_of_programs() -> None:
     assert names_a_program("my.py")
     assert names_a_program("./async")
     assert not names_a_program("async")
 
 
-def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Path) -> None:
+def test_only_modules_and_packages_beside_it_are_copied(tmp_path: Path) -> None:
     write(tmp_path, main="import other", other="", pkg__in____init__="", pkg__in__deep__in__x="")
     write(tmp_path, loose__in__no_package="")
     (tmp_path / "data.bin").write_bytes(b"x" * 1000)
@@ -70,7 +70,7 @@ def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Pa
         ("@click.option('--job-name', 'job_name')\ndef main(): pass", ()),
     ],
 )
-def test_a_program_is_given_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
+def test_a_program_gets_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
     assert cluster_flags(ast.parse(source)) == flags
 
 
@@ -89,7 +89,7 @@ def test_a_syntax_error_is_found_before_anything_starts(
     with pytest.raises(InputError) as caught:
         read_program(str(tmp_path / "main.py"))
     assert place in str(caught.value)
-    assert "mend the program" in str(caught.value)
+    assert "fix the program" in str(caught.value)
 
 
 def test_a_syntax_error_in_an_imported_module_counts_and_in_another_does_not(
@@ -124,12 +124,12 @@ def test_every_module_that_an_import_runs_is_checked(tmp_path: Path, broken: str
         read_program(str(tmp_path / "main.py"))
 
 
-def test_a_module_goes_before_a_directory_of_its_name(tmp_path: Path) -> None:
+def test_a_module_precedes_a_directory_of_its_name(tmp_path: Path) -> None:
     write(tmp_path, main="import tool.part", tool="", tool__in__part="def (")
     assert Path("tool/part.py") not in read_program(str(tmp_path / "main.py")).files
 
 
-def test_a_directory_that_may_not_be_looked_into_holds_no_module(
+def test_an_unreadable_directory_holds_no_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_file(self: Path) -> bool:
@@ -143,17 +143,17 @@ def test_a_directory_that_may_not_be_looked_into_holds_no_module(
     assert read_program(str(tmp_path / "main.py")).files == (Path("main.py"),)
 
 
-def test_a_directory_without_an_init_comes_along_where_it_is_imported(tmp_path: Path) -> None:
+def test_an_imported_directory_without_init_is_copied(tmp_path: Path) -> None:
     write(tmp_path, main="import utils.one, elsewhere.x", utils__in__one="", utils__in__two="")
     write(tmp_path, other__in__three="")
     files = read_program(str(tmp_path / "main.py")).files
     assert files == (Path("main.py"), Path("utils/one.py"), Path("utils/two.py"))
 
 
-def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
+def test_invalid_programs_fail(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no program .*nowhere\.py; check its path"):
         read_program(str(tmp_path / "nowhere.py"))
-    with pytest.raises(InputError, match=r"is no Python program; name a file that ends in \.py"):
+    with pytest.raises(InputError, match=r"is not a Python program; name a file that ends in \.py"):
         read_program(str(tmp_path / "run.sh"))
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
@@ -165,5 +165,5 @@ def test_a_whole_home_directory_is_not_copied(
 ) -> None:
     monkeypatch.setattr(programs, "MAX_FILES", 3)
     write(tmp_path, main="", a="", b="", c="")
-    with pytest.raises(InputError, match=r"holds 4 Python files .*directory of its own"):
+    with pytest.raises(InputError, match=r"Python files: 4 files, 0 MiB; put .* its own directory"):
         read_program(str(tmp_path / "main.py"))

@@ -1,4 +1,4 @@
-"""The registry knows every flag of the programs, so that a wrong one starts nothing."""
+"""The registry has every flag of the programs, so that a wrong one starts nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_THE_REQUEST = {"data_dir"}
 
 
 def own_flags(program: Path) -> set[str]:
-    """What a program adds to the shared flags: found in its text, without running it."""
+    """The flags that a program adds to the shared ones: found in its text, without running it."""
     calls = [
         node for node in ast.walk(ast.parse(program.read_text())) if isinstance(node, ast.Call)
     ]
@@ -30,7 +30,7 @@ def own_flags(program: Path) -> set[str]:
 
 
 def read_flags(program: Path) -> set[str]:
-    """What a program, and what it imports of its neighbours with its flags, makes use of."""
+    """The names that a program, and its imported neighbours, use."""
     text = program.read_text()
     found = set(re.findall(r"\bflags\.([a-z_]+)", text))
     if "server_config(flags)" in text:
@@ -64,7 +64,7 @@ def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experime
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
-def test_a_program_is_left_to_join_at_a_step_where_it_looks_for_it(experiment: Experiment) -> None:
+def test_programs_that_check_their_step_join_by_themselves(experiment: Experiment) -> None:
     """One that does not look would begin with the others, the other way round a second late."""
     tree = ast.parse((SCRIPTS / experiment.program).read_text())
     waits = [

@@ -1,4 +1,4 @@
-"""What comes along with a program: data files, a program for each task, and Python 2 converted."""
+"""Files copied with a program: data files, a program for each task, and converted Python 2."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def data_of(program: Path, *argv: str) -> list[str]:
 # ---- Data files.
 
 
-def test_files_that_a_listing_names_come_along_and_no_others(tmp_path: Path) -> None:
+def test_only_files_named_in_a_listing_are_copied(tmp_path: Path) -> None:
     program = write(tmp_path, main="import part\nopen('./named.csv'), open(f'x')", part="'of.part'")
     (tmp_path / "below").mkdir()
     for name in ("named.csv", "of.part", "given.bin", "flag.bin", "below/deep.txt", "other.csv"):
@@ -61,7 +61,7 @@ def test_files_that_a_listing_names_come_along_and_no_others(tmp_path: Path) -> 
         *("a\0b", "x" * 5000, "\udc80", "", "."),
     ],
 )
-def test_what_is_no_data_file_stays(tmp_path: Path, name: str) -> None:
+def test_other_files_stay(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (tmp_path / "outside.txt").touch()
@@ -117,8 +117,8 @@ def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
     own = read_program(str(program), listing=True)
     assert list(own.notes()) == [
         "main.py: converted from Python 2: print 1",
-        "part.py: converted from Python 2: print 2, xrange 1; `/` now divides with a fraction, also"
-        " between whole numbers",
+        "part.py: converted from Python 2: print 2, xrange 1; `/` of two integers now gives"
+        " a fraction",
     ]
     own.copy_to(tmp_path / "program", tmp_path / "files", tmp_path / "original")
     ran = {path.name: path.read_bytes() for path in (tmp_path / "program").iterdir()}
@@ -141,7 +141,7 @@ def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
         ("import os\r\nprint 0777\r\n", "import os\nprint(0o777)"),
     ],
 )
-def test_what_is_converted(tmp_path: Path, source: str, converted: str) -> None:
+def test_converted_files(tmp_path: Path, source: str, converted: str) -> None:
     encoding = "latin-1" if "latin" in source else "utf-8"
     (tmp_path / "main.py").write_bytes(source.encode(encoding))
     own = read_program(str(tmp_path / "main.py"), listing=True)
@@ -157,7 +157,7 @@ def test_an_import_of_a_module_beside_a_program_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["print 'x'\ndef (:\n", "print 'x'\nreturn 1\n", "print 1\n\tx"])
-def test_what_is_no_python_2_keeps_its_syntax_error(tmp_path: Path, source: str) -> None:
+def test_other_syntax_errors_stay(tmp_path: Path, source: str) -> None:
     with pytest.raises(InputError, match=r"main\.py:[123]:"):
         read_program(str(write(tmp_path, main=source)), listing=True)
 
@@ -188,7 +188,7 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 
 
-def test_what_names_programs_of_tasks() -> None:
+def test_names_of_task_programs() -> None:
     assert names_a_program("worker-0=a,worker-1=b")
     assert names_a_program("worker-0=a.py")
     assert not names_a_program("worker=a")
@@ -197,16 +197,16 @@ def test_what_names_programs_of_tasks() -> None:
 @pytest.mark.parametrize(
     ("word", "error"),
     [
-        ("worker-0={}/a.py,worker-1=", "worker-1= names no program; write worker-1=FILE.py"),
-        ("worker-0={0}/a.py,worker-0={0}/b.py", "worker-0 has two programs; give it one"),
-        ("worker-0={0}/a.py,worker-1={0}/deep/a.py", "lie in two directories, .*put them into one"),
+        ("worker-0={}/a.py,worker-1=", "worker-1= has no program; write worker-1=FILE.py"),
+        ("worker-0={0}/a.py,worker-0={0}/b.py", "worker-0 has two programs; give it only one"),
+        ("worker-0={0}/a.py,worker-1={0}/deep/a.py", "are in two directories, .*put them into one"),
         ("worker-0={0}/a.py,worker-1={0}/gone.py", r"no program .*gone\.py; check its path$"),
-        ("worker-0={0}/a.py,worker-1={0}/a", "a is no Python program; name a file that ends in"),
-        ("worker={0}/a.py", r"no program worker=.*; a task's own program is written worker-0=FILE"),
+        ("worker-0={0}/a.py,worker-1={0}/a", "a is not a Python program; name a file that ends in"),
+        ("worker={0}/a.py", r"no program worker=.*; write the program of a task as worker-0=FILE"),
         ("worker-0={0}/a.py,{0}/b.py", r"no program .*a\.py,.*b\.py; check its path"),
     ],
 )
-def test_words_that_give_no_program_to_each_task(tmp_path: Path, word: str, error: str) -> None:
+def test_tasks_without_a_program(tmp_path: Path, word: str, error: str) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path, a="", b="")
     write(tmp_path / "deep", a="")

@@ -1,28 +1,17 @@
-"""The documents are readable for those whose first language is not English."""
+"""The documents are readable for readers whose first language is not English."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
-import pytest
+from tools import readability
 
 ROOT = Path(__file__).parents[2]
 LEAST = 55
 """Flesch's "fairly difficult" ends at 60."""
 
 
-@pytest.fixture(scope="module")
-def readability() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readability", ROOT / "tools/readability.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_every_page_is_easy_to_read(readability: ModuleType) -> None:
+def test_every_page_is_easy_to_read() -> None:
     pages = readability.pages()
     assert len(pages) > 30
     eases = {
@@ -33,7 +22,7 @@ def test_every_page_is_easy_to_read(readability: ModuleType) -> None:
     assert {page: ease for page, ease in eases.items() if ease < LEAST} == {}
 
 
-def test_only_sentences_count(readability: ModuleType) -> None:
+def test_only_sentences_count() -> None:
     page = (
         "# Title\n\nThe [agent](a.md) runs `lab --help`.\n\n| a | b |\n\n```sh\nmake\n```\n- One.\n"
     )
@@ -41,7 +30,7 @@ def test_only_sentences_count(readability: ModuleType) -> None:
     assert found == [["The", "agent", "runs", "code"], ["One"]]
 
 
-def test_short_words_in_short_sentences_are_easier(readability: ModuleType) -> None:
+def test_short_words_in_short_sentences_are_easier() -> None:
     easy = "The cat sat. The dog ran."
     hard = "Notwithstanding considerable organizational complexity, administrators investigate."
     assert readability.reading_ease(easy) > 100

@@ -1,4 +1,4 @@
-"""`docs/results.md`, and the README's three counts, say what the kept verdicts say."""
+"""`docs/results.md`, and the README's three counts, agree with the kept verdicts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def kept(results: ModuleType) -> Any:
     return results.kept()
 
 
-def test_the_page_and_the_readme_show_what_was_judged(results: ModuleType, kept: Any) -> None:
+def test_the_page_and_the_readme_show_the_verdicts(results: ModuleType, kept: Any) -> None:
     text = (ROOT / "README.md").read_text()
     assert results.put(text, results.section(kept)) == text
     assert (ROOT / "docs/results.md").read_text() == results.page(kept)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_claim_has_been_judged_as_it_stands_today(name: str, kept: Any) -> None:
+def test_every_claim_is_evaluated_in_its_present_form(name: str, kept: Any) -> None:
     fields = ("words", "group", "source", "where", "note")
     claims = {
         each.id: tuple(getattr(each, field) for field in fields) for each in load(name).claims
@@ -62,7 +62,7 @@ def judged(*verdicts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_claim_that_fails_is_shown_and_counted(results: ModuleType) -> None:
+def test_a_failed_claim_is_shown_and_counted(results: ModuleType) -> None:
     found = {
         "book-async": judged(
             verdict("a", "independent", "PASS", why="hidden", band={"low": 1, "high": 1}),
@@ -79,7 +79,7 @@ def test_a_claim_that_fails_is_shown_and_counted(results: ModuleType) -> None:
         "| claims that follow from a fitted start | 1 PASS, 1 OUTSIDE_BAND |",
         "| checks of our own | 1 PASS |",
     ]
-    assert "`lab reproduce blog-sync` has not been judged yet." in results.section(found)
+    assert "`lab reproduce blog-sync` has no verdicts yet." in results.section(found)
     shown = results.page(found)
     assert "| staleness | 1 OUTSIDE_BAND | none | 1 PASS |" in shown
     assert "| all | 1 PASS, 1 OUTSIDE_BAND | 1 PASS, 1 OUTSIDE_BAND | 1 PASS |" in shown
@@ -87,8 +87,8 @@ def test_a_claim_that_fails_is_shown_and_counted(results: ModuleType) -> None:
     assert shown.count("Fitted to it (b).") == 1
     assert "### Not counted: 1 TOO_GOOD" in shown
     assert "hidden" not in shown
-    assert "`lab reproduce blog-sync` has not been judged yet." in shown
-    assert "has not been judged yet" not in results.page(dict.fromkeys(NAMES, judged()))
+    assert "`lab reproduce blog-sync` has no verdicts yet." in shown
+    assert "has no verdicts yet" not in results.page(dict.fromkeys(NAMES, judged()))
 
 
 def test_figures_and_commands_are_there(results: ModuleType) -> None:
@@ -97,10 +97,10 @@ def test_figures_and_commands_are_there(results: ModuleType) -> None:
     assert len(figures) == 3
     assert all((ROOT / "docs" / figure).is_file() for figure in figures)
     assert shown.count("\nlab reproduce ") == len(NAMES)
-    assert "2 runs, made 2026-01-01. The load average of the machine was 0.5" in shown
+    assert "2 runs, made 2026-01-01. The load average before the first training was 0.5" in shown
     assert "a-run" not in shown
 
 
-def test_a_readme_without_its_marks_is_left_alone(results: ModuleType) -> None:
+def test_a_readme_without_marks_is_unchanged(results: ModuleType) -> None:
     with pytest.raises(SystemExit, match="lacks the marks"):
         results.put("# lab\n", "new")

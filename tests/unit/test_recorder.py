@@ -83,7 +83,7 @@ def test_numpy_scalars_become_plain_numbers(output: Output) -> None:
     assert all(type(value) is FIELDS[name] for name, value in record.items())
 
 
-def test_what_is_wrong_is_refused_and_uses_up_no_number(output: Output) -> None:
+def test_invalid_records_are_refused_and_use_no_number(output: Output) -> None:
     recorder = Recorder("worker", 0, environment=RUN, descriptor=output.descriptor)
     with pytest.raises(TypeError):
         recorder.write("step", global_step=1.5)
@@ -184,7 +184,7 @@ def test_the_recorder_is_light() -> None:
 @pytest.mark.parametrize(
     ("word", "asked"), [("", []), ("3", [1, 2, 3]), ("1", [1])], ids=["none", "third", "first"]
 )
-def test_a_program_waits_for_its_word_and_for_its_step(
+def test_a_program_waits_for_its_start_and_its_step(
     tmp_path: Path, word: str, asked: list[int]
 ) -> None:
     path = tmp_path / "word"

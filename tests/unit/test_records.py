@@ -1,4 +1,4 @@
-"""The record grammar: what is written reads back, and nothing else is taken for a record."""
+"""The record grammar: written records read back, and no other text is a record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records() -> st.SearchStrategy[Record]:
 
 
 @given(records())
-def test_what_is_written_reads_back(record: Record) -> None:
+def test_records_round_trip(record: Record) -> None:
     line = format_record(record)
     assert parse_record(line) == record
     assert parse_record(line + "\n") == record
@@ -72,7 +72,7 @@ def test_a_cut_message_fills_the_line_whatever_its_characters_take() -> None:
 
 
 @given(st.text())
-def test_no_text_is_a_surprise(text: str) -> None:
+def test_any_text_is_handled(text: str) -> None:
     """A line is a record, no record, or an error of one type."""
     for line in (text, "lab kind=" + text, "lab kind=step " + text):
         try:

@@ -1,4 +1,4 @@
-"""What the real `docker compose` makes of rendered files."""
+"""The real `docker compose` with rendered files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from lab.config import Cluster, load_cluster
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import RenderOptions, recorded, render, render_file, stale_diff, write
+from lab.render import RenderOptions, render, render_file, render_options, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
 from tests.unit.composing import ROOT, config
@@ -22,7 +22,7 @@ CASES = [(source, mode) for source in [*GOOD, *SHIPPED] for mode in MODES]
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0].stem}-{case[1]}")
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Cluster, Plan, Any]:
-    """A description, its plan, and its compose file as compose reads it."""
+    """A config, its plan, and its compose file as compose reads it."""
     source, mode = request.param
     cluster = load_cluster(source)
     plan = place(cluster, inventory(mode, cluster))
@@ -140,7 +140,7 @@ def gpus(cluster: Cluster, plan: Plan, services: dict[str, dict[str, Any]]) -> N
             (device,) = devices(service)
             assert device["driver"] == "nvidia"
             assert device["capabilities"] == ["gpu", "compute", "utility"]
-            # What compose itself adds for "all of them" is -1.
+            # compose itself writes -1 for "all of them".
             assert "count" not in device
             ids = device["device_ids"]
             assert service["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -191,7 +191,7 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
 def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
     file.write_text(render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15", run="none"))
-    # What somebody chose for the other image is not meant for this one.
+    # A user's choice for the other image does not apply to this one.
     project = config(file, LAB_IMAGE="lab:mine", LAB_TENSORFLOW="tensorflow-cpu==2.21.*")
     task, anchor = project["services"]["worker-1"], project["services"]["tf1"]
     assert task["image"] == anchor["image"] == "lab:heritage-cuda"
@@ -215,15 +215,15 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
 
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
-    assert recorded(file) == RenderOptions("index", "2.21")
+    assert render_options(file) == RenderOptions("index", "2.21")
     again = render_file(ROOT / "cluster.yaml", "index", relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"
 
 
-def test_what_is_written_is_what_is_compared(tmp_path: Path) -> None:
+def test_the_written_text_is_compared(tmp_path: Path) -> None:
     file = tmp_path / "out.yml"
     text = render_file(ROOT / "cluster.yaml", "index")
-    assert recorded(file) is None
+    assert render_options(file) is None
     assert stale_diff(file, text).startswith(f"--- {file}\n+++ {file} (rendered again)\n")
     write(file, text)
     assert stale_diff(file, text) == ""

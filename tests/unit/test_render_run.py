@@ -1,4 +1,4 @@
-"""`lab render --run`: another run than the description's, and what cannot be one."""
+"""`lab render --run`: another run than the config's, and invalid runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster(node: str = "b", text: str = TEXT) -> Cluster:
     return parse_cluster(text.replace("NODE", node).encode(), "x.yaml")
 
 
-def test_the_run_of_the_description_another_one_and_none() -> None:
+def test_the_configs_run_another_one_and_none() -> None:
     own = planned_run(cluster())
     assert own is not None
     assert (own.arguments, dict(own.start)) == (("async", "--epochs=5"), {"ps-0": "1s"})
@@ -50,9 +50,13 @@ def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
     [
         ("b", "asink", "--run: no experiment 'asink'; see `lab experiments`"),
         ("b", "hello", "--run: hello needs the job 'local'; choose another"),
-        ("b", "sync '--checkpoint_dir=${HOME}'", "cannot stand in a compose file; write at most"),
-        ("b", "sync '--checkpoint_dir=a\nb'", "cannot stand in a compose file"),
-        ("b", f"sync {'x' * 1000}", "cannot stand in a compose file"),
+        (
+            "b",
+            "sync '--checkpoint_dir=${HOME}'",
+            "cannot be written to a compose file; write at most",
+        ),
+        ("b", "sync '--checkpoint_dir=a\nb'", "cannot be written to a compose file"),
+        ("b", f"sync {'x' * 1000}", "cannot be written to a compose file"),
     ],
 )
 def test_a_run_that_cannot_be_rendered(node: str, override: str, message: str) -> None:
@@ -64,20 +68,20 @@ def test_a_run_that_cannot_be_rendered(node: str, override: str, message: str) -
 def test_a_node_cannot_have_the_name_of_the_service() -> None:
     described = cluster("run", TEXT.replace("run: {", "#"))
     assert planned_run(described) is None
-    with pytest.raises(InputError, match="the description has a node 'run'; both become services"):
+    with pytest.raises(InputError, match="the config has a node 'run'; both become services"):
         planned_run(described, "async")
 
 
 def test_flags_need_an_experiment() -> None:
     for experiment in (None, "none"):
-        with pytest.raises(InputError, match="flags behind `--` need an experiment"):
+        with pytest.raises(InputError, match="flags after `--` need an experiment"):
             run_override(experiment, ["--epochs=2"])
 
 
-def test_the_run_says_which_tensorflow_the_tasks_get() -> None:
+def test_the_run_determines_the_tensorflow_of_the_tasks() -> None:
     run = planned_run(cluster())
     assert tensorflow_version(run, None, "2.15") == "2.21"
     assert tensorflow_version(None, "2.15", "2.21") == "2.15"
     assert tensorflow_version(None, None, "2.21") == "2.21"
-    with pytest.raises(InputError, match="the run of the description, 'async', needs TensorFlow"):
+    with pytest.raises(InputError, match="the config's run, 'async', needs TensorFlow"):
         tensorflow_version(run, "2.15", "2.21")

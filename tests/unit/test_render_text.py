@@ -22,9 +22,9 @@ from lab.render import (
     RenderOptions,
     plan_file,
     read_header,
-    recorded,
     render,
     render_file,
+    render_options,
     stale_diff,
     write,
 )
@@ -44,7 +44,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 @given(st.dictionaries(texts, texts, max_size=5))
-def test_any_text_comes_back_with_its_dollars_doubled(texts: dict[str, str]) -> None:
+def test_any_text_round_trips_with_doubled_dollars(texts: dict[str, str]) -> None:
     escaped = {key.replace("$", "$$"): value.replace("$", "$$") for key, value in texts.items()}
     if escaped:
         assert read(compose_yaml({"x": texts}, {})) == {"x": escaped}
@@ -56,7 +56,7 @@ def test_only_a_variable_keeps_its_dollar() -> None:
 
 
 @pytest.mark.parametrize("text", ["on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222"])
-def test_a_text_that_looks_like_something_else_is_quoted(text: str) -> None:
+def test_an_ambiguous_text_is_quoted(text: str) -> None:
     assert compose_yaml({"a": text}, {}) == f'a: "{text}"\n'
 
 
@@ -66,7 +66,7 @@ def test_a_text_of_other_letters_stays_readable() -> None:
     )
 
 
-def test_a_comment_stands_above_its_key_whatever_the_value_holds() -> None:
+def test_a_comment_is_above_its_key_for_any_value() -> None:
     text = compose_yaml({"name": "a:b:c"}, {"name": "The name."})
     assert text == "# The name.\nname: a:b:c\n"
 
@@ -92,7 +92,7 @@ def test_services_are_parted_by_blank_lines() -> None:
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
-def test_the_header_tells_source_digest_and_mode(tmp_path: Path) -> None:
+def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
     plan = plan_file(ROOT / "cluster.yaml", "index")
     text = render(plan, cluster_file="../my.yaml")
     first, *_ = text.splitlines()
@@ -113,7 +113,7 @@ def test_a_file_name_cannot_leave_its_comment() -> None:
 
 
 def test_names_of_a_plan_cannot_become_variables() -> None:
-    # The description allows no such name; the rendering does not rely on it.
+    # The config allows no such name; the rendering does not rely on it.
     task = PlannedTask("worker", 0, "$NODE", 2222, gpus=("${GPU}",))
     plan = Plan("$PROJECT", "uuid", "0" * 64, (PlannedNode("$NODE"),), (task,))
     text = render(plan, cluster_file="cluster.yaml")
@@ -144,14 +144,14 @@ def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
     }
 
 
-def test_a_description_without_ps_is_ended_by_its_first_task() -> None:
+def test_a_config_without_ps_ends_with_its_first_task() -> None:
     data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {chief: {on: [a]}, worker: {on: [a]}}\n"
     cluster = parse_cluster(data, "x")
     text = render(place(cluster, take_inventory("index", cluster)))
     assert "--exit-code-from chief-0\n" in text
 
 
-def test_a_ps_ends_a_config_also_when_its_job_comes_last() -> None:
+def test_a_ps_ends_a_config_also_as_the_last_job() -> None:
     data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}, ps: {on: [a]}}\n"
     cluster = parse_cluster(data, "x")
     text = render(place(cluster, take_inventory("index", cluster)))
@@ -161,17 +161,17 @@ def test_a_ps_ends_a_config_also_when_its_job_comes_last() -> None:
 def test_the_source_is_named_from_the_rendered_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    description = tmp_path / "clusters" / "a.yaml"
-    description.parent.mkdir()
-    description.write_bytes((ROOT / "clusters" / "book.yaml").read_bytes())
+    config = tmp_path / "clusters" / "a.yaml"
+    config.parent.mkdir()
+    config.write_bytes((ROOT / "clusters" / "book.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
     relative = render_file(Path("clusters/a.yaml"), "index")
     assert relative.startswith("# Rendered from clusters/a.yaml by")
     monkeypatch.chdir("/")
-    assert render_file(description, "index", relative_to=tmp_path) == relative
+    assert render_file(config, "index", relative_to=tmp_path) == relative
 
 
-def test_nothing_is_written_of_a_description_with_faults(tmp_path: Path) -> None:
+def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("version: 2\n")
     with pytest.raises(ConfigError):
@@ -187,13 +187,13 @@ def test_a_stale_file_is_shown_with_its_control_characters_visible(tmp_path: Pat
         "-\\x1b[2Jold \N{REPLACEMENT CHARACTER}\n+new\n"
     )
     file.write_bytes(b"same\r\n")
-    assert stale_diff(file, "same\n") == f"{file}: its line ends differ\n"
+    assert stale_diff(file, "same\n") == f"{file}: its line endings differ\n"
     assert stale_diff(file, "same\r\n") == ""
 
 
 def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    assert recorded(file) is None
+    assert render_options(file) is None
     assert stale_diff(file, "") == ""
     assert stale_diff(file, "new\n") == (
         f"--- {file}\n+++ {file} (rendered again)\n@@ -0,0 +1 @@\n+new\n"
@@ -207,7 +207,7 @@ def test_the_config_is_named_cluster_yaml_by_default() -> None:
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as unreadable:
-        recorded(tmp_path)
+        render_options(tmp_path)
     assert unreadable.value.what == f"{tmp_path} cannot be read (Is a directory)"
     with pytest.raises(LabError) as unwritable:
         write(tmp_path, "text")
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         write(below_a_file, "text")
     assert neither.value.what == f"{below_a_file} cannot be written (Not a directory)"
     for caught in (unreadable, unwritable, neither):
-        assert caught.value.mend == "name another file with `--output`"
+        assert caught.value.fix == "name another file with `--output`"
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

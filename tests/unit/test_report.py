@@ -1,4 +1,4 @@
-"""`lab report`: what stands on the page, where the files go, and what cannot get out of it."""
+"""`lab report`: the content of the page, the place of its files, and its escaping."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from lab.task.protocol.policy import RESTARTS, OnFailure
 from lab.task.protocol.states import State
 from lab.tf_versions import TF1
 from tests.specs import run_info
-from tests.unit.test_figures import HOSTILE
+from tests.unit.test_plots import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -52,7 +52,7 @@ FIGURES = ("cluster", "loss", "progress", "staleness", "throughput", "waiting")
 
 
 class Page(HTMLParser):
-    """What a browser would see."""
+    """The text that a browser would show."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     monkeypatch.setattr(importlib.import_module("lab.cli.commands.report"), "backends", list)
@@ -99,12 +99,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty pictures, for tests that look at the page's words: drawing takes most of the time."""
+    """Empty pictures, for tests of the page's text: drawing takes most of the time."""
     monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
 
 
-def report(*words: str) -> int:
-    return main(["report", *words])
+def report(*arguments: str) -> int:
+    return main(["report", *arguments])
 
 
 def page_of(file: Path) -> Page:
@@ -112,17 +112,17 @@ def page_of(file: Path) -> Page:
 
 
 def test_one_run_becomes_a_page_and_figures_in_its_directory(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = recorded.make(home, FIRST, steps=STEPS)
+    run = recorded.make(store, FIRST, steps=STEPS)
     assert report("last", "--json") == 0
-    said = capsys.readouterr()
-    found = json.loads(said.out)
+    output = capsys.readouterr()
+    found = json.loads(output.out)
     assert found["report"] == f"runs/{FIRST}/report.html"
     names = {Path(file).name for file in found["figures"]}
     assert names == {f"{name}.{ending}" for name in FIGURES for ending in ("png", "svg")}
     assert all((run.path / "figures" / name).stat().st_size > 1000 for name in names)
-    assert "Loss: " in said.err
+    assert "Loss: " in output.err
     page = page_of(run.path / "report.html")
     assert page.tags.count("img") == len(FIGURES)
     worker = next(row for row in page.rows if row[0] == "worker-1")
@@ -131,8 +131,8 @@ def test_one_run_becomes_a_page_and_figures_in_its_directory(
     assert "--seed=1" in page.text
 
 
-def test_the_page_loads_nothing(home: Path) -> None:
-    run = recorded.make(home, FIRST, steps=STEPS)
+def test_the_page_loads_nothing(store: Path) -> None:
+    run = recorded.make(store, FIRST, steps=STEPS)
     assert report(FIRST) == 0
     html = (run.path / "report.html").read_text(encoding="utf-8")
     page = Page(html)
@@ -147,11 +147,11 @@ def test_the_page_loads_nothing(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank")
-def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_runs_side_by_side(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, run_id in enumerate((FIRST, SECOND)):
-        recorded.make(home, run_id, steps=STEPS, seed=number + 1)
-    recorded.make(home, "20260103-0000-sync-cccc", steps=STEPS, experiment="sync")
-    bad = recorded.make(home, "20260101-9999-async-dddd", steps=STEPS, seed=9, state=State.FAILED)
+        recorded.make(store, run_id, steps=STEPS, seed=number + 1)
+    recorded.make(store, "20260103-0000-sync-cccc", steps=STEPS, experiment="sync")
+    bad = recorded.make(store, "20260101-9999-async-dddd", steps=STEPS, seed=9, state=State.FAILED)
     Path("out").mkdir()
     assert (
         report("20260101-0", SECOND, "last", "20260101-0", bad.run_id, "--output", "out/all.html")
@@ -170,14 +170,14 @@ def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("blank")
-def test_of_single_runs_there_are_no_groups_and_no_intervals(home: Path) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
-    recorded.make(home, SECOND, steps=STEPS, experiment="sync")
+def test_of_single_runs_there_are_no_groups_and_no_intervals(store: Path) -> None:
+    recorded.make(store, FIRST, steps=STEPS)
+    recorded.make(store, SECOND, steps=STEPS, experiment="sync")
     assert report(FIRST, SECOND, "--output", "two.html") == 0
     text = page_of(Path("two.html")).text
     for word in ("Groups", "±", "95%", "Faint"):
         assert word not in text, word
-    recorded.make(home, "20260103-0000-async-cccc", steps=STEPS, seed=2)
+    recorded.make(store, "20260103-0000-async-cccc", steps=STEPS, seed=2)
     assert report(FIRST, SECOND, "last", "--output", "two.html") == 0
     text = page_of(Path("two.html")).text
     for word in ("Groups", "±", "95%", "Faint"):
@@ -185,10 +185,10 @@ def test_of_single_runs_there_are_no_groups_and_no_intervals(home: Path) -> None
 
 
 @pytest.mark.usefixtures("blank")
-def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
-    """On paper and on a narrow screen numbers and short words stay whole."""
-    recorded.make(home, FIRST, steps=STEPS)
-    recorded.make(home, SECOND, steps=STEPS, seed=2)
+def test_only_free_texts_may_be_broken_anywhere(store: Path) -> None:
+    """On paper and on a narrow screen numbers and short terms are not broken."""
+    recorded.make(store, FIRST, steps=STEPS)
+    recorded.make(store, SECOND, steps=STEPS, seed=2)
     assert report(FIRST, SECOND, "--output", "two.html") == 0
     # Without the pictures: a line of a million letters takes a pattern many seconds.
     html = re.sub('data:image/[^"]*', "", Path("two.html").read_text(encoding="utf-8"))
@@ -202,8 +202,8 @@ def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank")
-def test_what_is_not_known_has_no_tile_and_slow_is_told_with_two_digits(home: Path) -> None:
-    run = RunDir(home / FIRST)
+def test_unknown_values_have_no_tile_and_slow_has_two_digits(store: Path) -> None:
+    run = RunDir(store / FIRST)
     run.create(RunInfo(FIRST, RunSpec("async"), state=State.FAILED, collected=True))
     assert report(FIRST) == 0
     page = page_of(run.path / "report.html")
@@ -214,8 +214,8 @@ def test_what_is_not_known_has_no_tile_and_slow_is_told_with_two_digits(home: Pa
     ]  # fmt: skip
 
 
-def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
-    """Whatever stands in a run's files is shown as it stands there."""
+def test_nothing_of_a_run_becomes_markup(store: Path) -> None:
+    """Any text in a run's files is shown unchanged."""
     hostile: dict[str, Any] = {
         "experiment": HOSTILE,
         "program": HOSTILE,
@@ -234,7 +234,7 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
         "tasks": ({"task": "worker-0", "node": HOSTILE, "gpus": [HOSTILE]},),
     }
     for number, run_id in enumerate((FIRST, SECOND)):
-        run = recorded.make(home, run_id, steps=STEPS, **hostile)
+        run = recorded.make(store, run_id, steps=STEPS, **hostile)
         event = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + 4}
         with run.records("worker-0").open("a", encoding="utf-8") as file:
             file.write(json.dumps({**event, "message": f"fault: {HOSTILE}{number}"}) + "\n")
@@ -251,7 +251,7 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
     )  # fmt: skip
     assert report(FIRST, "--verdicts", "claims.json") == 0
     assert report(FIRST, SECOND, "--verdicts", "claims.json", "--output", "both.html") == 0
-    for file in (home / FIRST / "report.html", Path("both.html")):
+    for file in (store / FIRST / "report.html", Path("both.html")):
         page = page_of(file)
         assert "script" not in page.tags
         assert "<script>alert(1)</script> $x^$" in page.text
@@ -264,8 +264,8 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
         }  # fmt: skip
 
 
-def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
-    run = RunDir(home / FIRST)
+def test_the_page_reports_missing_records(store: Path) -> None:
+    run = RunDir(store / FIRST)
     facts = {"reason": "no memory", "submitted_unix": 1.0, "collected": True}
     run.create(RunInfo(FIRST, RunSpec("async"), state=State.FAILED, **facts))
     (run.path / "figures").mkdir()
@@ -273,76 +273,76 @@ def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
     assert report("last") == 0
     page = page_of(run.path / "report.html")
     assert "Why it failed: no memory." in page.text
-    assert page.text.count("This is not drawn: ") == len(FIGURES)
+    assert page.text.count("Not drawn: ") == len(FIGURES)
     assert list((run.path / "figures").iterdir()) == []
 
 
 @pytest.mark.usefixtures("blank")
-def test_what_is_wrong_with_the_records_is_said(home: Path) -> None:
-    run = recorded.make(home, FIRST, steps=STEPS, faults=("kill worker-1 after 500000 steps",))
+def test_damaged_records_are_reported(store: Path) -> None:
+    run = recorded.make(store, FIRST, steps=STEPS, faults=("kill worker-1 after 500000 steps",))
     lines = run.records("worker-0").read_text().splitlines()
     lines[5] = "no record"
     run.records("worker-0").write_text("\n".join(lines) + "\n")
     assert report("last") == 0
     text = page_of(run.path / "report.html").text
     assert "1 records are missing" in text
-    assert "Damaged lines among its records: 1, the first: tasks/worker-0.jsonl:6" in text
-    assert "No record tells of the fault that it was given: kill worker-1" in text
+    assert "Damaged lines in its records: 1, the first: tasks/worker-0.jsonl:6" in text
+    assert "No record shows the requested fault: kill worker-1" in text
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "output"),
     [
         (("--output", "none/report.html"), "--output: there is no directory none"),
         (("--output", "."), "--output: . is a directory; name a file in it"),
         (
             ("--output", "/dev/null"),
-            "--output: /dev/null is no file; name one, such as report.html",
+            "--output: /dev/null is not a file; give a file name, such as report.html",
         ),
         (("--output", "a" * 300), "cannot be written: file name too long"),
         (("--verdicts", "none.json"), "none.json cannot be read (No such file or directory)"),
-        (("--verdicts", "bad.json"), "bad.json holds no verdicts"),
+        (("--verdicts", "bad.json"), "bad.json has no verdicts"),
         (("zzz",), "no run 'zzz' in runs"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
-    home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_impossible_options(
+    store: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], output: str
 ) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
+    recorded.make(store, FIRST, steps=STEPS)
     Path("bad.json").write_text('{"name": 1}')
-    assert report(FIRST, *words) == 2
+    assert report(FIRST, *arguments) == 2
     shown = capsys.readouterr().err
-    assert said in shown
+    assert output in shown
     assert shown.count("\n") == 1
-    assert not (home / FIRST / "report.html").exists()
+    assert not (store / FIRST / "report.html").exists()
 
 
-def test_a_run_is_needed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_needed(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report() == 2
     assert "`lab report` needs RUN" in capsys.readouterr().err
 
 
 def test_figures_are_written_into_no_linked_directory(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = recorded.make(home, FIRST, steps=STEPS)
+    run = recorded.make(store, FIRST, steps=STEPS)
     Path("elsewhere").mkdir()
     (run.path / "figures").symlink_to(Path("elsewhere").resolve())
     assert report("last") == 2
-    assert "figures is no directory of its own" in capsys.readouterr().err
+    assert "figures is not a directory" in capsys.readouterr().err
     assert list(Path("elsewhere").iterdir()) == []
 
 
 @pytest.mark.usefixtures("blank")
 def test_only_a_page_of_the_labs_is_replaced(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = recorded.make(home, FIRST, steps=STEPS)
+    run = recorded.make(store, FIRST, steps=STEPS)
     Path("README.md").write_text("# Mine\n")
     assert report("last", "--output", "README.md") == 2
     assert capsys.readouterr().err == (
-        "error: --output: README.md is there, and lab did not write it; name another file, or"
-        " replace this one with --force\n"
+        "error: --output: README.md exists, and lab did not write it; name another file, or"
+        " replace it with --force\n"
     )
     assert Path("README.md").read_text() == "# Mine\n"
     assert not Path("README-figures").exists()
@@ -355,9 +355,9 @@ def test_only_a_page_of_the_labs_is_replaced(
 
 
 def test_a_page_that_cannot_be_written_is_an_error(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
+    recorded.make(store, FIRST, steps=STEPS)
 
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -365,27 +365,27 @@ def test_a_page_that_cannot_be_written_is_an_error(
     monkeypatch.setattr("lab.report.build.write_output", full)
     assert report("last") == 1
     assert (
-        f"the report cannot be written to runs/{FIRST}/report.html: No space left on device; make"
-        " room, or name a file in another directory with --output"
+        f"the report cannot be written to runs/{FIRST}/report.html: No space left on device; free"
+        " disk space, or give a file in another directory with --output"
     ) in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("blank")
-def test_of_a_run_that_cannot_be_written_to_the_page_goes_elsewhere(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_page_of_a_read_only_run_is_elsewhere(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
+    recorded.make(store, FIRST, steps=STEPS)
     mkdir = Path.mkdir
 
     def guarded(path: Path, *args: Any, **kwargs: Any) -> None:
-        if home.name in path.parts:  # as the kernel would, to everybody but root
+        if store.name in path.parts:  # as the kernel would, to everybody but root
             raise OSError(30, "Read-only file system", str(path))
         mkdir(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "mkdir", guarded)
     assert report("last") == 1
     assert (
-        f"error: the report cannot be written to runs/{FIRST}/figures: Read-only file system; name"
+        f"error: the report cannot be written to runs/{FIRST}/figures: Read-only file system; give"
         " a file in another directory with --output\n"
     ) in capsys.readouterr().err
     assert report("last", "--output", "elsewhere.html") == 0
@@ -393,8 +393,8 @@ def test_of_a_run_that_cannot_be_written_to_the_page_goes_elsewhere(
 
 
 @pytest.mark.usefixtures("blank")
-def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
+def test_the_verdicts_are_beside_the_source(store: Path) -> None:
+    recorded.make(store, FIRST, steps=STEPS)
     claim = {
         "claim": "accuracy",
         "words": "worker 0 tests 0.8865",
@@ -414,27 +414,27 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
                     "verdicts": [good, good, none], "runs": [FIRST, SECOND]})
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
-    page = page_of(home / FIRST / "report.html")
+    page = page_of(store / FIRST / "report.html")
     assert ["worker 0 tests 0.8865", "independent", "book: the printed log",
             "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
             "✓ pass: in the band"] in page.rows  # fmt: skip
     assert ["sync", NONE, NONE, NONE, NONE, NONE, "? not comparable"] in page.rows
     assert "worker 0 tests 0.8865 and 1 more: of one worker" in page.text
-    assert "1 of the 2 runs that were judged is not on this page." in page.text
+    assert "1 of the 2 evaluated runs is not on this page." in page.text
 
 
-def test_verdicts_with_numbers_that_are_none_are_read(tmp_path: Path) -> None:
+def test_verdicts_with_nan_are_read(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     file.write_text('{"name": "x", "verdicts": [{"claim": "a", "verdict": "PASS", "unit": null}]}')
-    with pytest.raises(InputError, match="holds no verdicts;"):
+    with pytest.raises(InputError, match="has no verdicts;"):
         read_verdicts(file)
     file.write_text("[" * 100_000)
-    with pytest.raises(InputError, match="holds no verdicts"):
+    with pytest.raises(InputError, match="has no verdicts"):
         read_verdicts(file)
 
 
-def marked(home: Path, *events: tuple[float, str], **changes: Any) -> tuple[Any, RunInfo]:
-    run = recorded.make(home, FIRST, steps=STEPS, **changes)
+def marked(store: Path, *events: tuple[float, str], **changes: Any) -> tuple[Any, RunInfo]:
+    run = recorded.make(store, FIRST, steps=STEPS, **changes)
     with run.records("worker-0").open("a", encoding="utf-8") as file:
         for when, message in events:
             stamp = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + when, "message": message}
@@ -450,7 +450,7 @@ def marks_until(end: float, run: RunDir) -> Any:
     return marks_of(Trace("one", "async", info, steps, samples_of(info, []), (last,)), records)
 
 
-def test_a_fault_lasts_until_it_is_over(tmp_path: Path) -> None:
+def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
     pause, slow = "pause:2s worker-0 after 5s", "slow:0.5,30s worker-0"
     marks, info = marked(
         tmp_path,
@@ -529,9 +529,7 @@ def test_the_command_makes_the_same_run_again() -> None:
         ("hello", ()),
     ],
 )  # fmt: skip
-def test_the_commands_words_are_read_into_the_same_run(
-    experiment: str, argv: tuple[str, ...]
-) -> None:
+def test_the_command_parses_into_the_same_run(experiment: str, argv: tuple[str, ...]) -> None:
     info = RunInfo(
         "x",
         RunSpec(
@@ -549,16 +547,16 @@ def test_the_commands_words_are_read_into_the_same_run(
         ),
         backend="compose",
     )
-    lab, run, *words = shlex.split(command(info))
+    lab, run, *arguments = shlex.split(command(info))
     assert (lab, run) == ("lab", "run")
-    texts = check("run", run_command, words)
+    texts = check("run", run_command, arguments)
     wanted = EXPERIMENTS[experiment]
     again = (*wanted.args, *json.loads(texts.pop("rest")))
     assert hyperparameters(wanted, again) == hyperparameters(wanted, argv)
     assert [word for word in again if word in ("--later", "word", "--epochs=two")] == [
         word for word in argv if word in ("--later", "word", "--epochs=two")
     ]
-    assert not set(words).intersection(wanted.args)
+    assert not set(arguments).intersection(wanted.args)
     limits = [duration(texts.pop(name)) for name in ("stall", "max_time", "ready_within")]
     assert limits == [90.5, 600, 7]
     assert texts == {
@@ -567,7 +565,7 @@ def test_the_commands_words_are_read_into_the_same_run(
     }  # fmt: skip
 
 
-def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
+def test_the_command_of_a_printed_program_is_complete() -> None:
     info = RunInfo(
         "x",
         RunSpec(
@@ -593,7 +591,7 @@ def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
     assert command(plain) == "lab run coordinator"
 
 
-def test_the_provenance_says_what_runs_have_in_common() -> None:
+def test_the_provenance_shows_common_settings() -> None:
     one, two = (
         RunInfo(
             name, RunSpec("async"), seed=seed, provenance={"kernel": "Linux 6"}, started_unix=1e308
@@ -602,16 +600,16 @@ def test_the_provenance_says_what_runs_have_in_common() -> None:
     )
     found = provenance([one, two], {})
     assert found["seed"] == {"a": "1", "b": "2"}
-    assert found["ran in"] == "kernel Linux 6"
+    assert found["environment"] == "kernel Linux 6"
     assert "hyperparameters" not in found
     assert "git commit" not in found
     assert "started" not in found  # no calendar knows it
 
 
 @pytest.mark.usefixtures("blank")
-def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) -> None:
+def test_the_hyperparameters_have_the_recorded_rate(store: Path) -> None:
     given = {"epochs": 2, "global_steps": 0, "seed": 1}
-    run = recorded.make(home, FIRST, steps=STEPS, hyperparameters=given)
+    run = recorded.make(store, FIRST, steps=STEPS, hyperparameters=given)
     with run.records("worker-1").open("a", encoding="utf-8") as file:
         ready = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + 1, "learning_rate": 0.01}
         file.write(json.dumps(ready) + "\n")
@@ -627,8 +625,8 @@ def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) ->
 
 
 @pytest.mark.usefixtures("blank")
-def test_numbers_of_claims_are_those_of_the_terminal(home: Path) -> None:
-    recorded.make(home, FIRST, steps=STEPS)
+def test_numbers_of_claims_are_those_of_the_terminal(store: Path) -> None:
+    recorded.make(store, FIRST, steps=STEPS)
     values = (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan)
     shown = ["0.8865", "82,500", "99.5000", "3", "10,678", "nan"]
     assert [compared(value) for value in values] == shown
@@ -637,11 +635,11 @@ def test_numbers_of_claims_are_those_of_the_terminal(home: Path) -> None:
         passed = evaluate.ClaimStatus.PASS
         judged = evaluate.ClaimResult("c", "words", None, ours, "", Interval(1.5, 2), passed, "",
                                       "own", "lab", "here", "")  # fmt: skip
-        _, _, said, band, _ = view._row(judged, "")
+        _, _, output, band, _ = view._row(judged, "")
         Path("r.json").write_text(json.dumps({"name": "x", "verdicts": [asdict(judged)]}))
         assert report("last", "--verdicts", "r.json") == 0
-        (row,) = [each for each in page_of(home / FIRST / "report.html").rows if "words" in each]
-        assert row[4:6] == [f"{said} (n = {runs})", band]
+        (row,) = [each for each in page_of(store / FIRST / "report.html").rows if "words" in each]
+        assert row[4:6] == [f"{output} (n = {runs})", band]
 
 
 def test_huge_numbers_are_short_in_tables(tmp_path: Path) -> None:

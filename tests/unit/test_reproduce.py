@@ -14,7 +14,7 @@ import pytest
 from lab.reproduce.claims import GROUPS, NAMES, SOURCES, Source, load
 from lab.reproduce.evaluate import ClaimResult, ClaimStatus, evaluate_claims
 from lab.reproduce.reference import load_trainings, of_mode
-from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
+from lab.reproduce.run_metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.view import verdicts_table
 from tests.unit.reproducing import bare_run, chapter_run, training
 
@@ -23,12 +23,12 @@ BOOK = load("book-async")
 
 
 @cache
-def good_runs() -> tuple[RunFigures, ...]:
+def good_runs() -> tuple[RunMetrics, ...]:
     return tuple(chapter_run(seed) for seed in SEEDS)
 
 
 def verdicts(
-    runs: Sequence[RunFigures], source: Source = BOOK, **roles: Sequence[RunFigures]
+    runs: Sequence[RunMetrics], source: Source = BOOK, **roles: Sequence[RunMetrics]
 ) -> dict[str, ClaimResult]:
     oracle = of_mode(load_trainings(), source.reference)
     return {each.claim: each for each in evaluate_claims(source, {"whole": runs, **roles}, oracle)}
@@ -95,13 +95,13 @@ def test_a_quarter_of_the_updates_lost_is_caught_by_the_probe_and_without_it() -
 
 
 def test_three_quarters_of_the_rate_are_caught() -> None:
-    """By accuracies alone: the program has changed, and nothing that is recorded says so."""
+    """By accuracies alone: the program has changed, and no record shows it."""
     found = off(verdicts([chapter_run(seed, training("rate")) for seed in SEEDS]))
     assert found["accuracy.worker-2"] is ClaimStatus.OUTSIDE_BAND
 
 
 @pytest.mark.parametrize("rates", [(0.0075,) * 3, (0.01, 0.01, 0.0075), (0.01, 0.01, None)])
-def test_the_rate_is_the_one_that_the_programs_tell(rates: tuple[float | None, ...]) -> None:
+def test_the_rate_is_the_recorded_one(rates: tuple[float | None, ...]) -> None:
     run = chapter_run(1, parameters={"learning_rate": 0.01, "epochs": 50})
     workers = tuple(
         replace(worker, rate=rate) for worker, rate in zip(run.workers, rates, strict=True)
@@ -124,10 +124,10 @@ def test_a_worker_that_is_idle_is_caught() -> None:
     )
 
 
-def in_rounds(run: RunFigures) -> RunFigures:
-    """The same as a synchronous program tells it: a worker's count is the global one."""
+def in_rounds(run: RunMetrics) -> RunMetrics:
+    """The same in the records of a synchronous program: a worker's count is the global one."""
     workers = tuple(
-        WorkerFigures(
+        WorkerMetrics(
             tuple(replace(step, total=step.local) for step in worker.steps),
             worker.accuracy,
             27_500,
@@ -138,7 +138,7 @@ def in_rounds(run: RunFigures) -> RunFigures:
 
 
 def test_a_handful_of_records_shows_no_pattern_and_no_variation() -> None:
-    """Of a run that was short: nothing is to be said, neither good nor bad."""
+    """Of a short run: no verdict, neither good nor bad."""
     run = good_runs()[0]
     few = tuple(replace(worker, steps=worker.steps[-3:]) for worker in run.workers)
     found = verdicts([replace(run, workers=few)])
@@ -157,10 +157,10 @@ def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
     assert off(verdicts(odd))["global-varies"] is ClaimStatus.OUTSIDE_BAND
 
 
-def with_odd_records(run: RunFigures) -> RunFigures:
-    """A tenth of the records tell of a global step that is up to a round further."""
+def with_odd_records(run: RunMetrics) -> RunMetrics:
+    """A tenth of the records have a global step that is up to a round further."""
 
-    def of(worker: WorkerFigures) -> WorkerFigures:
+    def of(worker: WorkerMetrics) -> WorkerMetrics:
         steps = (
             replace(step, total=step.total + (0 if nth % 10 else 1 + nth % 3))
             for nth, step in enumerate(worker.steps)
@@ -170,8 +170,8 @@ def with_odd_records(run: RunFigures) -> RunFigures:
     return replace(run, workers=tuple(map(of, run.workers)))
 
 
-def test_synchronous_runs_pass_what_the_oracle_says_of_them() -> None:
-    """One order of the batches stands for the runs, the others for the oracle."""
+def test_synchronous_runs_pass_the_oracles_claims() -> None:
+    """One order of the batches represents the runs, the others the oracle."""
     *others, held_out = [each for each in load_trainings() if each["mode"] == "sync"]
     source, oracle = load("book-sync"), of_mode(others, "sync")
     runs = [
@@ -191,7 +191,7 @@ def test_synchronous_runs_pass_what_the_oracle_says_of_them() -> None:
 def test_workers_that_take_turns_have_a_pattern() -> None:
     """A strict order of the workers: the remainder of the global step never changes."""
 
-    def turn(index: int, worker: WorkerFigures) -> WorkerFigures:
+    def turn(index: int, worker: WorkerMetrics) -> WorkerMetrics:
         steps = tuple(
             replace(s, total=3 * s.local + index + 3 * (s.local // 110 % 7)) for s in worker.steps
         )
@@ -229,7 +229,7 @@ def test_without_a_run_nothing_passes() -> None:
     assert {each.verdict for each in verdicts([]).values()} == {ClaimStatus.INSUFFICIENT_RUNS}
 
 
-def test_a_shorter_run_cannot_be_compared_where_it_did_not_come() -> None:
+def test_a_shorter_run_is_not_compared_beyond_its_end() -> None:
     short = [replace(run, parameters={"epochs": 10}) for run in good_runs()]
     found = verdicts(short)
     assert found["epochs"].verdict is ClaimStatus.OUTSIDE_BAND
@@ -245,7 +245,7 @@ def test_without_the_start_schedule_the_table_is_another_one() -> None:
 
 def test_a_mean_two_per_cent_off_is_the_limit() -> None:
     def moved(share: float) -> ClaimStatus:
-        def of(worker: WorkerFigures) -> WorkerFigures:
+        def of(worker: WorkerMetrics) -> WorkerMetrics:
             ends = tuple(
                 replace(s, total=round(10_896 * share)) if s.ends_epoch and s.epoch == 9 else s
                 for s in worker.steps
@@ -259,9 +259,9 @@ def test_a_mean_two_per_cent_off_is_the_limit() -> None:
     assert moved(1.021) is moved(0.979) is ClaimStatus.OUTSIDE_BAND
 
 
-def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
+def test_an_unrecorded_figure_does_not_pass() -> None:
     run = good_runs()[0]
-    bare = replace(run, workers=(WorkerFigures(()), *run.workers[1:]), updates_lost=None)
+    bare = replace(run, workers=(WorkerMetrics(()), *run.workers[1:]), updates_lost=None)
     found = verdicts([bare])
     assert found["updates-lost"].verdict is ClaimStatus.OUTSIDE_BAND
     assert found["accuracy.worker-0"].verdict is ClaimStatus.OUTSIDE_BAND
@@ -270,8 +270,8 @@ def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_the_one_that_ends_last_has_to_be_better_than_every_other(place: int) -> None:
-    def with_best(run: RunFigures, best: float) -> RunFigures:
+def test_the_last_to_end_must_be_the_best(place: int) -> None:
+    def with_best(run: RunMetrics, best: float) -> RunMetrics:
         workers = list(run.workers)
         ends = sorted(range(3), key=lambda worker: workers[worker].tested_at or 0)
         index = ends[place]
@@ -286,7 +286,7 @@ def test_the_one_that_ends_last_has_to_be_better_than_every_other(place: int) ->
     assert worse.ours.mean < 0
 
 
-def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
+def test_a_nan_loss_is_outside_and_can_be_shown() -> None:
     def diverged(step: Step) -> Step:
         return replace(step, loss=math.nan)
 
@@ -297,21 +297,21 @@ def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
     found = verdicts([replace(run, workers=workers)])
     assert found["late-loss"].verdict is ClaimStatus.OUTSIDE_BAND
     assert found["late-loss"].ours.mean is None
-    assert "no number" in found["late-loss"].why
+    assert "is NaN" in found["late-loss"].why
     assert verdicts_table(list(found.values())).row_count == len(found)
 
 
-def test_synchronous_workers_without_a_record_march_in_no_step() -> None:
-    run = bare_run(*[WorkerFigures(())] * 3)
+def test_workers_without_records_are_not_in_step() -> None:
+    run = bare_run(*[WorkerMetrics(())] * 3)
     found = verdicts([run], load("book-sync"))
     assert found["in-step"].verdict is ClaimStatus.INSUFFICIENT_RUNS
 
 
-def late(begins: int, epochs: int = 2) -> RunFigures:
-    """A run in which worker 2 begins when the others have made so many updates."""
+def late(begins: int, epochs: int = 2) -> RunMetrics:
+    """A run in which worker 2 begins when the others have made this number of updates."""
     made = 550 * epochs
-    others = WorkerFigures((Step(made, 2 * made, epochs - 1, True, 1.0, 1.0),))
-    last = WorkerFigures((Step(110, begins + 110, 0, False, 2.0, 10.0),))
+    others = WorkerMetrics((Step(made, 2 * made, epochs - 1, True, 1.0, 1.0),))
+    last = WorkerMetrics((Step(110, begins + 110, 0, False, 2.0, 10.0),))
     return bare_run(others, others, last, parameters={"epochs": epochs}, start={"worker-2": "10s"})
 
 
@@ -331,9 +331,9 @@ def test_in_a_long_training_a_late_starter_meets_the_others(begins: int, word: C
     assert found["long-overlap"].verdict is word
 
 
-def test_a_late_starter_that_told_nothing_is_not_passed_over() -> None:
+def test_a_late_starter_without_records_is_not_skipped() -> None:
     met = late(20_000, 50)
-    silent = replace(met, run_id="silent", workers=(*met.workers[:2], WorkerFigures(())))
+    silent = replace(met, run_id="silent", workers=(*met.workers[:2], WorkerMetrics(())))
     found = verdicts([], **{"late-long": [met, silent]})["long-overlap"]
     assert found.verdict is ClaimStatus.INSUFFICIENT_RUNS
     assert "run silent" in found.why
@@ -342,34 +342,34 @@ def test_a_late_starter_that_told_nothing_is_not_passed_over() -> None:
 def test_a_late_starters_steps_count_also_where_none_has_a_record_of_its_own() -> None:
     """Less than a hundred of them, before the others were done."""
     source = load("blog-async")
-    few = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures((), ended_at=7)))
-    none = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures(())))
+    few = replace(late(0), workers=(*late(0).workers[:2], WorkerMetrics((), ended_at=7)))
+    none = replace(late(0), workers=(*late(0).workers[:2], WorkerMetrics(())))
     assert verdicts([], source, late=[few])["late-starter"].verdict is ClaimStatus.OUTSIDE_BAND
     assert verdicts([], source, late=[none])["late-starter"].verdict is ClaimStatus.PASS
 
 
-def test_a_worker_that_was_to_be_slowed_and_was_not_sets_no_pace() -> None:
+def test_a_worker_that_was_not_slowed_sets_no_pace() -> None:
     steps = [Step(550 * e, 550 * e, e - 1, True, 1.0, float(e)) for e in range(1, 13)]
-    run = bare_run(*[WorkerFigures(tuple(steps))] * 3, faults=("slow:0.3 worker-0",))
+    run = bare_run(*[WorkerMetrics(tuple(steps))] * 3, faults=("slow:0.3 worker-0",))
     found = verdicts([], load("book-sync"), **{"slowed-sync": [run]})["slowest-sets-pace"]
     assert found.verdict is ClaimStatus.INSUFFICIENT_RUNS
-    assert "0 epochs beside a worker that was slowed" in found.why
+    assert "0 epochs beside a slowed worker" in found.why
 
 
-def losses(spread: float, updates: int, workers: int) -> RunFigures:
+def losses(spread: float, updates: int, workers: int) -> RunMetrics:
     """Losses that wobble by so much."""
     import numpy as np  # noqa: PLC0415
 
     random = np.random.default_rng(5)
 
-    def worker(index: int) -> WorkerFigures:
+    def worker(index: int) -> WorkerMetrics:
         wobble = np.exp(spread * random.standard_normal(updates))
         totals = range(1, updates + 1)
         steps = [
             Step(n, n if workers == 3 else 3 * n + index, 0, False, float(w), n / 10)
             for n, w in zip(totals, wobble, strict=True)
         ]
-        return WorkerFigures(tuple(steps))
+        return WorkerMetrics(tuple(steps))
 
     return bare_run(*map(worker, range(3)))
 
@@ -387,7 +387,7 @@ def test_the_mean_of_three_losses_is_steadier_than_one_of_them() -> None:
     assert verdicts([sync], source)["steadier"].verdict is ClaimStatus.INSUFFICIENT_RUNS
     few = verdicts([losses(0.3, 60, 3)], source, **{"async": [other]})["steadier"]
     assert few.verdict is ClaimStatus.INSUFFICIENT_RUNS
-    assert few.why.startswith("15 and 450 pairs, and the test needs 100")
+    assert few.why.startswith("15 and 450 pairs, the test needs 100")
 
 
 def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
@@ -401,7 +401,7 @@ def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
             for n, loss in enumerate(printed * 3)
         )
         run = bare_run(
-            WorkerFigures(steps), experiment="async-mlp", parameters={"global_steps": 50_000}
+            WorkerMetrics(steps), experiment="async-mlp", parameters={"global_steps": 50_000}
         )
         return verdicts([run], source)["loss-early"].verdict
 
@@ -409,25 +409,25 @@ def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
     assert told(0.4) is ClaimStatus.OUTSIDE_BAND  # as a synchronous training's at its higher rate
 
 
-def test_what_is_not_printed_cannot_be_compared() -> None:
+def test_unprinted_values_cannot_be_compared() -> None:
     found = verdicts([], load("blog-sync"))
     assert found["table"].verdict is found["accuracy"].verdict is ClaimStatus.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_source_can_be_read_and_no_claim_has_another_ones_name(name: str) -> None:
+def test_every_source_is_readable_and_claim_names_are_unique(name: str) -> None:
     source = load(name)
     ids = [claim.id for claim in source.claims]
     assert len(ids) == len(set(ids))
     assert all(claim.where and claim.words for claim in source.claims)
     assert {claim.group for claim in source.claims} <= GROUPS.keys()
     assert {claim.source for claim in source.claims} <= SOURCES.keys()
-    # A check of our own is made by nobody else, and every other claim has its source.
+    # Our own check is unique, and every other claim has its source.
     assert all((claim.group == "own") == (claim.source == "lab") for claim in source.claims)
     assert {claim.role for claim in source.claims} <= source.recipes.keys()
 
 
-def test_the_words_have_their_exit_codes() -> None:
+def test_verdicts_have_exit_codes() -> None:
     codes: dict[Any, int] = {word: word.exit_code for word in ClaimStatus}
     assert codes == {
         "PASS": 0, "OUTSIDE_BAND": 1, "TOO_GOOD": 1, "INSUFFICIENT_RUNS": 3, "NOT_COMPARABLE": 3,

@@ -1,4 +1,4 @@
-"""`lab reproduce`: what it runs, what it says and writes, and how it ends."""
+"""`lab reproduce`: its runs, its output and files, and its end."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
         thread.join(30)
 
 
-def reproduce(*words: str) -> int:
-    return main(["reproduce", *words])
+def reproduce(*arguments: str) -> int:
+    return main(["reproduce", *arguments])
 
 
 def flags(request: Request) -> dict[str, str]:
-    """What the program is given last, which counts."""
+    """The last argument of the program, which counts."""
     pairs = (word.removeprefix("--").partition("=") for word in request.spec.args)
     return {name: value for name, _, value in pairs}
 
@@ -78,7 +78,7 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
     assert "claims are not reproduced, " in err
 
 
-def test_runs_with_as_many_workers_share_a_target(
+def test_equal_worker_counts_share_a_target(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -120,7 +120,7 @@ def test_runs_with_another_number_of_workers_have_an_environment_of_their_own(
     assert "6/6 run=several-small-batch" in capsys.readouterr().err
 
 
-def test_what_is_written_is_what_a_report_reads(
+def test_a_report_reads_the_verdicts(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none", "--json")
@@ -152,7 +152,7 @@ def test_what_is_written_is_what_a_report_reads(
     }
 
 
-def test_runs_that_exist_are_judged_and_none_is_made(
+def test_existing_runs_are_evaluated_and_none_is_made(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
@@ -167,14 +167,14 @@ def test_runs_that_exist_are_judged_and_none_is_made(
     assert len(made()) == 2
 
 
-def test_a_run_that_answers_to_no_claim_is_refused(
+def test_a_run_without_a_matching_claim_is_refused(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
     run_id = environment.runs()[0].run_id
     capsys.readouterr()
     assert reproduce("blog-sync", "--runs", run_id) == 2
-    assert "answers to no claim of blog-sync" in capsys.readouterr().err
+    assert "no claim of blog-sync is about run" in capsys.readouterr().err
 
 
 def test_a_run_that_is_under_way_is_not_judged(
@@ -185,8 +185,8 @@ def test_a_run_that_is_under_way_is_not_judged(
     update(run, state=State.TRAINING)
     capsys.readouterr()
     assert reproduce("book-async", "--runs", run.run_id) == 2
-    said = f"error: run {run.run_id} has not ended, or not all of it is at home; follow it with"
-    assert said in capsys.readouterr().err
+    output = f"error: run {run.run_id} has not ended, or is not fully collected; follow it with"
+    assert output in capsys.readouterr().err
 
 
 def fails(volume: Volume, request: Request) -> None:
@@ -224,7 +224,7 @@ def test_a_run_that_did_not_start_is_not_judged(
     assert list(Path("runs").iterdir()) == []
 
 
-def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
+def test_an_interrupt_keeps_finished_runs_and_their_verdicts(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -232,10 +232,10 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     module = importlib.import_module("lab.service.batches")
     conduct = module.execute_run
 
-    def interrupted(*words: object, **named: object) -> object:
+    def interrupted(*arguments: object, **named: object) -> object:
         if len(environment.runs()) == 1:
             raise KeyboardInterrupt
-        return conduct(*words, **named)
+        return conduct(*arguments, **named)
 
     monkeypatch.setattr(module, "execute_run", interrupted)
     assert reproduce("book-async", "--gpus", "none") == 130
@@ -246,7 +246,7 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     assert len(made()) == 1
 
 
-def test_a_run_that_breaks_off_is_in_the_result(
+def test_an_aborted_run_is_in_the_result(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -268,7 +268,7 @@ def test_a_run_that_breaks_off_is_in_the_result(
     assert len(json.loads(made()[0].read_text())["runs"]) == 2
 
 
-def test_what_cannot_be_judged_ends_with_3(
+def test_an_inconclusive_result_exits_3(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def good(volume: Volume, request: Request) -> None:
@@ -289,10 +289,10 @@ def test_what_cannot_be_judged_ends_with_3(
     assert reproduce("blog-sync", "--repeats", "1", "--gpus", "none", "--quick") == 3
     out, err = capsys.readouterr()
     assert "table: NOT_COMPARABLE: the post's synchronous logs are empty" in out
-    assert "claims cannot be judged, steadier for one" in err
+    assert "claims cannot be judged, such as steadier" in err
 
 
-def test_where_nothing_can_be_kept_the_verdicts_are_shown(
+def test_verdicts_are_shown_without_a_writable_store(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
@@ -302,27 +302,29 @@ def test_where_nothing_can_be_kept_the_verdicts_are_shown(
     assert reproduce("book-async", "--runs", run, "--runs-dir", "kept/here") == 1
     out, err = capsys.readouterr()
     assert "\n1 run\n" in out
-    assert "error: the verdicts on book-async cannot be kept in kept/here: Not a directory" in err
+    assert (
+        "error: the results of book-async cannot be written into kept/here: Not a directory" in err
+    )
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
-        (("book-async", "--runs", "last", "--quick"), "--quick is for runs to be made"),
-        (("book-async", "--runs", "last", "--repeats", "3"), "--repeats is for runs to be made"),
-        (("book-async", "--runs", "last", "--seed", "0"), "--seed is for runs to be made"),
+        (("book-async", "--runs", "last", "--quick"), "--quick is only for new runs"),
+        (("book-async", "--runs", "last", "--repeats", "3"), "--repeats is only for new runs"),
+        (("book-async", "--runs", "last", "--seed", "0"), "--seed is only for new runs"),
         (("book",), "book-async, book-sync, blog-async, blog-sync, staleness or all"),
         (("book-async", "--repeats", "0"), "from 1 to 100"),
         (("book-async", "--runs", ","), "runs, such as last"),
         (("book-async", "--runs", "nothing"), "no run"),
     ],
 )
-def test_wrong_words_are_refused(
+def test_bad_arguments_are_refused(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    assert reproduce(*words) == 2
+    assert reproduce(*arguments) == 2
     assert message in capsys.readouterr().err
     assert not environment.runs()

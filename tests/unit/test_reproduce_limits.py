@@ -1,6 +1,6 @@
 """The limit of every rule of `lab reproduce`: just inside passes, just outside fails.
 
-The limits stand here as numbers, from tables of the distributions or by hand: not by the code that
+The limits here are numbers from tables of the distributions or by hand: not from the code that
 is tested.
 """
 
@@ -19,12 +19,12 @@ from lab.reproduce import measures, statistics
 from lab.reproduce.claims import Claim, Source, load
 from lab.reproduce.evaluate import ClaimResult, ClaimStatus, Observed, evaluate_claims
 from lab.reproduce.reference import Reference
-from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
+from lab.reproduce.run_metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.statistics import Interval, Variance
 from tests.unit.reproducing import bare_run
 
 PASS, OUTSIDE, FEW = ClaimStatus.PASS, ClaimStatus.OUTSIDE_BAND, ClaimStatus.INSUFFICIENT_RUNS
-Run = Callable[..., RunFigures]
+Run = Callable[..., RunMetrics]
 
 
 @cache
@@ -33,7 +33,7 @@ def source(name: str) -> Source:
 
 
 def judged(
-    name: str, claim: str, role: Sequence[RunFigures], **roles: Sequence[RunFigures]
+    name: str, claim: str, role: Sequence[RunMetrics], **roles: Sequence[RunMetrics]
 ) -> ClaimResult:
     """The verdict on one claim, by runs that have its role."""
     whole = source(name)
@@ -44,15 +44,15 @@ def judged(
     return found
 
 
-def worker(*steps: Step, **fields: Any) -> WorkerFigures:
-    return WorkerFigures(steps, **fields)
+def worker(*steps: Step, **fields: Any) -> WorkerMetrics:
+    return WorkerMetrics(steps, **fields)
 
 
 def step(local: int = 1, total: int = 1, epoch: int = 0, loss: float = 1.0, **rest: Any) -> Step:
     return Step(local, total, epoch, rest.get("ends", True), loss, rest.get("time_s", 1.0))
 
 
-# ---- Counts: every run has to have exactly them.
+# ---- Counts: every run must have exactly these.
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_count_has_no_tolerance_of_a_lost_update() -> None:
     assert word(0, 1, 0) is word(0, 0, -1) is OUTSIDE
 
 
-# ---- Printed steps: the mean lies within 2%. Of 10,896 that is 10,678.08 to 11,113.92.
+# ---- Printed steps: the mean is within 2%. Of 10,896 that is 10,678.08 to 11,113.92.
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_a_mean_within_two_per_cent(totals: tuple[int, ...], word: ClaimStatus) 
 
 
 @pytest.mark.parametrize(("epochs", "comparable"), [(10, True), (9, False)])
-def test_a_run_that_was_not_to_go_so_far_in_epochs(epochs: int, *, comparable: bool) -> None:
+def test_a_run_with_fewer_planned_epochs(epochs: int, *, comparable: bool) -> None:
     runs = [bare_run(worker(step(5_500, 10_896, 9)), parameters={"epochs": epochs})] * 3
     word = judged("book-async", "global-step.worker-0.epoch-9", runs).verdict
     assert word is (PASS if comparable else ClaimStatus.NOT_COMPARABLE)
 
 
 @pytest.mark.parametrize(("steps", "comparable"), [(2_052, True), (2_051, False)])
-def test_a_run_that_was_not_to_go_so_far_in_steps(steps: int, *, comparable: bool) -> None:
+def test_a_run_with_fewer_planned_steps(steps: int, *, comparable: bool) -> None:
     runs = [bare_run(*[worker(step(400, 2_052))] * 3, parameters={"global_steps": steps})] * 3
     word = judged("blog-async", "global-step.worker-2.step-400", runs).verdict
     assert word is (PASS if comparable else ClaimStatus.NOT_COMPARABLE)
@@ -207,14 +207,14 @@ def test_the_width_of_a_late_loss(mode: str, losses: int) -> None:
 
 
 def by_reference(better: Any, ours: Sequence[float], printed: float | None = None) -> ClaimStatus:
-    """The word for a claim with a band by the reference above; the runs have seeds 2, 3, 4."""
+    """The status of a claim with a band by the reference above; the runs have seeds 2, 3, 4."""
     return verdict_by_reference(better, ours, printed).verdict
 
 
 def verdict_by_reference(
     better: Any, ours: Sequence[float], printed: float | None = None, tested_at: int = 100
 ) -> ClaimResult:
-    """The verdict on the same claim, by runs that were tested after so many updates."""
+    """The verdict on the same claim, by runs that were tested after these updates."""
     claim = Claim(
         "accuracy", "accuracy", "independent", "book", "here", "accuracy", printed, "", "oracle",
         better, keys={"worker": 0, "updates": 100},
@@ -247,14 +247,14 @@ def test_outside_our_band_one_side_is_too_good(
     assert by_reference(better, [11 - inside] * 3) is PASS
     assert by_reference(better, [11 + outside] * 3) is high
     assert by_reference(better, [11 - outside] * 3) is low
-    # One bad run of three moves the mean by a third of its own way.
+    # One bad run of three moves the mean by a third of its deviation.
     assert by_reference(better, [11, 11, 11 + 3 * outside]) is high
     assert by_reference(better, [11, 11, 11 - 3 * outside]) is low
 
 
 @pytest.mark.parametrize("side", [1, -1])
 def test_the_printed_value_has_a_band_of_its_own(side: int) -> None:
-    """With the spread between initial weights, which nobody knows of the source's run."""
+    """With the spread between initial weights, which are unknown for the source's run."""
     at = [10 + side * (UNKNOWN_ONE + off) for off in (-0.01, 0.01)]
     assert by_reference("high", [11] * 3, at[0]) is PASS
     assert by_reference("high", [11] * 3, at[1]) is OUTSIDE
@@ -265,22 +265,22 @@ def test_a_verdict_by_the_reference_names_its_reason() -> None:
         return verdict_by_reference("high", ours, printed).why
 
     far = 11 + HALF + 1
-    assert why(11, 11, 11) == "as the oracle"
+    assert why(11, 11, 11) == "within the reference's interval"
     assert why(far, far, far) == "better than this training can be"
-    assert why(-far, -far, -far) == "not what the oracle comes to"
-    lies = "one run lies in -19.1107 to 39.1107"
-    assert why(11, 11, 11, printed=39) == lies
-    assert why(11, 11, 11, printed=40) == f"{lies}, and the printed value does not"
+    assert why(-far, -far, -far) == "outside the reference's interval"
+    within = "a single run is within -19.1107 to 39.1107"
+    assert why(11, 11, 11, printed=39) == within
+    assert why(11, 11, 11, printed=40) == f"{within}, the printed value is not"
 
 
 def test_without_a_reference_for_the_place_there_is_no_band() -> None:
-    """Its first test came after 100 updates."""
+    """Its first test was after 100 updates."""
     early = verdict_by_reference("high", [11] * 3, tested_at=99)
     runs = [bare_run(*[worker(accuracy=0.9, tested_at=100)] * 3)]
     without = judged("book-async", "accuracy.worker-2", runs)
     for found in (early, without):
         assert found.verdict is ClaimStatus.NOT_COMPARABLE
-        assert found.why == "the oracle has no such place"
+        assert found.why == "the reference lacks this value"
         assert found.band is None
     assert reference().losses(["0.9", "2.9"], [4]) is None
 
@@ -342,10 +342,8 @@ def test_the_mean_of_printed_places_is_geometric_and_needs_all_of_them() -> None
 
 
 @pytest.mark.parametrize(("others", "left"), [((110, 90), 1), ((110, 89), 0), ((100, 50), 0)])
-def test_the_others_updates_after_a_late_worker_has_come(
-    others: tuple[int, int], left: int
-) -> None:
-    """It comes after 199 updates of theirs."""
+def test_the_others_updates_after_a_late_start(others: tuple[int, int], left: int) -> None:
+    """It starts after 199 updates of theirs."""
     first = [worker(ended_at=made) for made in others]
     late = worker(step(local=10, total=209), ended_at=10)
     run = bare_run(*first, late, start={"worker-2": "10s"})
@@ -355,10 +353,10 @@ def test_the_others_updates_after_a_late_worker_has_come(
     assert long.verdict is (PASS if left else OUTSIDE)
 
 
-def test_in_every_long_training_the_others_go_on() -> None:
+def test_the_others_continue_in_long_trainings() -> None:
     late = worker(step(local=10, total=209))
 
-    def run(made: int) -> RunFigures:
+    def run(made: int) -> RunMetrics:
         return bare_run(worker(ended_at=made), worker(), late, start={"worker-2": "10s"})
 
     assert judged("book-async", "long-overlap", [run(200)] * 3).verdict is PASS
@@ -368,8 +366,8 @@ def test_in_every_long_training_the_others_go_on() -> None:
 # ---- Global counts. Of 30 stretches 24 or more are otherwise with p 0.0007, 23 with 0.0026.
 
 
-def counted(odd: int, of: int, start: int = 0) -> RunFigures:
-    """Workers that make a step a record; of one, so many global steps grow otherwise."""
+def counted(odd: int, of: int, start: int = 0) -> RunMetrics:
+    """Workers that make a step a record; between two of one, the global step grows by this."""
     grown = [2 + n % 7 for n in range(odd)] if of == odd else []
     totals = [start]
     for n in range(of):
@@ -398,7 +396,7 @@ def test_one_run_in_step_is_not_hidden_by_two_that_are_not() -> None:
     assert judged("book-async", "global-varies", [good, counted(5, 6), good]).verdict is FEW
 
 
-def remainders(*tables: Sequence[int]) -> RunFigures:
+def remainders(*tables: Sequence[int]) -> RunMetrics:
     """Workers that have recorded each remainder of the global step so often, the first twice."""
     workers = []
     for zeros, *others in tables:
@@ -433,7 +431,7 @@ def test_one_run_with_a_pattern_is_not_hidden_by_two_without() -> None:
 # ---- Accuracies.
 
 
-def ended_with(*accuracies: float | None) -> RunFigures:
+def ended_with(*accuracies: float | None) -> RunMetrics:
     """Workers that ended one after the other."""
     return bare_run(
         *[
@@ -474,7 +472,7 @@ def test_the_accuracies_differ_in_every_run() -> None:
     assert (found.verdict, found.why) == (PASS, "they differ in every run")
     assert found.ours.mean == pytest.approx(0.0001)
     found = judged("book-async", "accuracies-differ", [apart, same, apart])
-    assert (found.verdict, found.why) == (OUTSIDE, "the same in 1 of 3 runs")
+    assert (found.verdict, found.why) == (OUTSIDE, "equal in 1 of 3 runs")
     assert (
         judged("book-async", "accuracies-differ", [apart, ended_with(0.8, None, 0.7)]).verdict
         is FEW
@@ -538,8 +536,8 @@ def test_workers_are_a_round_apart_at_most(apart: int, side: int, word: ClaimSta
 # 2,048 sums of ranks are as small, p 0.0093), the one with the rank 8 not (25 of them, 0.0122).
 
 
-def paced(ratios: Sequence[float]) -> RunFigures:
-    """Epochs in which the others are so many times as fast as worker 0, which is slowed."""
+def paced(ratios: Sequence[float]) -> RunMetrics:
+    """Epochs in which the others are this factor faster than worker 0, which is slowed."""
     ends: tuple[list[Step], list[Step]] = ([step(epoch=0, time_s=0.0)], [step(epoch=0, time_s=0.0)])
     for n, ratio in enumerate(ratios, start=1):
         for steps, taken in zip(ends, (ratio, 1.0), strict=True):
@@ -598,17 +596,17 @@ def test_one_run_at_another_pace_is_not_hidden_by_two(claim: str, good: float, b
 # ---- Steadier losses.
 
 
-def spread(wide: float, pairs: int, seed: int) -> RunFigures:
-    """Losses whose logarithms are spread so widely, by chance."""
+def spread(wide: float, pairs: int, seed: int) -> RunMetrics:
+    """Losses whose logarithms have this random spread."""
     losses = np.exp(wide * np.random.default_rng(seed).standard_normal(4 * pairs))
     return bare_run(worker(*[step(n, n, loss=float(x)) for n, x in enumerate(losses, 1)]))
 
 
-def steadier(sync: Sequence[RunFigures], other: RunFigures) -> ClaimStatus:
+def steadier(sync: Sequence[RunMetrics], other: RunMetrics) -> ClaimStatus:
     return judged("book-sync", "steadier", sync, **{"async": [other]}).verdict
 
 
-def test_a_loss_is_steadier_only_where_the_test_says_so() -> None:
+def test_a_loss_is_steadier_only_by_the_test() -> None:
     """Of 150 pairs each a spread that is a tenth smaller may be chance, and half of it is not."""
     other = spread(0.3, 150, 1)
     assert steadier([spread(0.27, 150, 2)], other) is OUTSIDE
@@ -643,8 +641,8 @@ def test_pairs_are_of_a_trainings_second_half() -> None:
 # ---- Stale gradients. Student's t is 2.920 again, and the logarithms 1 - d, 1, 1 + d.
 
 
-def pair(role: str, logs: Sequence[float], staleness: float = 1.5) -> dict[str, list[RunFigures]]:
-    """Runs alone, with losses of 2, and runs of four workers, with so many times e to the log."""
+def pair(role: str, logs: Sequence[float], staleness: float = 1.5) -> dict[str, list[RunMetrics]]:
+    """Runs alone, with losses of 2, and runs of four workers, with this factor of e to the log."""
     alone = [
         bare_run(worker(), seed=seed, results={"test loss": 2.0, "staleness": 0.0})
         for seed in range(len(logs))
@@ -660,7 +658,7 @@ def pair(role: str, logs: Sequence[float], staleness: float = 1.5) -> dict[str, 
     return {f"alone{role}": alone, f"several{role}": several}
 
 
-def stale(claim: str, runs: Mapping[str, Sequence[RunFigures]]) -> ClaimResult:
+def stale(claim: str, runs: Mapping[str, Sequence[RunMetrics]]) -> ClaimResult:
     whole = source("staleness")
     (asked,) = [each for each in whole.claims if each.id == claim]
     _, found = evaluate_claims(replace(whole, claims=(asked,)), runs, None)
@@ -678,7 +676,7 @@ def test_stale_gradients_raise_the_loss_by_students_t(d: float, word: ClaimStatu
 
 @pytest.mark.parametrize("cured", ["rate", "batch"])
 @pytest.mark.parametrize(("d", "word"), [(0.59, PASS), (0.597, OUTSIDE)])
-def test_a_cure_takes_from_the_harm(cured: str, d: float, word: ClaimStatus) -> None:
+def test_a_cure_reduces_the_harm(cured: str, d: float, word: ClaimStatus) -> None:
     """The harm is 2 each time, and with the cure 1 less in the mean."""
     runs = {**pair("", (2, 2, 2)), **pair(f"-small-{cured}", (1 - d, 1, 1 + d))}
     found = stale(f"smaller-{cured}", runs)
@@ -701,7 +699,7 @@ def test_the_harm_is_a_ratio_of_losses_with_the_same_seed() -> None:
 
 
 @pytest.mark.parametrize(("staleness", "word"), [(1.5, PASS), (1.49, FEW)])
-def test_gradients_have_to_be_stale(staleness: float, word: ClaimStatus) -> None:
+def test_gradients_must_be_stale(staleness: float, word: ClaimStatus) -> None:
     """Among four workers half of the 3 updates that they can be late."""
     found = stale("overshoot", pair("", (1, 1.1, 1.2), staleness))
     assert found.verdict is word
@@ -736,11 +734,11 @@ RUN = "20260101-0900-async-0001"
 SLOW_START = worker(step(local=10, total=209))
 
 
-def printed_steps(*totals: int) -> list[RunFigures]:
+def printed_steps(*totals: int) -> list[RunMetrics]:
     return [bare_run(worker(step(5_500, total, 9))) for total in totals]
 
 
-def gains(*gained: float) -> list[RunFigures]:
+def gains(*gained: float) -> list[RunMetrics]:
     return [ended_with(0.5, 0.5, 0.5 + each / 100) for each in gained]
 
 
@@ -753,7 +751,7 @@ def gains(*gained: float) -> list[RunFigures]:
         ),
         (
             "book-async", "global-varies", [counted(24, 29)],
-            "29 records of a run while all workers train, and the test needs 30",
+            "a run has 29 records while all workers train, the test needs 30",
         ),
         (
             "book-async", "global-no-pattern",
@@ -762,14 +760,14 @@ def gains(*gained: float) -> list[RunFigures]:
         ),
         (
             "book-async", "global-no-pattern", [remainders((10, 0, 0), (9, 0, 0), (10, 0, 0))],
-            "29 records of a run while all workers train, and the test needs 30",
+            "a run has 29 records while all workers train, the test needs 30",
         ),
         (
             "book-async", "last-tests-best", gains(0.41, 1, 1.59),
             "Student's t: p 0.0495, must be < 0.05",
         ),
-        ("book-async", "last-tests-best", gains(1, 2), "2 runs, and the test needs 3"),
-        ("book-async", "last-tests-best", gains(1), "1 run, and the test needs 3"),
+        ("book-async", "last-tests-best", gains(1, 2), "2 runs, the test needs 3"),
+        ("book-async", "last-tests-best", gains(1), "1 run, the test needs 3"),
         (
             "book-async", "last-tests-best", [ended_with(0.5, 0.5, None)],
             f"a worker of run {RUN} has no final accuracy",
@@ -781,7 +779,7 @@ def gains(*gained: float) -> list[RunFigures]:
         (
             "book-async", "long-overlap",
             [bare_run(worker(ended_at=200), worker(), SLOW_START, start={"worker-2": "10s"})],
-            "in every run the others go on after it has come",
+            "updates by others: 1 at least, must be > 0",
         ),
         (
             "book-async", "long-overlap",
@@ -803,42 +801,45 @@ def gains(*gained: float) -> list[RunFigures]:
         ),
         (
             "book-sync", "others-run-ahead", [paced(about(3.0, 7))],
-            "7 epochs beside a worker that was slowed, and the test needs 8",
+            "7 epochs beside a slowed worker, the test needs 8",
         ),
-        ("book-async", "global-step.worker-0.epoch-9", [], "no run of the kind 'whole' succeeded"),
+        (
+            "book-async", "global-step.worker-0.epoch-9", [],
+            "no run with the role 'whole' succeeded",
+        ),
         (
             "book-async", "global-step.worker-0.epoch-9", [bare_run(parameters={"epochs": 9})],
-            "the runs were not to go so far",
+            "the runs are too short for this claim",
         ),
         (
             "book-async", "global-step.worker-0.epoch-9", [bare_run(worker())],
-            f"run {RUN} does not tell it",
+            f"run {RUN} did not record this value",
         ),
         (
             "book-async", "global-step.worker-0.epoch-9", printed_steps(11_005, 11_005, 11_005),
-            "+1.0% off, may be 2%",
+            "+1.0% off, tolerance 2%",
         ),
         (
             "book-async", "global-step.worker-0.epoch-9", printed_steps(10_569, 10_569, 10_569),
-            "-3.0% off, may be 2%",
+            "-3.0% off, tolerance 2%",
         ),
         (
             "book-async", "global-step.worker-0.epoch-9", printed_steps(1, 1),
-            "2 runs, and the mean of 3 is judged",
+            "2 runs, the mean of 3 is needed",
         ),
         (
             "book-async", "global-step.worker-0.epoch-9", printed_steps(1),
-            "1 run, and the mean of 3 is judged",
+            "1 run, the mean of 3 is needed",
         ),
         (
             "book-async", "loss.worker-0.epoch-9", [bare_run(worker(step(1, 1, 9, math.nan)))],
-            f"no number in run {RUN}",
+            f"the value of run {RUN} is NaN or infinite",
         ),
         ("blog-sync", "accuracy", [bare_run()], "the post prints no accuracy"),
     ],
 )  # fmt: skip
 def test_a_verdict_names_its_reason(
-    name: str, claim: str, runs: list[RunFigures], why: str
+    name: str, claim: str, runs: list[RunMetrics], why: str
 ) -> None:
     assert judged(name, claim, runs).why == why
 
@@ -883,19 +884,19 @@ def test_the_verdict_on_all_runs() -> None:
 
 
 def test_a_comparison_of_losses_names_its_reason() -> None:
-    def why(sync: Sequence[RunFigures], **others: Sequence[RunFigures]) -> str:
+    def why(sync: Sequence[RunMetrics], **others: Sequence[RunMetrics]) -> str:
         return judged("book-sync", "steadier", sync, **others).why
 
     other, calm = spread(0.3, 150, 1), spread(0.15, 150, 2)
     assert why([calm], **{"async": [other]}) == (
         "Brown-Forsythe, 150 and 150 pairs: p < 0.0001, must be < 0.001;"
-        " of one run < 0.0001 at most, must be < 0.05"
+        " single runs: p < 0.0001 at most, must be < 0.05"
     )
     assert why([calm]) == "no asynchronous run to compare with"
     assert why([calm, bare_run(worker())], **{"async": [other]}) == "a run has recorded no losses"
     still = spread(0, 150, 1)
     assert why([calm], **{"async": [still]}) == "the losses of asynchronous updates do not vary"
-    few = "99 and 150 pairs, and the test needs 100 of each"
+    few = "99 and 150 pairs, the test needs 100 of each"
     assert why([spread(0.15, 99, 2)], **{"async": [other]}) == few
 
 
@@ -906,14 +907,14 @@ def test_the_test_of_printed_losses_names_its_reason() -> None:
     assert passed.why == "Mann-Whitney, 12 losses: p 1 at least, must be > 0.001"
     assert passed.ours.mean == 3.5
     few = verdict_on_losses(same, same[:7])
-    assert few.why == "7 losses of a run recorded there, too few for the test"
+    assert few.why == "a run has 7 losses in this range, too few for the test"
 
 
 def test_a_claim_about_stale_gradients_names_its_reason() -> None:
     assert stale("overshoot", pair("", (0.41, 1, 1.59))).why == (
         "Student's t, 3 seeds: p 0.0495, must be < 0.05"
     )
-    needed = "of runs with the same seed, of 3 needed"
+    needed = "of runs with the same seed, the test needs 3"
     assert stale("overshoot", pair("", (1, 1))).why == f"2 pairs {needed}"
     assert stale("overshoot", pair("", (1,))).why == f"1 pair {needed}"
     fresh = stale("overshoot", pair("", (1, 1, 1), 1.49))

@@ -1,4 +1,4 @@
-"""What is read of a run, which role it has, and how verdicts are shown."""
+"""The values read from a run, its role, and the display of verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.formatting import band, mean_of_runs
 from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.evaluate import ClaimResult, ClaimStatus, Observed
-from lab.reproduce.run_metrics import Step, WorkerFigures, read_figures
+from lab.reproduce.run_metrics import Step, WorkerMetrics, read_metrics
 from lab.reproduce.run_specs import (
     MODES,
     points,
@@ -36,8 +36,8 @@ from lab.task.protocol.states import State
 from tests.unit.reproducing import bare_run
 
 
-def a_run(home: Path, records: list[object], **fields: Any) -> RunDir:
-    run = RunDir(home / "20260101-0900-async-1a2b")
+def a_run(store: Path, records: list[object], **fields: Any) -> RunDir:
+    run = RunDir(store / "20260101-0900-async-1a2b")
     info = RunInfo(
         run_id=run.run_id,
         spec=RunSpec(experiment="async", start={"worker-0": "after 5 steps"}),
@@ -69,7 +69,7 @@ def test_figures_are_read_from_records(tmp_path: Path) -> None:
             {"kind": "final", "local_step": 560, "global_step": 1700},
         ],
     )
-    found = read_figures(run)
+    found = read_metrics(run)
     assert (found.seed, found.succeeded, found.parameters) == (5, True, {"epochs": 2})
     (worker,) = found.workers
     assert worker.steps == (
@@ -82,7 +82,7 @@ def test_figures_are_read_from_records(tmp_path: Path) -> None:
 
 def test_a_record_may_be_all_zeros(tmp_path: Path) -> None:
     zeros = {"kind": "step", "epoch": 0, "local_step": 0, "global_step": 0}
-    (worker,) = read_figures(a_run(tmp_path, [{**zeros, "loss": 0.0, "elapsed_s": 0.0}])).workers
+    (worker,) = read_metrics(a_run(tmp_path, [{**zeros, "loss": 0.0, "elapsed_s": 0.0}])).workers
     assert worker.steps == (Step(0, 0, 0, False, 0.0, 0.0),)
 
 
@@ -94,12 +94,12 @@ def test_a_record_may_be_all_zeros(tmp_path: Path) -> None:
         '{"kind": "eval", "accuracy": "\\u001b[31m"}',
     ],
 )  # fmt: skip
-def test_a_record_that_makes_no_sense_is_passed_over(tmp_path: Path, bad: str) -> None:
-    (worker,) = read_figures(a_run(tmp_path, [bad])).workers
+def test_an_invalid_record_is_skipped(tmp_path: Path, bad: str) -> None:
+    (worker,) = read_metrics(a_run(tmp_path, [bad])).workers
     assert (worker.steps, worker.accuracy, worker.local_steps) == ((), None, 0)
 
 
-def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
+def test_a_run_has_the_role_of_its_start_and_faults() -> None:
     book, sync, blog = load("book-async"), load("book-sync"), load("blog-async")
     slowed = ("slow:0.3,60s worker-0",)
 
@@ -112,7 +112,7 @@ def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
         **flags: Any,
     ) -> str | None:
         run = bare_run(
-            *[WorkerFigures(())] * workers, experiment=experiment, start=start or {},
+            *[WorkerMetrics(())] * workers, experiment=experiment, start=start or {},
             faults=faults, parameters=flags,
         )  # fmt: skip
         return role_of_run(run, source)
@@ -147,7 +147,7 @@ def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
+def test_the_runs_of_a_source_are_possible(name: str, quick: bool) -> None:
     source = load(name)
     roles = set()
     for recipe in source.recipes.values():
@@ -190,14 +190,14 @@ def test_few_claims_fit_into_80_columns() -> None:
     assert "…" not in shown
     assert "82,500 ±1,000" in shown
     assert "[of all]" in shown
-    assert "of stretches" in shown  # nothing stands beside that number
+    assert "of stretches" in shown  # no text after that number
     assert "steps" not in shown  # something does
     assert counts(verdicts) == "1 OUTSIDE_BAND, 1 INSUFFICIENT_RUNS, 1 NOT_COMPARABLE"
     assert reasons(verdicts[:2]) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
     assert reasons([verdicts[0]] * 3) == ["a and 2 more: OUTSIDE_BAND: off"]
     assert notes(verdicts) == ["a: fitted to it"]
     assert notes([verdicts[0]] * 3) == ["a and 2 more: fitted to it"]
-    # Each place stands once.
+    # Each place occurs once.
     assert shown.count("book: the printed log") == shown.count("book: the text") == 1
     groups = {group: [each.claim for each in found] for group, found in grouped(verdicts).items()}
     assert groups == {"independent": ["b", "c"], "fitted": ["a"]}
@@ -342,7 +342,7 @@ def test_a_mean_has_its_interval_from_three_runs_on() -> None:
     assert (band(1.5, 2), band(3, 3)) == ("1.5000-2", "3")
 
 
-def test_tests_say_no_where_there_is_nothing_to_see() -> None:
+def test_tests_reject_without_an_effect() -> None:
     assert statistics.ttest_p([0.0, 0.0, 0.0]) == 1
     assert statistics.ttest_p([0.1, 0.1, 0.1]) == 0
     assert statistics.ttest_p([0.3, 0.2, 0.25]) < 0.05 < statistics.ttest_p([0.3, -0.2, 0.1])

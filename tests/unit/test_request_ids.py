@@ -17,11 +17,11 @@ from lab.task.tf1 import request_ids
 from lab.task.tf1.request_ids import ATTEMPTS, TASKS, number_requests, relocations
 
 WINDOW = 100_000
-"""So many requests a server remembers."""
+"""The number of requests that a server remembers."""
 
 
 def seeds(task: int, attempt: int) -> Iterator[int]:
-    """What `mrand48` returns then, as its manual describes it."""
+    """The results of `mrand48` for this state, as its manual describes it."""
     state, factor = (task | attempt << 28) << 16 | 1, 1 + (TASKS << 16)
     while True:
         state = state * factor % 2**48
@@ -43,12 +43,12 @@ def test_the_next_attempt_repeats_none_of_the_last_ones(task: int) -> None:
 
 
 def test_mrand48_counts_as_described() -> None:
-    """In a process of its own: the C library has one state."""
+    """In a separate process: the C library has one state."""
     code = (
         "import ctypes, sys\n"
         "from lab.task.tf1 import request_ids\n"
         "place = ctypes.c_void_p()\n"
-        "request_ids._places = lambda: [(ctypes.addressof(place), 3)]\n"
+        "request_ids._table_entries = lambda: [(ctypes.addressof(place), 3)]\n"
         "assert request_ids.number_requests(77, 3)\n"
         "count = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)(place.value)\n"
         "print(*(count(None) for _ in range(5)))\n"
@@ -64,15 +64,15 @@ def test_mrand48_counts_as_described() -> None:
     assert [int(each) for each in done.stdout.split()] == [*itertools.islice(seeds(77, 3), 5)]
 
 
-def test_nothing_changes_where_it_cannot_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_ids, "_places", list)
+def test_nothing_changes_where_it_is_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_ids, "_table_entries", list)
     assert not number_requests(0, 0)
-    monkeypatch.setattr(request_ids, "_places", lambda: pytest.fail("it was looked for"))
+    monkeypatch.setattr(request_ids, "_table_entries", lambda: pytest.fail("it was looked for"))
     assert not number_requests(TASKS, 0)
     assert not number_requests(0, ATTEMPTS)
 
 
-def test_a_library_keeps_the_address_of_a_function_where_it_is_said_to() -> None:
+def test_the_address_of_a_function_is_where_documented() -> None:
     library = Path(_ctypes.__file__)
     maps = Path("/proc/self/maps").read_text().splitlines()
     (start,) = [
@@ -87,7 +87,7 @@ def test_a_library_keeps_the_address_of_a_function_where_it_is_said_to() -> None
     assert kept == ctypes.cast(ctypes.CDLL(None).dlsym, ctypes.c_void_p).value
 
 
-def test_what_a_library_does_not_call_and_what_is_none(tmp_path: Path) -> None:
+def test_uncalled_functions_and_invalid_libraries(tmp_path: Path) -> None:
     assert list(relocations(Path(_ctypes.__file__), b"dlsy")) == []
     assert list(relocations(Path(_ctypes.__file__), b"nothing")) == []
     other = tmp_path / "text"

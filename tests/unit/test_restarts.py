@@ -1,4 +1,4 @@
-"""Real agents whose programs fail: who is started again, who goes on, who is waited for."""
+"""Real agents whose programs fail: which are restarted, which continue, which are awaited."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TASKS = ("ps-0", "worker-0", "worker-1")
 
 
 class Crew(Stage):
-    """One ps and two workers, each of whose attempts does what it is told."""
+    """One ps and two workers, whose attempts the test controls."""
 
     def begin(self, **more: object) -> None:
         for task in TASKS:
@@ -67,7 +67,7 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
     crew.close()
 
 
-def test_nobody_trains_before_the_last_is_ready(crew: Crew) -> None:
+def test_no_task_trains_before_the_last_is_ready(crew: Crew) -> None:
     crew.begin()
     crew.ready(0, "ps-0", "worker-0")
     crew.wait_state("worker-0", State.READY)
@@ -88,7 +88,7 @@ def test_a_program_that_does_not_get_ready_fails_and_is_named(crew: Crew) -> Non
     assert reason == "worker-1 failed: not ready within 1 s"
 
 
-def test_a_task_that_comes_later_joins_at_its_step(crew: Crew) -> None:
+def test_a_later_task_joins_at_its_step(crew: Crew) -> None:
     crew.begin(start={"worker-1": "after 5 steps"})
     crew.ready(0)
     crew.wait_state("worker-0", State.TRAINING)
@@ -98,7 +98,7 @@ def test_a_task_that_comes_later_joins_at_its_step(crew: Crew) -> None:
     crew.wait_state("worker-1", State.TRAINING)
 
 
-def test_a_program_that_looks_itself_is_told_its_step(crew: Crew) -> None:
+def test_a_self_checking_program_receives_its_step(crew: Crew) -> None:
     crew.begin(experiment="async", start={"worker-1": "after 5,000 steps"})
     crew.ready(0)
     late, other = (crew.volume.start("r1", f"worker-{index}") for index in (1, 0))
@@ -111,7 +111,7 @@ def test_a_task_with_a_time_is_pending_until_then(crew: Crew) -> None:
     crew.ready(0)
     wait_for(lambda: "1.5s after" in crew.status("worker-1").message, "what it waits for")
     assert crew.status("worker-1").state is State.PENDING
-    crew.wait_state("worker-0", State.TRAINING)  # nobody waits for it
+    crew.wait_state("worker-0", State.TRAINING)  # no task waits for it
     crew.wait_state("worker-1", State.TRAINING)
 
 
@@ -154,7 +154,7 @@ def test_a_worker_that_is_started_again_does_not_wait_for_its_step_again(crew: C
     assert word.read_text() == ""
 
 
-def test_no_more_often_than_it_may(crew: Crew) -> None:
+def test_restarts_are_limited(crew: Crew) -> None:
     crew.begin(on_failure=OnFailure.RESTART, restarts=1)
     crew.ready(0)
     crew.ready(1)
@@ -173,7 +173,7 @@ def test_a_gang_is_started_again_together(crew: Crew) -> None:
     crew.ready(1)
     for task in TASKS:
         crew.wait_attempt(task, 1)
-    assert "worker-1 was started again" in crew.status("ps-0").earlier[0].reason
+    assert "worker-1 restarted" in crew.status("ps-0").earlier[0].reason
     assert crew.status("worker-1").earlier[0].reason == "exit code 3"
     crew.tell("worker-0", 1, "pass")
     crew.tell("worker-1", 1, "pass")
@@ -181,7 +181,7 @@ def test_a_gang_is_started_again_together(crew: Crew) -> None:
 
 
 def test_a_gang_that_starts_again_waits_for_its_last_again(crew: Crew) -> None:
-    """The word that the first attempt got would let the first to be ready train alone."""
+    """With the start signal of the first attempt the first task to be ready would train alone."""
     crew.begin(on_failure=OnFailure.RESTART, restarts=1, gang=True)
     crew.ready(0)
     crew.wait_state("worker-0", State.TRAINING)
@@ -209,7 +209,7 @@ def test_of_a_gang_that_has_nearly_ended_the_last_starts_alone(crew: Crew) -> No
     crew.wait_state("ps-0", State.SUCCEEDED)
 
 
-def test_the_others_go_on_without_a_worker_but_not_without_the_chief(crew: Crew) -> None:
+def test_the_others_need_the_chief_but_not_a_worker(crew: Crew) -> None:
     crew.begin(on_failure=OnFailure.CONTINUE)
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
@@ -227,7 +227,7 @@ def test_the_others_go_on_without_a_worker_but_not_without_the_chief(crew: Crew)
     crew.wait_state("ps-0", State.CANCELLED, "r2")
 
 
-def test_an_agent_that_comes_back_starts_its_program_again(crew: Crew) -> None:
+def test_a_restarted_agent_restarts_its_program(crew: Crew) -> None:
     crew.begin(on_failure=OnFailure.RESTART, restarts=2)
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
@@ -241,7 +241,7 @@ def test_an_agent_that_comes_back_starts_its_program_again(crew: Crew) -> None:
     assert not crew.status("worker-0").state.ended
 
 
-def test_an_agent_that_is_told_to_go_may_come_back(crew: Crew) -> None:
+def test_a_stopped_agent_may_be_restarted(crew: Crew) -> None:
     crew.begin(on_failure=OnFailure.RESTART, restarts=2)
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
@@ -254,7 +254,7 @@ def test_an_agent_that_is_told_to_go_may_come_back(crew: Crew) -> None:
     assert crew.status("worker-0").attempt == 0
 
 
-def test_an_agent_that_is_told_to_go_cancels_where_nothing_is_restarted(crew: Crew) -> None:
+def test_a_stopped_agent_cancels_without_a_restart_policy(crew: Crew) -> None:
     crew.begin()
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
@@ -262,13 +262,13 @@ def test_an_agent_that_is_told_to_go_cancels_where_nothing_is_restarted(crew: Cr
     assert crew.wait_state("worker-1", State.CANCELLED).cause is Cause.INTERRUPTED
 
 
-def test_an_agent_that_dies_is_lost_at_once(crew: Crew) -> None:
+def test_a_killed_agent_is_lost_at_once(crew: Crew) -> None:
     crew.begin()
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
     crew.agents["worker-1"].send_signal(signal.SIGKILL)
     status = crew.wait_state("worker-1", State.LOST)
-    assert (status.reason, status.cause) == ("its agent has died", Cause.NODE_LOST)
+    assert (status.reason, status.cause) == ("its agent process has ended", Cause.NODE_LOST)
     crew.wait_state("worker-0", State.CANCELLED)
     crew.wait_state("ps-0", State.CANCELLED)
 
@@ -302,7 +302,7 @@ def test_a_service_stays_until_the_others_have_saved(crew: Crew) -> None:
     assert crew.status("worker-0").state is State.CANCELLED
 
 
-def test_told_to_die_nobody_saves_anything(crew: Crew) -> None:
+def test_kill_saves_nothing(crew: Crew) -> None:
     crew.begin()
     crew.ready(0)
     crew.tell("worker-0", 0, SAVE)

@@ -1,4 +1,4 @@
-"""What an experiment has found: from its records to the summary, the table and the verdict."""
+"""The results of an experiment: from its records to the summary, the table and the verdict."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from tests.unit.fakes import PLAN
         (math.nan, 0, 1, False),
     ],
 )
-def test_a_result_lies_within_its_band_or_not(
+def test_a_result_is_in_its_band_or_not(
     value: float, low: float | None, high: float | None, as_expected: bool
 ) -> None:
     assert Result("w", value, low, high).is_as_expected is as_expected
 
 
-def test_a_record_tells_a_result() -> None:
+def test_a_record_holds_a_result() -> None:
     line = format_record({"kind": "result", "name": "w now", "value": 2, "low": 1.5, "high": 2.5})
     assert line == 'lab kind=result name="w now" value=2.0 low=1.5 high=2.5'
     record = parse_record(line)
@@ -60,7 +60,7 @@ def test_a_record_tells_a_result() -> None:
     assert result_of({"name": "w", "value": "x"}) is None
 
 
-def test_what_was_not_found_as_it_has_to_be(tmp_path: Path) -> None:
+def test_results_that_are_not_as_expected(tmp_path: Path) -> None:
     def told(name: str, *lines: str) -> Path:
         path = tmp_path / name
         path.write_text("".join(f"{line}\n" for line in lines))
@@ -87,7 +87,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
-    """What a run of `linear` comes to whose first worker has found this."""
+    """The summary of a run of `linear` whose first worker has this result."""
     info = changed(run.read(), experiment="linear", state=state)
     progress = {task: TaskProgress(task) for task in info.task_names()}
     for each in found:
@@ -119,17 +119,15 @@ def test_a_result_outside_its_band_is_no_success(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = summary(run, replace(W, value=2.5), B)
-    with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; all that"):
+    with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; see its"):
         check_succeeded(run, whole, notify)
     show(result_table(whole))
-    said = capsys.readouterr().out
-    assert "2.5, NOT 1.95 to 2.05" in said
-    assert "9.99, as expected 9.9 to 10.1" in said
+    output = capsys.readouterr().out
+    assert "2.5, NOT 1.95 to 2.05" in output
+    assert "9.99, as expected 9.9 to 10.1" in output
 
 
-def test_a_result_that_never_came_is_no_success(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_result_is_no_success(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     whole = summary(run, W)
     with pytest.raises(LabError, match="succeeded, but b was not found"):
         check_succeeded(run, whole, notify)
@@ -137,7 +135,7 @@ def test_a_result_that_never_came_is_no_success(
     assert "NOT FOUND" in capsys.readouterr().out
 
 
-def test_what_several_tasks_have_found_is_shown_once_where_they_agree(
+def test_equal_results_of_several_tasks_are_shown_once(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     info = replace(run.read(), state=State.SUCCEEDED)
@@ -146,14 +144,14 @@ def test_what_several_tasks_have_found_is_shown_once_where_they_agree(
         progress[task].add({"kind": "result", "name": "same", "value": 3, "low": 3, "high": 3})
         progress[task].add({"kind": "result", "name": "apart", "value": apart})
     show(result_table(summary_of(info, {}, progress)))
-    said = capsys.readouterr().out
-    assert said.count("same") == 1
-    assert "3, as expected 3" in said
-    assert [line.split() for line in said.splitlines() if "apart" in line] == [
+    output = capsys.readouterr().out
+    assert output.count("same") == 1
+    assert "3, as expected 3" in output
+    assert [line.split() for line in output.splitlines() if "apart" in line] == [
         ["apart,", "worker-0", "1,588,000"],
         ["apart,", "worker-1", "7"],
     ]
 
 
-def test_of_a_run_that_failed_nothing_more_is_expected(run: RunDir) -> None:
+def test_a_failed_run_needs_no_results(run: RunDir) -> None:
     assert summary(run, W, state=State.FAILED).as_expected

@@ -59,7 +59,7 @@ def children() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def ask(children: list[subprocess.Popen[str]], run_id: str) -> subprocess.Popen[str]:
-    """A command that asks for its turn."""
+    """A command that requests its turn."""
     found = subprocess.Popen(
         [sys.executable, "-c", CHILD, run_id],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -151,31 +151,33 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
     assert line(waiting) == "has its turn"
 
 
-def test_a_run_whose_client_has_gone_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_without_its_client_is_awaited(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
     request = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
     environment.submit(request)
-    said: list[str] = []
+    output: list[str] = []
     order: list[str] = []
 
     def finish() -> None:
-        wait_for(lambda: said, "it waits")
+        wait_for(lambda: output, "it waits")
         for task in request.tasks():
             order.append(task)
             end(environment.volume, "r1", task, State.SUCCEEDED)
 
     thread = threading.Thread(target=finish)
     thread.start()
-    with turn(FakeBackend(environment=environment), "mnist", wait=True, notify=said.append) as mine:
+    with turn(
+        FakeBackend(environment=environment), "mnist", wait=True, notify=output.append
+    ) as mine:
         order.append("turn")
         assert mine.waited
     thread.join(PATIENCE_S)
     assert order == [*request.tasks(), "turn"]
-    assert said == [waits("r1", 1)]
+    assert output == [waits("r1", 1)]
 
 
-def test_an_environment_that_goes_away_is_waited_for_no_longer(tmp_path: Path) -> None:
+def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
 
     class Going(FakeEnvironment):

@@ -1,4 +1,4 @@
-"""The run at home: its directory, its life, and what is left when it breaks off."""
+"""The run in the run store: its directory, its states, and its leftovers after an abort."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
     return execute_run(run, **{**given, **changes})
 
 
-def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
+def test_run_json_precedes_every_start(run: RunDir) -> None:
     info = run.read()
     assert info.state is State.PENDING
     assert info.hyperparameters["epochs"] == 1  # as given
@@ -109,9 +109,9 @@ def test_a_seed_that_is_given_stays() -> None:
 
 
 def test_hyperparameters_are_the_programs_flags_and_the_last_one_counts() -> None:
-    words = ["--epochs=2", "--learning_rate", "0.5", "--log_device_placement", "--epochs=3",
+    arguments = ["--epochs=2", "--learning_rate", "0.5", "--log_device_placement", "--epochs=3",
              "--other=1", "epochs", "--seed=odd"]  # fmt: skip
-    assert hyperparameters(ASYNC, words) == {
+    assert hyperparameters(ASYNC, arguments) == {
         "epochs": 3,
         "learning_rate": 0.5,
         "log_device_placement": True,
@@ -152,10 +152,10 @@ def test_a_boot_that_fails_leaves_no_run(run: RunDir, environment: FakeEnvironme
     def boot(_defer: Callable[[], None]) -> FakeEnvironment:
         raise LabError("port 2222 is in use", "end the program that uses it")
 
-    said: list[str] = []
+    output: list[str] = []
     with pytest.raises(LabError, match="port 2222"):
-        go(run, environment, boot=boot, notify=said.append)
-    assert said == [f"run {run.run_id} did not start; its directory is removed"]
+        go(run, environment, boot=boot, notify=output.append)
+    assert output == [f"run {run.run_id} did not start; its directory is removed"]
     assert list(run.path.parent.iterdir()) == []
 
 
@@ -172,7 +172,7 @@ def test_a_task_that_fails_makes_the_run_fail(run: RunDir, environment: FakeEnvi
 
 
 class Breaking(FakeEnvironment):
-    """Whose ship raises once, half-way, what `fault` makes."""
+    """An environment whose stream raises the error of `fault` once, half-way."""
 
     fault: Callable[[], BaseException] = KeyboardInterrupt
     left = 1
@@ -188,7 +188,7 @@ class Breaking(FakeEnvironment):
 
 
 def until_cancelled(volume: Volume, request: Request) -> None:
-    """Tasks that train until they are told to stop."""
+    """Tasks that train until they are stopped."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
     deadline = time.monotonic() + PATIENCE_S
     while not volume.cancel(request.run_id).exists() and time.monotonic() < deadline:
@@ -198,7 +198,7 @@ def until_cancelled(volume: Volume, request: Request) -> None:
         end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
 
 
-def test_ctrl_c_ends_the_run_and_brings_it_home(run: RunDir, environment: FakeEnvironment) -> None:
+def test_ctrl_c_ends_the_run_and_collects_it(run: RunDir, environment: FakeEnvironment) -> None:
     breaking = Breaking(environment.root, until_cancelled)
     with pytest.raises(KeyboardInterrupt):
         go(run, breaking)
@@ -218,7 +218,7 @@ def test_a_full_disk_ends_the_run_on_the_volume_too(
         go(run, breaking)
     assert environment.volume.cancel(run.run_id).exists()
     assert run.read().state is State.FAILED
-    assert not breaking.is_down  # what the disk had no room for is still there
+    assert not breaking.is_down  # the volume still has the files that did not fit on the disk
 
 
 def test_sigterm_is_like_ctrl_c(run: RunDir, environment: FakeEnvironment) -> None:
@@ -236,25 +236,23 @@ def test_sigterm_is_like_ctrl_c(run: RunDir, environment: FakeEnvironment) -> No
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_helperless_run_comes_home_once_and_again(
-    tmp_path: Path, environment: FakeEnvironment
-) -> None:
+def test_a_detached_run_is_collected_twice(tmp_path: Path, environment: FakeEnvironment) -> None:
     environment.submit(
         Request("r1", RunSpec("async", "mnist_async.py", ("--epochs=1",)), PLAN.cluster_spec())
     )
     for thread in environment.threads:
         thread.join()
     home = tmp_path / "runs"
-    said: list[str] = []
-    assert collect_runs(environment, home, said.append) == []
+    output: list[str] = []
+    assert collect_runs(environment, home, output.append) == []
     run = find_run("last", home)
     first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert run.read().spec.experiment == "async"
     assert run.read().state is State.SUCCEEDED
-    assert said == [f"run r1: succeeded, collected into {run.path}"]
-    collect_runs(environment, home, said.append)
-    assert len(said) == 1  # complete at home: nothing to do
-    collect_one(environment.runs()[0], environment, home, said.append)
+    assert output == [f"run r1: succeeded, collected into {run.path}"]
+    collect_runs(environment, home, output.append)
+    assert len(output) == 1  # completely collected: nothing to do
+    collect_one(environment.runs()[0], environment, home, output.append)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
 
 
@@ -265,14 +263,14 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
     for thread in environment.threads:
         thread.join()
     one, two = tmp_path / "one", tmp_path / "two"
-    said: list[str] = []
-    collect_runs(environment, one, said.append)
+    output: list[str] = []
+    collect_runs(environment, one, output.append)
     assert environment.collected() == {"r1": str(one)}
-    assert collect_runs(environment, two, said.append, anywhere=True) == []
-    assert said[1:] == [f"run r1 is collected already, in {one / 'r1'}"]
+    assert collect_runs(environment, two, output.append, anywhere=True) == []
+    assert output[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
     assert not two.exists()
-    # `lab collect` is asked for this very directory.
-    collect_runs(environment, two, said.append)
+    # `lab collect` names this very directory.
+    collect_runs(environment, two, output.append)
     assert (two / "r1/summary.json").is_file()
     assert environment.collected() == {"r1": str(two)}
 
@@ -313,7 +311,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
     assert environment.collected() == {}
 
 
-def test_an_environment_of_an_older_lab_knows_no_notes(
+def test_an_environment_of_an_older_lab_has_no_notes(
     tmp_path: Path, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -328,7 +326,9 @@ def test_an_environment_of_an_older_lab_knows_no_notes(
     assert RunDir(tmp_path / "runs/r1").complete()
 
 
-def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeEnvironment) -> None:
+def test_a_run_under_way_is_collected_in_parts(
+    tmp_path: Path, environment: FakeEnvironment
+) -> None:
     environment.tasks_do = lambda volume, request: write_records(
         volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
     )
@@ -356,7 +356,7 @@ def test_only_one_process_collects_a_run(run: RunDir) -> None:
     other.start()
     try:
         assert held.wait(PATIENCE_S)
-        with pytest.raises(LabError, match="by another process"), run.locked():
+        with pytest.raises(LabError, match="another process collects"), run.locked():
             pass
     finally:
         leave.set()
@@ -380,7 +380,7 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
         find_run("last~3", tmp_path)
     assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
     assert find_run("refused", tmp_path).run_id == "refused"
-    with pytest.raises(InputError, match="fits 2 runs"):
+    with pytest.raises(InputError, match="matches 2 runs"):
         find_run("20260101", tmp_path)
     with pytest.raises(InputError, match="no run 'x'"):
         find_run("x", tmp_path)
@@ -416,9 +416,9 @@ def test_a_damaged_run_hides_no_other(
     assert f"{bad}/run.json" in err
     assert main(["show", bad, "--runs-dir", str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("move that directory away")
+    assert line.endswith("move the run's directory out of the run store")
     assert "RunInfo" not in line
-    assert damage == "{" or "its key 'odd" in line
+    assert damage == "{" or "unknown key 'odd" in line
     assert "\x1b" not in line
 
 
@@ -429,11 +429,11 @@ def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert runs_dir(None) == Path("/elsewhere")
     assert runs_dir("here") == Path("here")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="no directory"):
+    with pytest.raises(InputError, match="not a directory"):
         runs_dir(str(tmp_path / "file"))
 
 
-def test_words_that_are_no_text_are_written_down_and_read_back(tmp_path: Path) -> None:
+def test_arguments_that_are_no_utf8_round_trip(tmp_path: Path) -> None:
     run = prepare(order(tmp_path, "\udcff"), tmp_path / "runs")
     assert run.read().spec.args[-1] == "\udcff"
     summary = summarize(run)

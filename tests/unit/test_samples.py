@@ -1,4 +1,4 @@
-"""The notebooks' sample runs: whole, small, of no particular machine, and true to what is said."""
+"""The notebooks' sample runs: complete, small, without machine names, and true to their text."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def sample(name: str) -> api.Run:
     return api.find(MADE[name]["run"], runs_dir=SAMPLES)
 
 
-def test_the_index_names_all_that_is_there() -> None:
+def test_the_index_is_complete() -> None:
     assert sorted(MADE) == sorted(NAMES)
     there = {path.name for path in SAMPLES.iterdir() if path.is_dir()}
     assert there == {each["run"] for each in MADE.values()}
 
 
-def test_the_index_tells_the_commands() -> None:
+def test_the_index_has_the_commands() -> None:
     told = {name: each["command"] for name, each in MADE.items()}
     assert told == {name: f"lab {each.command}" for each in RECIPES for name in each.names}
 
@@ -79,7 +79,7 @@ def test_a_sample_is_a_whole_run_that_went_well(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_samples_files_tell_anew_what_its_summary_tells(name: str) -> None:
+def test_a_samples_summary_follows_from_its_files(name: str) -> None:
     """`lab show` and `lab report` read the files, a notebook the summary."""
     run = sample(name)
     told = summarize(run.directory)
@@ -136,7 +136,7 @@ def left_of_the_pace(name: str) -> float:
 
 
 def own_steps(steps: pd.DataFrame) -> pd.Series:
-    """How many of these are whose."""
+    """The number of these by task."""
     spans = steps.groupby("task", observed=True)["local_step"].agg(["min", "max"])
     return spans["max"] - spans["min"]
 
@@ -169,7 +169,7 @@ def test_the_slow_workers_gradients_are_the_stale_ones() -> None:
     assert most["worker-2"] > 3 * max(most["worker-0"], most["worker-1"])
 
 
-def test_a_moving_average_makes_three_journeys_more() -> None:
+def test_a_moving_average_needs_three_more_calls() -> None:
     plain, averaged = (
         sample(name).summary.steps_per_s for name in ("links-1-worker", "links-average")
     )
@@ -178,7 +178,7 @@ def test_a_moving_average_makes_three_journeys_more() -> None:
     assert plain / averaged == pytest.approx(5 / 2, rel=0.1)
 
 
-def test_eight_cooks_end_with_a_higher_loss_than_one() -> None:
+def test_eight_workers_end_with_a_higher_loss_than_one() -> None:
     loss = {
         name: next(each.value for each in sample(name).summary.results if each.name == "test loss")
         for name in ("staleness-1", "staleness-8")
@@ -203,8 +203,8 @@ def test_links_are_the_limit_and_the_ring_is_the_quicker() -> None:
     assert ring * 400 > 1.5 * most * 100
 
 
-def a_run(home: Path, message: str) -> Path:
-    run = home / "20260101-0000-async-aaaa"
+def a_run(store: Path, message: str) -> Path:
+    run = store / "20260101-0000-async-aaaa"
     (run / "tasks").mkdir(parents=True)
     (run / "status").mkdir()
     (run / "logs").mkdir()
@@ -231,12 +231,12 @@ def test_of_a_run_only_records_and_states_are_kept(
 
 
 def test_all_runs_are_made_before_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kept one changes the working tree, of which the next run would say that it is dirty."""
+    """A kept one changes the working tree, which the next run would record as dirty."""
     done: list[str] = []
 
-    def make(recipe: samples.Recipe, home: Path) -> list[Path]:
+    def make(recipe: samples.Recipe, store: Path) -> list[Path]:
         done.append(f"make {recipe.names[0]}")
-        return [home]
+        return [store]
 
     def replace(recipe: samples.Recipe, runs: Sequence[Path]) -> None:
         done.append(f"keep {recipe.names[0]}, {len(runs)}")
@@ -253,6 +253,6 @@ def test_a_run_that_names_this_machine_is_refused(
 ) -> None:
     monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
     run = a_run(tmp_path / "runs", f"cannot open {ROOT}/scripts")
-    with pytest.raises(SystemExit, match=r"worker-0\.jsonl names"):
+    with pytest.raises(SystemExit, match=r"worker-0\.jsonl contains"):
         samples.keep(run)
     assert not (tmp_path / "kept").exists()

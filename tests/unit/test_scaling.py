@@ -1,4 +1,4 @@
-"""The benchmark of scaling: what is counted, how costs come of it, and the page; nothing timed."""
+"""The benchmark of scaling: its counts, its fitted costs, and its page; nothing is timed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import calibration, elsewhere, microcosts, scaling, scaling_page, slow_link
+from benchmarks import calibration, microcosts, other_hosts, scaling, scaling_page, slow_link
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, SYNC, calibrate, calibrates
 from benchmarks.measure import Setting
-from benchmarks.shapes import Measured, description, measured, middle
+from benchmarks.shapes import Measured, config_text, measured, middle
 from benchmarks.steps import UnfitError
 from benchmarks.trainings import Workplace
-from benchmarks.watching import Look, Watcher, busy_s, loopback_bytes
+from benchmarks.watcher import Sample, Watcher, busy_s, loopback_bytes
 from lab.config import load_cluster
 from lab.records import Record
 from lab.simulation import Box, Costs, Shape, Way, simulate
@@ -72,35 +72,38 @@ def watcher(proc: Path, count: int = 2) -> Watcher:
 def test_a_forked_program_has_its_tasks_name(proc: Path) -> None:
     (proc / "11/cmdline").write_bytes(b"python\0-c\0import sys\0")
     (proc / "11/environ").write_bytes(b"LAB_STATE=/here\0")
-    assert watcher(proc).look() is None
+    assert watcher(proc).sample() is None
     (proc / "11/comm").write_text("ps-0\n")
-    assert (look := watcher(proc).look()) is not None and sorted(look.cpu_s) == ["ps-0", "worker-0"]
+    assert (sample := watcher(proc).sample()) is not None and sorted(sample.cpu_s) == [
+        "ps-0",
+        "worker-0",
+    ]
 
 
-def test_programs_are_looked_at_and_nothing_else(proc: Path) -> None:
-    look = watcher(proc).look()
-    assert look is not None
-    assert look.cpu_s["worker-0"] == 2 * look.cpu_s["ps-0"] > 0
-    assert (sorted(look.cpu_s), look.wire_bytes) == (["ps-0", "worker-0"], 1000)
+def test_only_programs_are_sampled(proc: Path) -> None:
+    sample = watcher(proc).sample()
+    assert sample is not None
+    assert sample.cpu_s["worker-0"] == 2 * sample.cpu_s["ps-0"] > 0
+    assert (sorted(sample.cpu_s), sample.wire_bytes) == (["ps-0", "worker-0"], 1000)
     # A tick is as long as those of the programs: 100 of them are the server's 2 * 50.
-    assert look.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7 + 8) / 100 * look.cpu_s["ps-0"])
+    assert sample.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7 + 8) / 100 * sample.cpu_s["ps-0"])
 
 
-def test_there_is_no_look_before_all_are_there_nor_after_one_has_gone(proc: Path) -> None:
-    assert watcher(proc, count=3).look() is None
+def test_programs_are_sampled_only_while_all_run(proc: Path) -> None:
+    assert watcher(proc, count=3).sample() is None
     watching = watcher(proc)
-    assert watching.look() is not None
+    assert watching.sample() is not None
     (proc / "12/stat").unlink()
-    assert watching.look() is None
+    assert watching.sample() is None
 
 
 def test_a_loopback_that_others_share_is_not_counted(proc: Path) -> None:
     for pid in (11, 12):
         (proc / str(pid) / "ns/net").unlink()
         (proc / str(pid) / "ns/net").symlink_to("net:[1]")
-    look = watcher(proc).look()
-    assert look is not None
-    assert look.wire_bytes is None
+    sample = watcher(proc).sample()
+    assert sample is not None
+    assert sample.wire_bytes is None
 
 
 def test_bytes_of_the_loopback_are_counted_once() -> None:
@@ -122,8 +125,8 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
         "worker-0": records(0, (10.0, 100), (12.0, 300), (16.0, 700)),
         "worker-1": records(1, (11.0, 200), (15.0, 600), (20.0, 1000)),
     }
-    looks = [
-        Look(
+    samples = [
+        Sample(
             at,
             {"ps-0": at, "worker-0": 2 * at, "worker-1": 3 * at},
             6.75 * at,
@@ -132,8 +135,10 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
         for at in (5.0, 11.5, 13.0, 15.5, 18.0)
     ]
     said["worker-0"][0]["staleness"] = 99  # nor does this
-    looks[0] = replace(looks[0], cpu_s=dict.fromkeys(looks[0].cpu_s, 1e9))  # before all trained
-    found = measured(Shape(Way.ASYNC, 2, 1), said, looks)
+    samples[0] = replace(
+        samples[0], cpu_s=dict.fromkeys(samples[0].cpu_s, 1e9)
+    )  # before all trained
+    found = measured(Shape(Way.ASYNC, 2, 1), said, samples)
     assert found.steps_per_s == pytest.approx(100)
     assert found.seconds == pytest.approx(5)
     assert found.ps_cpu_s == pytest.approx(1 / 100)
@@ -142,15 +147,15 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
     assert found.staleness == pytest.approx((0 + 0 + 1 + 1) / 4)
     assert found.taken == pytest.approx(0.75)  # of the 6.75 cores that were busy 6 were ours
     assert found.box(8) == Box(8, taken=found.taken)
-    idle = [replace(look, busy_s=5.9 * look.time_unix) for look in looks]
+    idle = [replace(sample, busy_s=5.9 * sample.time_unix) for sample in samples]
     assert measured(Shape(Way.ASYNC, 2, 1), said, idle).taken == 0
-    with pytest.raises(UnfitError, match="before two looks"):
-        measured(Shape(Way.ASYNC, 2, 1), said, looks[:2])
+    with pytest.raises(UnfitError, match="too short for two samples"):
+        measured(Shape(Way.ASYNC, 2, 1), said, samples[:2])
 
 
 @pytest.mark.parametrize("shape", scaling.GRID)
-def test_every_shape_has_a_description_that_holds(tmp_path: Path, shape: Shape) -> None:
-    (tmp_path / "cluster.yaml").write_text(description(shape))
+def test_every_shape_has_a_valid_config(tmp_path: Path, shape: Shape) -> None:
+    (tmp_path / "cluster.yaml").write_text(config_text(shape))
     jobs = load_cluster(tmp_path / "cluster.yaml").jobs
     assert {name: len(job.on) for name, job in jobs.items()} == (
         {"worker": shape.workers} | ({"ps": shape.ps} if shape.ps else {})
@@ -221,14 +226,14 @@ def test_a_cost_that_would_be_negative_is_nothing_and_its_figure_is_not_met() ->
     assert figures["off"]["update_s"] > 0.2
     assert abs(figures["off"]["session_s"]) < 0.05
     text = scaling_page.markdown(a_page(figures), None)
-    assert "**The figure that tells `update_s` is not met** (+" in text
+    assert "**The figure for `update_s` is not met** (+" in text
     assert "is not met** (+" not in text.replace("`update_s` is not met", "")
 
 
-def test_what_told_a_cost_tests_nothing() -> None:
+def test_calibration_figures_test_nothing() -> None:
     assert calibrates(ASYNC, "steps_per_s")
     assert calibrates(ASYNC, "wire_bytes")
-    assert calibrates(ASYNC, "cpu_s")  # that of the worker and that of the server have told one
+    assert calibrates(ASYNC, "cpu_s")  # calibrated by worker and server
     assert not calibrates(SYNC, "steps_per_s")
     assert calibrates(SYNC, "cpu_s")
     assert not calibrates(Shape(Way.ASYNC, 2, 1), "steps_per_s")
@@ -242,22 +247,22 @@ def test_errors_are_those_of_figures_that_did_not_calibrate() -> None:
     twice = replace(forecasts[shapes[-1]], steps_per_s=2 * found[shapes[-1]][0].steps_per_s)
     rate, wired, wire = scaling.outcomes(found, {**forecasts, shapes[-1]: twice}, 5.0)
     assert rate.found is not None
-    # All but async 1 x 1 and multiworker 2, whose rates have told how long a message waits.
+    # All but async 1 x 1 and multiworker 2, whose rates have calibrated a message's wait.
     assert rate.found.values == pytest.approx((0.0,) * 5 + (1.0,))
     assert (rate.found.median, rate.found.low, rate.found.high) == pytest.approx((0, 0, 1))
     assert rate.details == {"largest": "1.000 (sync, 2 workers, 1 ps)"}
     assert (rate.verdict(), rate.to_json()["repeated"]) == ("met", False)
     assert wired.found is not None
-    assert len(wired.found.values) == len(shapes) - 2  # nor what told the headers of a call
+    assert len(wired.found.values) == len(shapes) - 2  # nor the one for the headers of a call
     assert wire.found is not None
-    assert len(wire.found.values) == len(shapes) - 1  # one worker alone reduces nothing
+    assert len(wire.found.values) == len(shapes) - 1  # a single worker reduces nothing
     nowhere = {shape: [replace(each[0], wire_bytes=None)] for shape, each in found.items()}
     assert [each.verdict() for each in scaling.outcomes(nowhere, forecasts, 5.0)][1:] == (
         ["not measured"] * 2
     )
 
 
-def test_the_first_training_tells_how_many_steps_the_others_take() -> None:
+def test_the_first_training_sets_the_step_count() -> None:
     asked: list[tuple[int, int]] = []
 
     def train(shape: Shape, steps: int, every: int) -> Measured:
@@ -296,12 +301,12 @@ def test_a_byte_costs_something() -> None:
 
 
 def a_page(figures: dict[str, Any]) -> dict[str, Any]:
-    scene = elsewhere.Scene("A box", "So it is.", Box(4), [Shape(Way.ASYNC, 1, 1)], 1e-3)
+    scene = other_hosts.Scene("A box", "So it is.", Box(4), [Shape(Way.ASYNC, 1, 1)], 1e-3)
     kept = {
         **figures,
         "when": "today",
         "machine": {"cores": 2, "cpu": "a CPU", "load_before": 0.1},
-        "elsewhere": elsewhere.predictions(TRUE, [scene]),
+        "elsewhere": other_hosts.predictions(TRUE, [scene]),
     }
     return json.loads(json.dumps(kept))  # type: ignore[no-any-return]
 
@@ -332,7 +337,7 @@ def test_a_page_is_made_of_the_figures() -> None:
     assert "is not met" not in text
 
 
-def test_a_machine_on_which_others_work_is_not_quiet() -> None:
+def test_a_busy_machine_is_detected() -> None:
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
     assert "not quiet" not in scaling_page.markdown(kept, slow_link.read())
     for row in kept["shapes"]:
@@ -358,13 +363,13 @@ def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(scaling, "GRID", (ASYNC, other))
     for name, less in (("FEW", 20), ("ROUNDS", 2)):  # how well it calibrates is tested above
         monkeypatch.setattr(calibration, name, less)
-    scene = elsewhere.Scene("A box", "So it is.", Box(4), [ASYNC])
-    monkeypatch.setattr(elsewhere, "scenes", lambda cores: [replace(scene, box=Box(cores))])
+    scene = other_hosts.Scene("A box", "So it is.", Box(4), [ASYNC])
+    monkeypatch.setattr(other_hosts, "scenes", lambda cores: [replace(scene, box=Box(cores))])
     write = partial(scaling.write, page=page, figures_file=figures, costs_file=costs)
     monkeypatch.setattr(scaling, "write", write)
     setting = Setting(Workplace(tmp_path, {}), pairs=1, quick=True, backends=())
     scaling.measure(setting)
-    assert not any(file.exists() for file in files)  # a look writes nothing
+    assert not any(file.exists() for file in files)  # a check writes nothing
     rate, *_ = scaling.measure(replace(setting, quick=False))
     assert rate.found is not None
     assert rate.found.high < 0.2
@@ -377,10 +382,10 @@ def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_machines_like_those_here_have_as_many_cores() -> None:
     for cores in (2, 24):
-        own, *cards = elsewhere.scenes(cores)
+        own, *others = other_hosts.scenes(cores)
         assert own.box.cores == cores
         assert f"Machines of {cores} cores" in own.assumes
-        assert all(scene.device_s for scene in cards)
+        assert all(scene.device_s for scene in others)
 
 
 def test_the_page_in_docs_is_made_of_the_figures_that_are_kept() -> None:

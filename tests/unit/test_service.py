@@ -1,4 +1,4 @@
-"""`lab.service`: what lies above and below it, and a line that is passed on once."""
+"""`lab.service`: the layers above and below it, and a line that is passed on once."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_service_prints_nothing() -> None:
         assert "print" not in calls, path.name
 
 
-def test_a_line_that_comes_twice_is_reported_once() -> None:
-    said: list[str] = []
-    once = without_repeats(said.append)
+def test_a_repeated_line_is_reported_once() -> None:
+    output: list[str] = []
+    once = without_repeats(output.append)
     for line in ("a", "b", "a", "c", "b"):
         once(line)
-    assert said == ["a", "b", "c"]
+    assert output == ["a", "b", "c"]

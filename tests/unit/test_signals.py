@@ -1,4 +1,4 @@
-"""Signals while something is built up or taken down."""
+"""Signals while an environment is booted or removed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def heard() -> Iterator[list[int]]:
 
 
 def hit(number: int) -> None:
-    """Send this thread a signal; it is heard before the next line, unless it is blocked."""
+    """Send this thread a signal; it is handled before the next line, unless it is blocked."""
     signal.raise_signal(number)
 
 
@@ -53,7 +53,7 @@ def test_a_signal_is_like_ctrl_c(number: int) -> None:
 
 
 class Dying:
-    """Receives a signal while Python ignores what is raised."""
+    """Receives a signal while Python ignores exceptions."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -115,7 +115,7 @@ def no_timer() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_timer")
-def test_who_is_impatient_is_interrupted_and_only_once() -> None:
+def test_a_time_limit_interrupts_once() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(KeyboardInterrupt), signals.time_limit(0.01):
         signal.pause()
@@ -152,7 +152,7 @@ def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPat
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
-def test_ctrl_z_that_is_ignored_stays_so() -> None:
+def test_ignored_ctrl_z_stays_ignored() -> None:
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
         with signals.on_suspend(pytest.fail, pytest.fail):
@@ -181,7 +181,7 @@ def test_a_signal_shows_no_traceback_and_dumps_no_core(number: int) -> None:
         assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, ""), moment
 
 
-def test_a_hangup_that_is_ignored_stays_so() -> None:
+def test_an_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with signals.as_interrupt():
@@ -194,7 +194,7 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_what_is_deferred_comes_later() -> None:
+def test_deferred_signals() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.block_interrupts():
         hit(signal.SIGTERM)
@@ -208,7 +208,7 @@ def hit_by_all(and_then: Callable[[], None] = lambda: None) -> None:
     and_then()
 
 
-def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
+def test_a_failed_boot_of_containers_is_always_cleaned_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[int]
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
@@ -217,17 +217,15 @@ def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
     def refuses() -> None:
         raise LabError("the engine refused")
 
-    said: list[str] = []
+    output: list[str] = []
     monkeypatch.setattr(compose, "remove", lambda *_args, **_more: hit_by_all(refuses))
-    ComposeBackend()._undo("mnist", NO_RESOURCES, said.append)
-    assert said == ["not all of mnist could be removed: the engine refused; try `lab down mnist`"]
+    ComposeBackend()._undo("mnist", NO_RESOURCES, output.append)
+    assert output == ["mnist is not fully removed: the engine refused; run `lab down mnist`"]
     assert not file.exists()
     assert heard == []
 
 
-def test_a_failed_boot_of_processes_is_cleaned_up_whatever_comes(
-    tmp_path: Path, heard: list[int]
-) -> None:
+def test_a_failed_boot_of_processes_is_always_cleaned_up(tmp_path: Path, heard: list[int]) -> None:
     class Interrupted(subprocess.Popen[bytes]):
         def kill(self) -> None:
             hit_by_all()
@@ -243,7 +241,7 @@ def test_a_failed_boot_of_processes_is_cleaned_up_whatever_comes(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_up_that_is_told_to_go_takes_down_what_it_boots(
+def test_a_terminated_up_removes_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     class Booting(FakeBackend):
@@ -264,7 +262,7 @@ def test_up_that_is_told_to_go_takes_down_what_it_boots(
     assert undone
 
 
-def test_what_can_be_deferred_waits_from_the_word_on() -> None:
+def test_deferral_begins_with_the_call() -> None:
     with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.blockable_interrupts():
         hit(signal.SIGINT)
         pytest.fail("it waited")

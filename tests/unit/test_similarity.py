@@ -1,4 +1,4 @@
-"""How much of a file occurs in others: copies, renamed copies, what is left out, exit codes."""
+"""The share of a file that occurs in others: copies, renamed copies, exclusions, exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def share(folder: Path, ours: str, theirs: str, name: str = "theirs.py") -> floa
     return found.together
 
 
-def test_an_exact_copy_is_all_of_it_and_another_program_nothing(tmp_path: Path) -> None:
+def test_an_exact_copy_has_1_and_another_program_0(tmp_path: Path) -> None:
     assert share(tmp_path, PROGRAM, PROGRAM) == 100
     assert share(tmp_path, PROGRAM, OTHER + "\n" + PROGRAM) == 100
     assert share(tmp_path, PROGRAM, OTHER) == 0
@@ -49,9 +49,9 @@ def test_other_names_lower_it_unless_all_names_are_equal(tmp_path: Path) -> None
     assert 0 < share(tmp_path, PROGRAM, other_names) < 60
     assert renamed(tokens(PROGRAM)) == renamed(tokens(other_names))
     assert renamed(tokens("a.b(c, 1, 'd') if e else -2.5"))[:4] == ["name", ".", "b", "("]
-    words = [str(tmp_path / "ours.py"), "--against", str(tmp_path / "theirs.py")]
-    assert main([*words, "--limit", "60"]) == 0
-    assert main([*words, "--limit", "60", "--renamed"]) == 1
+    arguments = [str(tmp_path / "ours.py"), "--against", str(tmp_path / "theirs.py")]
+    assert main([*arguments, "--limit", "60"]) == 0
+    assert main([*arguments, "--limit", "60", "--renamed"]) == 1
 
 
 def test_a_share_is_windows_among_our_windows(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_the_exit_code_is_1_above_the_limit_only(
 ) -> None:
     (tmp_path / "ours.py").write_text("a b c d e f g h i j k l")
     (tmp_path / "theirs.txt").write_text("a b c d e f g h i")
-    words = [str(tmp_path / "ours.py"), "--against", str(tmp_path / "theirs.txt")]
-    assert main([*words, "--limit", "40"]) == 0
-    assert main([*words, "--limit", "39"]) == 1
-    assert main(words) == 1
+    arguments = [str(tmp_path / "ours.py"), "--against", str(tmp_path / "theirs.txt")]
+    assert main([*arguments, "--limit", "40"]) == 0
+    assert main([*arguments, "--limit", "39"]) == 1
+    assert main(arguments) == 1
     shown = capsys.readouterr().out
     assert shown.splitlines()[-4:] == [
         f"{tmp_path / 'ours.py'} (5 windows)",
@@ -117,9 +117,9 @@ def test_programs_for_python_2_and_broken_ones_are_read(tmp_path: Path) -> None:
     ("path", "text", "fault"),
     [
         ("missing.py", None, "does not exist"),
-        ("notebook.ipynb", "{", "is no notebook"),
-        ("notebook.ipynb", "[]", "is no notebook"),
-        ("empty", None, "holds no file that ends in .ipynb, .md, .py, .txt"),
+        ("notebook.ipynb", "{", "is not a notebook"),
+        ("notebook.ipynb", "[]", "is not a notebook"),
+        ("empty", None, "has no file that ends in .ipynb, .md, .py, .txt"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(

@@ -1,4 +1,4 @@
-"""`lab simulate`: its table, its JSON, and what it refuses."""
+"""`lab simulate`: its table, its JSON, and its refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2, tf2]}}
 """
 
 
-def said(capsys: pytest.CaptureFixture[str], line: str) -> Any:
+def output(capsys: pytest.CaptureFixture[str], line: str) -> Any:
     assert main(["simulate", *shlex.split(line), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -39,7 +39,7 @@ def test_the_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "sync --workers 2 --ps 3 --cores 5 --batch-size 10")
+    found = output(capsys, "sync --workers 2 --ps 3 --cores 5 --batch-size 10")
     (row,) = found["predictions"]
     expected = simulate(Shape(Way.SYNC, 2, 3, 10), MEASURED, Box(5))
     assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
@@ -59,7 +59,7 @@ def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_network_puts_each_task_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms")
+    found = output(capsys, "async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms")
     assert found["box"] == {
         "cores": 2,
         "nodes": 0,
@@ -69,36 +69,36 @@ def test_a_network_puts_each_task_on_a_machine(capsys: pytest.CaptureFixture[str
         "worker_on": [],
     }
     assert found["costs"]["device_s"] == 2e-3
-    slow = said(capsys, "async --workers 4 --network 10mbit --cores 2 --step 2ms")
+    slow = output(capsys, "async --workers 4 --network 10mbit --cores 2 --step 2ms")
     assert slow["predictions"][0]["steps_per_s"] < found["predictions"][0]["steps_per_s"] / 2
 
 
-def test_a_description_tells_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_config_gives_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    found = said(capsys, f"async --cluster {file} --cores 2")
+    found = output(capsys, f"async --cluster {file} --cores 2")
     assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 1)]
-    assert found["box"]["nodes"] == 1  # without a network all nodes share this box
-    found = said(capsys, f"multiworker --cluster {file} --network 1gbit --cores 2")
+    assert found["box"]["nodes"] == 1  # without a network all nodes share this host
+    found = output(capsys, f"multiworker --cluster {file} --network 1gbit --cores 2")
     assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 0)]
     assert (found["box"]["nodes"], found["box"]["worker_on"]) == (2, [1, 1, 1])
 
 
-def test_tasks_are_on_the_nodes_that_a_description_names(
+def test_tasks_are_on_the_nodes_of_a_config(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
     line = f"async --cluster {file} --network 1mbit --cores 8"
-    found = said(capsys, line)
+    found = output(capsys, line)
     assert (found["box"]["ps_on"], found["box"]["worker_on"]) == ([0], [1, 1, 1])
     (row,) = found["predictions"]
-    box = Box(8, 2, 125e3, 20e-6, ps_on=(0,), worker_on=(1, 1, 1))
-    expected = simulate(Shape(Way.ASYNC, 3, 1), MEASURED, box)
+    host = Box(8, 2, 125e3, 20e-6, ps_on=(0,), worker_on=(1, 1, 1))
+    expected = simulate(Shape(Way.ASYNC, 3, 1), MEASURED, host)
     assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
-    # Beside the server a worker's bytes do not cross the slow network.
+    # On the server's node a worker's bytes do not cross the slow network.
     file.write_text(CLUSTER.replace("[tf2, tf2, tf2]", "[tf1, tf1, tf1]"))
-    (beside,) = said(capsys, line)["predictions"]
+    (beside,) = output(capsys, line)["predictions"]
     assert beside["link_busy"] == 0
     assert beside["steps_per_s"] > 10 * row["steps_per_s"]
 
@@ -121,29 +121,29 @@ def test_tasks_are_on_the_nodes_that_a_description_names(
         ("async --step 2", "--step: '2' is not a time such as 2ms, or 20us"),
         ("async --step 0ms", "--step: '0ms' is not a time such as 2ms, or 20us"),
         ("multiworker --ps 1", "multiworker has no parameter servers; leave out --ps"),
-        ("async --latency 5us", "--latency is a network's; add --network, or leave it out"),
+        ("async --latency 5us", "--latency needs a network; add --network, or leave out --latency"),
         (
             "async --cluster cluster.yaml --workers 2",
-            "--cluster says how many tasks there are; leave out --workers and --ps",
+            "--cluster already sets the number of tasks; leave out --workers and --ps",
         ),
         (
             "async --workers 1,2,3,4,5,6,7,8,9 --ps 1,2,3,4,5,6,7,8",
-            "9 times 8 trainings are too many at once; ask for 64 or fewer",
+            "9 times 8 trainings are too many; use 64 or fewer",
         ),
         (
             "async --ps 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
-            "4 times 17 trainings are too many at once; ask for 64 or fewer",
+            "4 times 17 trainings are too many; use 64 or fewer",
         ),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(
+def test_unsupported_input_is_refused(
     capsys: pytest.CaptureFixture[str], line: str, error: str
 ) -> None:
     assert main(["simulate", *shlex.split(line)]) == 2
     assert capsys.readouterr().err == f"error: {error}\n"
 
 
-def test_a_description_without_the_jobs_is_refused(
+def test_a_config_without_the_jobs_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.yaml"
@@ -151,5 +151,5 @@ def test_a_description_without_the_jobs_is_refused(
     assert main(["simulate", "sync", "--cluster", str(file)]) == 2
     assert capsys.readouterr().err == (
         f"error: {file} has no job 'ps', which sync needs;"
-        " take another description, or --workers and --ps\n"
+        " use another config, or --workers and --ps\n"
     )

@@ -1,4 +1,4 @@
-"""The simulated training against closed forms: what must come out is known without simulating."""
+"""The simulated training compared with closed forms, whose results are known without simulating."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.simulation.all_reduce import LOSS_BYTES
 
 MILLI = 1e-3
 SIZE = 31_400  # bytes of softmax regression's parameters: 784 * 10 + 10 of 4 bytes
-APART = Box(cores=64, nodes=0)  # every task a machine of its own, with more cores than work
+APART = Box(cores=64, nodes=0)  # every task has its own machine, with more cores than work
 SERVED = (Way.ASYNC, Way.SYNC)
 
 
@@ -40,7 +40,7 @@ def test_on_one_core_a_step_takes_all_cpu_time_of_all_tasks() -> None:
     assert found.cores_busy == pytest.approx(1, rel=0.01)
 
 
-def test_a_card_computes_while_no_core_is_busy() -> None:
+def test_a_gpu_computes_while_no_core_is_busy() -> None:
     costs = Costs(session_s=MILLI, feed_s=0.01 * MILLI, image_s=MILLI, device_s=3 * MILLI)
     found = simulate(shape(Way.ASYNC, 1), costs, Box(cores=1))
     assert 1 / found.steps_per_s == pytest.approx((1 + 1 + 3) * MILLI)
@@ -48,7 +48,7 @@ def test_a_card_computes_while_no_core_is_busy() -> None:
 
 
 @pytest.mark.parametrize("way", list(Way))
-def test_feeding_is_no_computing(way: Way) -> None:
+def test_feeding_is_not_computing(way: Way) -> None:
     costs = Costs(feed_s=0.03 * MILLI, image_s=0.01 * MILLI)
     found = simulate(shape(way, 2, 1, batch_size=50), costs, APART)
     steps_of_each = 2 if way is Way.ASYNC else 1
@@ -124,7 +124,7 @@ def test_the_least_bytes_of_a_step() -> None:
 
 
 @pytest.mark.parametrize("way", list(Way))
-def test_a_step_moves_hardly_more_than_it_has_to(way: Way) -> None:
+def test_a_step_moves_hardly_more_than_needed(way: Way) -> None:
     found = simulate(shape(way, 4, 2), replace(MEASURED, call_bytes=0), Box(2))
     assert 1 <= found.payload_bytes / least_bytes(found.shape) < 1.03
 
@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_and_another_one_another(way: Way) -> None:
     assert by(1).steps_per_s != by(2).steps_per_s
 
 
-def test_times_that_vary_cost_those_who_wait_for_each_other() -> None:
+def test_varying_times_slow_down_waiting_tasks() -> None:
     costs = Costs(image_s=0.01 * MILLI, spread=0.5)
     for way, costly in ((Way.ASYNC, False), (Way.SYNC, True), (Way.RING, True)):
         alone, found = (simulate(shape(way, n), costs, APART) for n in (1, 16))
@@ -156,13 +156,13 @@ def test_where_tasks_share_a_core_all_work_takes_longer() -> None:
 
 
 @pytest.mark.parametrize("taken", [0.3, 0.5, 1.0])
-def test_what_others_take_of_the_cores_is_missing(taken: float) -> None:
+def test_cores_used_by_others_are_missing(taken: float) -> None:
     costs = Costs(image_s=0.01 * MILLI)
     found = simulate(shape(Way.ASYNC, 8), costs, Box(2, taken=taken))
     assert found.steps_per_s == pytest.approx((2 - taken) / MILLI, rel=0.03)
     assert found.cores_busy == pytest.approx((2 - taken) / 2, rel=0.03)
     assert found.worker_cpu_s == pytest.approx(MILLI, rel=0.02)
-    # Where a core is left over for them, others take nothing from the training.
+    # Where a core is free for them, others take nothing from the training.
     alone = simulate(shape(Way.ASYNC, 1), costs, Box(3, taken=min(1.0, taken)))
     assert alone.steps_per_s == pytest.approx(1 / MILLI, rel=0.01)
 
@@ -206,7 +206,7 @@ def test_more_bandwidth_and_less_latency_are_never_slower(
     nodes=st.integers(0, 5),
     spread=st.sampled_from([0.0, 0.4]),
 )
-def test_no_more_is_done_than_there_is_time_for(
+def test_no_more_work_than_time(
     way: Way, workers: int, ps: int, cores: int, nodes: int, spread: float
 ) -> None:
     box = Box(cores, nodes, bandwidth=1e8, latency_s=1e-5)
@@ -228,29 +228,29 @@ def test_crowds_are_simulated_to_an_end(way: Way) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
-        (lambda: Shape(Way.ASYNC, 0, 1), "no such training"),
-        (lambda: Shape(Way.SYNC, 1, 0), "no such training"),
-        (lambda: Shape(Way.RING, 2, 1), "no such training"),
-        (lambda: Shape(Way.ASYNC, 2, 1, slowness=(1.0,)), "1 slownesses for 2 workers"),
-        (lambda: simulate(Shape(Way.ASYNC, 2, 1), Costs(), APART), "takes any time"),
-        (lambda: simulate(Shape(Way.RING, 3, 0), Costs(), APART), "takes any time"),
-        (lambda: Box(0), "no such box"),
-        (lambda: Box(1, bandwidth=0), "no such box"),
-        (lambda: Box(2, taken=2.0), "others cannot take 2.0 of 2 cores"),
-        (lambda: Box(2, taken=-0.1), "others cannot take -0.1 of 2 cores"),
-        (lambda: Box(2, taken=float("nan")), "others cannot take nan of 2 cores"),
-        (lambda: Box(2, 2, worker_on=(0, 2)), "no such nodes"),
-        (lambda: Box(2, 0, worker_on=(0,)), "no such nodes"),
+        (lambda: Shape(Way.ASYNC, 0, 1), "impossible training"),
+        (lambda: Shape(Way.SYNC, 1, 0), "impossible training"),
+        (lambda: Shape(Way.RING, 2, 1), "impossible training"),
+        (lambda: Shape(Way.ASYNC, 2, 1, slowness=(1.0,)), "slowness has 1 values for 2 workers"),
+        (lambda: simulate(Shape(Way.ASYNC, 2, 1), Costs(), APART), "takes no time"),
+        (lambda: simulate(Shape(Way.RING, 3, 0), Costs(), APART), "takes no time"),
+        (lambda: Box(0), "impossible hardware"),
+        (lambda: Box(1, bandwidth=0), "impossible hardware"),
+        (lambda: Box(2, taken=2.0), "other programs cannot use 2.0 of 2 cores"),
+        (lambda: Box(2, taken=-0.1), "other programs cannot use -0.1 of 2 cores"),
+        (lambda: Box(2, taken=float("nan")), "other programs cannot use nan of 2 cores"),
+        (lambda: Box(2, 2, worker_on=(0, 2)), "a task is on a node that does not exist"),
+        (lambda: Box(2, 0, worker_on=(0,)), "a task is on a node that does not exist"),
         (
             lambda: simulate(Shape(Way.ASYNC, 2, 1), MEASURED, Box(2, 2, worker_on=(0, 1))),
-            "no place for each task",
+            "ps_on or worker_on is too short",
         ),
-        (lambda: Costs(call_s=-1e-6), "call_s is -1e-06: no cost"),
-        (lambda: Costs(call_s=float("nan")), "call_s is nan: no cost"),
+        (lambda: Costs(call_s=-1e-6), "call_s is -1e-06: a cost must be finite and at least 0"),
+        (lambda: Costs(call_s=float("nan")), "call_s is nan: a cost must be finite and at least 0"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_input_fails(wrong: object, output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         wrong()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What a simulated step consists of, and what serves it: nothing is lost, nothing made up."""
+"""The parts of a simulated step, and its servers: no work is lost or invented."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from lab.simulation import Box, Costs, Shape, Way
 from lab.simulation.all_reduce import all_reduce
-from lab.simulation.engine import Cores, Link, Task, World, coldness, factor
+from lab.simulation.engine import Cores, Link, Simulator, Task, cold_factor, factor
 from lab.simulation.programs import Dataflow, allocate, async_step, sync_step, sync_update
 
 COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
 
 
 def remote(flow: Dataflow) -> list[tuple[float, float]]:
-    """What goes from one task to another: (bytes, calls)."""
+    """The traffic from one task to another: (bytes, calls)."""
     return [
         (size, calls)
         for operation in flow.operations
@@ -61,53 +61,53 @@ def test_variables_are_dealt_round_robin() -> None:
 
 @pytest.mark.parametrize("ps", [1, 2, 3, 7])
 @pytest.mark.parametrize("nodes", [0, 1, 2])
-def test_what_is_sent_is_received(ps: int, nodes: int) -> None:
+def test_sent_bytes_are_received(ps: int, nodes: int) -> None:
     shape = Shape(Way.ASYNC, 3, ps)
-    world = World(shape, COSTS, Box(2, nodes, 1e8, 1e-5), seed=0)
+    simulator = Simulator(shape, COSTS, Box(2, nodes, 1e8, 1e-5), seed=0)
     flow = async_step(shape, COSTS)
-    made = [world.step(flow, worker) for worker in world.workers]
-    world.env.run()
+    made = [simulator.step(flow, worker) for worker in simulator.workers]
+    simulator.env.run()
     assert all(event.triggered for event in made)
     expected = [size for size, _ in remote(flow)] * 3
-    assert world.sent == world.received == len(expected)
-    assert world.payload_bytes == pytest.approx(sum(expected))
-    spent = sum(task.cpu_s for task in (*world.workers, *world.servers))
-    assert spent == pytest.approx(sum(node.cores.busy_s for node in world.nodes))
+    assert simulator.sent == simulator.received == len(expected)
+    assert simulator.payload_bytes == pytest.approx(sum(expected))
+    spent = sum(task.cpu_s for task in (*simulator.workers, *simulator.servers))
+    assert spent == pytest.approx(sum(node.cores.busy_s for node in simulator.nodes))
     calls = sum(calls for _, calls in remote(flow)) * 3
     work = 3 * (COSTS.session_s + 100 * COSTS.image_s)
     assert spent == pytest.approx(work + 2 * (calls * COSTS.call_s + sum(expected) * COSTS.byte_s))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
-def test_a_ring_brings_every_share_to_everyone(workers: int) -> None:
-    world = World(Shape(Way.RING, workers, 0), COSTS, Box(4, 0, 1e8, 1e-5), seed=0)
-    made = all_reduce(world)
-    world.env.run()
+def test_a_ring_sends_every_part_to_every_worker(workers: int) -> None:
+    simulator = Simulator(Shape(Way.RING, workers, 0), COSTS, Box(4, 0, 1e8, 1e-5), seed=0)
+    made = all_reduce(simulator)
+    simulator.env.run()
     assert made.triggered
-    assert world.sent == world.received == workers * 2 * (workers - 1)
+    assert simulator.sent == simulator.received == workers * 2 * (workers - 1)
 
 
 def test_a_worker_that_is_late_holds_the_ring_up_but_not_its_first_messages() -> None:
     shape = Shape(Way.RING, 3, 0, slowness=(1.0, 1.0, 10.0))
-    world = World(shape, Costs(device_s=1.0), Box(4, 0), seed=0)
-    made = all_reduce(world)
-    world.env.run(until=5.0)
-    # The two that are ready have sent their first, and the second what it got from the first.
-    assert (world.received, made.triggered) == (3, False)
-    world.env.run()
-    assert world.now == pytest.approx(10.0)
+    simulator = Simulator(shape, Costs(device_s=1.0), Box(4, 0), seed=0)
+    made = all_reduce(simulator)
+    simulator.env.run(until=5.0)
+    # The two that are ready have sent their first, and the second the message from the first.
+    assert (simulator.received, made.triggered) == (3, False)
+    simulator.env.run()
+    assert simulator.now == pytest.approx(10.0)
 
 
 def test_a_synchronous_update_waits_for_every_gradient() -> None:
     shape = Shape(Way.SYNC, 2, 2)
-    world = World(shape, COSTS, Box(8), seed=0)
-    update = world.step(sync_update(shape, COSTS), world.workers[0])
-    first = world.step(sync_step(shape, COSTS), world.workers[0])
-    world.env.run()
+    simulator = Simulator(shape, COSTS, Box(8), seed=0)
+    update = simulator.step(sync_update(shape, COSTS), simulator.workers[0])
+    first = simulator.step(sync_step(shape, COSTS), simulator.workers[0])
+    simulator.env.run()
     assert not update.triggered
     assert not first.triggered
-    second = world.step(sync_step(shape, COSTS), world.workers[1])
-    world.env.run()
+    second = simulator.step(sync_step(shape, COSTS), simulator.workers[1])
+    simulator.env.run()
     assert update.triggered
     assert first.triggered
     assert second.triggered
@@ -118,14 +118,12 @@ def test_cores_serve_in_order_of_arrival() -> None:
     assert [cores.serve(0.0, seconds) for seconds in (3.0, 1.0, 1.0, 4.0)] == [3.0, 1.0, 2.0, 6.0]
     assert cores.serve(10.0, 1.0) == 11.0
     assert cores.busy_s == 10.0
-    # What others take is served like all else, and is not counted.
-    assert (cores.take(10.0, 3.0), cores.serve(10.0, 1.0), cores.busy_s) == (13.0, 12.0, 11.0)
+    # Work of others is served like all else, and is not counted.
+    assert (cores.occupy(10.0, 3.0), cores.serve(10.0, 1.0), cores.busy_s) == (13.0, 12.0, 11.0)
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), max_size=40))
-def test_cores_never_do_more_at_once_than_there_are(
-    count: int, asked: list[tuple[float, float]]
-) -> None:
+def test_no_more_parallel_work_than_cores(count: int, asked: list[tuple[float, float]]) -> None:
     cores, now = Cores(count), 0.0
     spans = []
     for pause, seconds in asked:
@@ -139,16 +137,18 @@ def test_cores_never_do_more_at_once_than_there_are(
 
 
 def test_work_takes_longer_where_tasks_share_cores() -> None:
-    assert [coldness(0.8, 4, tasks) for tasks in (1, 4, 8, 16)] == pytest.approx([1, 1, 1.4, 1.6])
-    assert coldness(0.0, 1, 100) == 1.0
+    assert [cold_factor(0.8, 4, tasks) for tasks in (1, 4, 8, 16)] == pytest.approx(
+        [1, 1, 1.4, 1.6]
+    )
+    assert cold_factor(0.0, 1, 100) == 1.0
 
 
 def test_a_link_carries_one_message_after_another() -> None:
     link = Link(100.0, 0.5)
     assert link.send(0.0, 100.0) == (0.5, 1.5)  # one second of bytes, and the latency
-    assert link.send(0.0, 100.0) == (1.5, 2.5)  # behind it on the way out
+    assert link.send(0.0, 100.0) == (1.5, 2.5)  # after it on the way out
     assert link.receive(0.5, 100.0, 1.5) == 1.5  # the other direction is free
-    assert link.receive(0.5, 100.0, 1.5) == 2.5  # behind it on the way in
+    assert link.receive(0.5, 100.0, 1.5) == 2.5  # after it on the way in
     assert (link.out_busy_s, link.in_busy_s) == (2.0, 2.0)
 
 
@@ -158,55 +158,55 @@ def test_a_slow_end_slows_a_message() -> None:
     assert fast.receive(0.5, 100.0, slow.send(0.0, 100.0)[1]) == 10.5
 
 
-def test_who_comes_first_is_received_first_whoever_sent_first() -> None:
+def test_messages_are_received_in_order_of_arrival() -> None:
     # One sender's link is full for 10 s before its message leaves; the other's leaves at 1 s.
-    world = World(Shape(Way.RING, 3, 0), Costs(), Box(4, 0, 100.0, 0.5), seed=0)
-    busy, free, receiver = world.workers
+    simulator = Simulator(Shape(Way.RING, 3, 0), Costs(), Box(4, 0, 100.0, 0.5), seed=0)
+    busy, free, receiver = simulator.workers
     came = {}
 
     def send(source: Task, name: str) -> None:
         def taken() -> None:
-            came[name] = world.now
+            came[name] = simulator.now
 
-        world.send(source, receiver, taken, size=100.0, cpu_s=0.0, wait_s=0.0, header=0.0)
+        simulator.send(source, receiver, taken, size=100.0, cpu_s=0.0, wait_s=0.0, header=0.0)
 
     busy.node.link.send(0.0, 1000.0)
     send(busy, "sent at once")
-    world.later(1.0, lambda: send(free, "sent later"))
-    world.env.run()
+    simulator.call_later(1.0, lambda: send(free, "sent later"))
+    simulator.env.run()
     assert came == {"sent later": 2.5, "sent at once": 11.5}
 
 
 def test_a_task_does_one_thing_after_another() -> None:
-    world = World(Shape(Way.RING, 2, 0), Costs(), Box(4), seed=0)
-    one, other = world.workers
+    simulator = Simulator(Shape(Way.RING, 2, 0), Costs(), Box(4), seed=0)
+    one, other = simulator.workers
     done: list[tuple[str, float]] = []
     for task, name, seconds in ((one, "a", 3.0), (one, "b", 1.0), (other, "c", 2.0)):
-        world.spend(task, seconds, lambda name=name: done.append((name, world.now)))
-    world.env.run()
-    # Though there are more cores than work, b waits for a; the other task does not.
+        simulator.spend(task, seconds, lambda name=name: done.append((name, simulator.now)))
+    simulator.env.run()
+    # Although there are more cores than work, b waits for a; the other task does not.
     assert done == [("c", 2.0), ("a", 3.0), ("b", 4.0)]
 
 
 def test_a_task_that_waits_for_itself_keeps_no_core_from_others() -> None:
-    world = World(Shape(Way.RING, 2, 0), Costs(), Box(2), seed=0)
-    one, other = world.workers
+    simulator = Simulator(Shape(Way.RING, 2, 0), Costs(), Box(2), seed=0)
+    one, other = simulator.workers
     done = {}
     for task, name in ((one, "a"), (one, "b"), (other, "c"), (other, "d")):
-        world.spend(task, 1.0, lambda name=name: done.update({name: world.now}))
-    world.env.run()
+        simulator.spend(task, 1.0, lambda name=name: done.update({name: simulator.now}))
+    simulator.env.run()
     assert done == {"a": 1.0, "c": 1.0, "b": 2.0, "d": 2.0}
 
 
-def test_tasks_are_where_a_box_says() -> None:
+def test_tasks_are_on_their_hosts() -> None:
     shape = Shape(Way.ASYNC, 3, 1)
-    dealt = World(shape, COSTS, Box(2, 2), seed=0)
+    dealt = Simulator(shape, COSTS, Box(2, 2), seed=0)
     assert [task.node is dealt.nodes[0] for task in (*dealt.servers, *dealt.workers)] == (
         [True, False, True, False]
     )
     box = Box(2, 3, ps_on=(2,), worker_on=(0, 0, 2, 1))
     assert box.places(shape) == [2, 0, 0, 2]  # those of the first workers
-    placed = World(shape, COSTS, box, seed=0)
+    placed = Simulator(shape, COSTS, box, seed=0)
     assert placed.servers[0].node is placed.workers[2].node
     assert placed.workers[0].node is placed.workers[1].node
     assert len(placed.nodes) == 2

@@ -1,4 +1,4 @@
-"""The state machine, and who notices that a training stands still."""
+"""The state machine, and the detection of a stalled training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_nothing_follows_an_end_and_everything_else_can_end() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(State, State)])
-def test_what_the_table_does_not_have_is_refused(before: State, after: State) -> None:
+def test_unknown_transitions_are_refused(before: State, after: State) -> None:
     if after is before or after in FOLLOWS[before]:
         check(before, after)
     else:
@@ -60,7 +60,7 @@ def test_the_architecture_page_has_the_table() -> None:
 
 
 class Clock:
-    """Goes as far as a test says."""
+    """Advances by the steps of a test."""
 
     now = 0.0
 
@@ -80,7 +80,7 @@ def states(*steps: int | None, **messages: str) -> dict[str, TaskStatus]:
 def watched(
     patience_s: float, looks: list[dict[str, TaskStatus]], *, counts: bool = False
 ) -> list[str | None]:
-    """What a watch says that looks once a second."""
+    """The reports of a detector that polls once a second."""
     clock = Clock()
     stall = StallDetector(patience_s, WORKERS, counts=counts, monotonic=clock)
     found = []
@@ -90,22 +90,22 @@ def watched(
     return found
 
 
-def test_a_step_that_stands_still_is_told_with_who_waits() -> None:
+def test_a_stalled_step_names_the_waiting_tasks() -> None:
     still = states(1234, None, worker_1="waits for the chief")
     found = watched(3.0, [still] * 4)
     assert found[:3] == [None] * 3
     assert found[3] == (
-        "no new global step for 3 s, it stands at 1,234 (worker-0 made its last step at 1,234,"
+        "no new global step for 3 s, the last one was 1,234 (worker-0 made its last step at 1,234,"
         " worker-1 waits for the chief)"
     )
 
 
-def test_who_has_ended_is_not_waited_for() -> None:
+def test_ended_tasks_are_not_awaited() -> None:
     ended = states(7, 6) | {"worker-0": TaskStatus("worker-0", State.SUCCEEDED, global_step=7)}
     assert (watched(1.0, [ended] * 2)[1] or "").endswith("(worker-1 made its last step at 6)")
 
 
-def test_steps_of_anybody_count_as_progress() -> None:
+def test_steps_of_any_task_count_as_progress() -> None:
     looks = [states(step, 5) for step in (6, 6, 7, 7, 8, 8)]
     assert watched(2.0, looks) == [None] * 6
 
@@ -116,7 +116,7 @@ def test_no_step_at_all_or_no_limit_is_never_a_stall(patience_s: float) -> None:
     assert watched(patience_s, [look] * 50) == [None] * 50
 
 
-def test_a_program_that_counts_is_missed_before_its_first_step_too() -> None:
+def test_a_required_program_can_stall_before_its_first_step() -> None:
     ready = {task: TaskStatus(task, State.READY) for task in WORKERS}
     starting = ready | {"worker-1": TaskStatus("worker-1", State.STARTING)}
     assert watched(2.0, [starting] * 9, counts=True) == [None] * 9
@@ -128,7 +128,7 @@ def test_a_program_that_counts_is_missed_before_its_first_step_too() -> None:
     )
 
 
-def test_who_waits_alone_for_those_that_have_ended_is_missed() -> None:
+def test_a_task_that_waits_for_ended_tasks_is_stalled() -> None:
     """Its program is not known to count; a task that has ended has counted."""
     waits = {
         "worker-0": TaskStatus("worker-0", State.SUCCEEDED, global_step=1099),
@@ -141,7 +141,7 @@ def test_who_waits_alone_for_those_that_have_ended_is_missed() -> None:
     )
 
 
-def test_who_has_ended_had_been_farther_before_the_training_was_set_back() -> None:
+def test_an_ended_task_had_more_steps_before_a_resume() -> None:
     ended = TaskStatus("worker-1", State.SUCCEEDED, global_step=900)
     looks = [states(step, 0) | {"worker-1": ended} for step in (100, 200, 300, 400, 500)]
     assert watched(2.0, looks) == [None] * 5
@@ -159,7 +159,7 @@ def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
     assert stall.check(states(3, 3)) is None
 
 
-def test_the_first_that_has_not_ended_speaks() -> None:
+def test_the_first_unended_task_reports() -> None:
     stall = StallDetector(1.0, WORKERS)
     both = states(1, 1)
     assert [stall.is_reporter(task, both) for task in WORKERS] == [True, False]
@@ -167,7 +167,7 @@ def test_the_first_that_has_not_ended_speaks() -> None:
     assert [stall.is_reporter(task, both) for task in (*WORKERS, "ps-0")] == [False, True, False]
 
 
-def test_kills_for_want_of_memory_are_counted(tmp_path: Path) -> None:
+def test_out_of_memory_kills_are_counted(tmp_path: Path) -> None:
     first, second = tmp_path / "memory.events", tmp_path / "memory.oom_control"
     assert oom_kills((first, second)) is None
     second.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")

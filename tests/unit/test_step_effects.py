@@ -26,14 +26,14 @@ BOOK = {
     "apply": update("ps-0", "weights", "gradient"),
     "count": update("ps-0", "apply"),
 }
-"""One parameter server: the update waits for what the worker was fed."""
+"""One parameter server: the update waits for the value fed to the worker."""
 
 
 def test_an_update_that_waits_for_the_other_task_is_safe() -> None:
     assert doubt_of(BOOK) is None
 
 
-def test_an_update_that_does_not_wait_is_named_with_the_task_that_it_does_not_wait_for() -> None:
+def test_an_update_that_does_not_wait_is_named_with_its_task() -> None:
     step = {**BOOK, "count": update("ps-0")}
     assert doubt_of(step) == Doubt("count", "ps-0", "worker-0")
     assert str(doubt_of(step)) == "count on ps-0 may have run: it does not wait for worker-0"
@@ -55,12 +55,12 @@ def test_two_updates_that_wait_for_nothing_are_not_safe() -> None:
     assert doubt_of({"a": update("ps-0"), "b": update("ps-1")}) == Doubt("a", "ps-0", "ps-1")
 
 
-def test_a_step_of_one_task_is_safe_and_so_is_one_that_changes_nothing() -> None:
+def test_steps_of_one_task_and_steps_without_changes_are_safe() -> None:
     assert doubt_of({"a": update("ps-0"), "b": update("ps-0")}) is None
     assert doubt_of({"x": FED, "weights": WEIGHTS, "y": Operation(None)}) is None
 
 
-def test_what_an_optimizer_may_remove_is_not_waited_for() -> None:
+def test_removable_operations_are_not_awaited() -> None:
     step = {"weights": WEIGHTS, "constant": gradient(), "apply": update("ps-0", "constant")}
     assert doubt_of(step) == Doubt("apply", "ps-0", "worker-0")
     assert doubt_of({**step, "constant": FED}) is None
@@ -76,7 +76,7 @@ def test_an_operation_without_a_known_task_may_be_on_a_task_of_its_own() -> None
     assert str(doubt_of({"a": update(None), "b": update(None)})).startswith("a on an unknown task")
 
 
-def test_what_a_function_does_is_not_known() -> None:
+def test_effects_of_a_function_are_unknown() -> None:
     step = {"call": Operation("ps-0", is_opaque=True)}
     assert doubt_of(step) == Doubt("call", "ps-0", None)
     assert str(doubt_of(step)) == "call on ps-0 runs a function, and may have run"
@@ -104,7 +104,7 @@ ABORTED: From /job:ps/replica:0/task:0:
 
 
 @pytest.mark.parametrize("message", [REFUSED, CANCELLED, f"ABORTED: {REFUSED}"])
-def test_a_refused_part_of_a_step_is_recognized(message: str) -> None:
+def test_a_refused_step_is_recognized(message: str) -> None:
     assert is_false_refusal(message, {})
     assert is_false_refusal(message, {"GRPC_MAX_RETRIES": "0"})
 
@@ -122,7 +122,7 @@ def test_any_other_error_is_no_false_refusal(message: str) -> None:
     assert not is_false_refusal(message, {})
 
 
-def test_where_tensorflow_may_send_a_request_again_the_refusal_may_be_right() -> None:
+def test_a_repeated_request_may_be_refused_rightly() -> None:
     assert not is_false_refusal(REFUSED, {"GRPC_MAX_RETRIES": "3"})
 
 

@@ -25,7 +25,7 @@ def test_standard_output_that_is_closed(
         assert main(["--version"]) == 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), reading.fileno())
         closed.close()
-    expected = "error: standard output is closed; write it to a file, or to /dev/null\n"
+    expected = "error: stdout is closed; redirect it to a file, or to /dev/null\n"
     assert capsys.readouterr().err == expected
 
 
@@ -33,13 +33,13 @@ def test_standard_output_that_is_closed(
     ("stdin", "stdout", "stderr"),
     [*product(("", "<&-"), ("", ">&-", ">/dev/full"), ("", "2>&-", "2>/dev/full"))],
 )
-@pytest.mark.parametrize("words", ["--version", "validate"])
+@pytest.mark.parametrize("arguments", ["--version", "validate"])
 def test_streams_in_every_combination(
-    tmp_path: Path, words: str, stdin: str, stdout: str, stderr: str
+    tmp_path: Path, arguments: str, stdin: str, stdout: str, stderr: str
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    line = f'"{sys.executable}" -m lab {words} {stdin} {stdout} {stderr}'
-    # Without a buffer nothing is left that the interpreter could fail on at its end.
+    line = f'"{sys.executable}" -m lab {arguments} {stdin} {stdout} {stderr}'
+    # Without a buffer the interpreter has nothing to flush at its end.
     buffered = {k: v for k, v in environ(tmp_path).items() if k != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         ["bash", "-c", line],
@@ -50,6 +50,6 @@ def test_streams_in_every_combination(
         text=True,
         check=False,
     )
-    prints = words == "--version"  # the other one says all that it has to say on its error output
+    prints = arguments == "--version"  # the other one prints everything on its error output
     assert done.returncode == (1 if prints and stdout else 0)
     assert len(done.stderr.splitlines()) == (0 if stderr else 1 if stdout or not prints else 0)

@@ -30,7 +30,7 @@ def same(one: object, other: object) -> bool:
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_any_object_is_strict_and_comes_back(value: dict[str, object]) -> None:
+def test_any_object_is_strict_json(value: dict[str, object]) -> None:
     text = dump(value)
     json.loads(text, parse_constant=refuse)
     # A list inside a list has no field beside it.
@@ -74,7 +74,7 @@ def test_files_of_earlier_versions_are_read() -> None:
         ('{"a": ' + "9" * 5_000 + "}", "it is no JSON"),
     ],
 )
-def test_what_is_no_object(text: str, reason: str) -> None:
+def test_invalid_objects(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse(text)
 
@@ -91,5 +91,5 @@ def test_what_is_no_object(text: str, reason: str) -> None:
         {"loss": [None], "loss_is": {"0": 5}},
     ],
 )
-def test_a_field_that_only_looks_so_stays(value: dict[str, object]) -> None:
+def test_a_similar_field_stays(value: dict[str, object]) -> None:
     assert parse(json.dumps(value)) == value

@@ -76,9 +76,7 @@ class Item:
         (Item("unit/errors/test_session.py"), False, None),
     ],
 )
-def test_what_is_long_and_how_long_it_may_take(
-    item: Item, long: bool, limit_s: float | None
-) -> None:
+def test_long_tests_and_their_time_limits(item: Item, long: bool, limit_s: float | None) -> None:
     suite.divide(item)  # type: ignore[arg-type]
     limit = item.get_closest_marker("timeout")
     assert (item.get_closest_marker("long") is not None) is long
@@ -99,7 +97,7 @@ with open("/proc/self/status") as status:
 """
 
 
-def test_tests_start_with_default_signals_whatever_their_caller_ignores() -> None:
+def test_tests_do_not_inherit_ignored_signals() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IGNORING],
         capture_output=True,

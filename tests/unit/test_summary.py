@@ -1,4 +1,4 @@
-"""The summary: what a run came to, from its files."""
+"""The summary: the results of a run, from its files."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_written_and_read_back() -> None:
         ("async", 40, 21, False),  # there are more local steps than updates
         ("sync", 40, 19, True),  # there a local step is no update of its own
         ("sync", 41, 20, False),
-        ("async", None, 20, None),  # nothing to judge by
+        ("async", None, 20, None),  # no data for a verdict
     ],
 )
 def test_updates_conserved(
@@ -171,7 +171,7 @@ def test_records_are_found_wherever_the_pieces_end(cuts: list[int]) -> None:
     assert [found for piece in pieces for found in reader.feed(piece)] == lines
 
 
-def test_a_torn_or_foreign_line_is_passed_over_and_its_gap_seen(tmp_path: Path) -> None:
+def test_a_torn_or_foreign_line_is_skipped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     lines = [json.dumps(record("worker-0", seq)) for seq in range(4)]
     path.write_bytes(
@@ -243,7 +243,7 @@ def test_a_run_without_records_has_no_numbers() -> None:
 
 
 def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> TaskProgress:
-    """What becomes of a program that prints these lines at these times, in seconds."""
+    """The summary of a program that prints these lines at these times, in seconds."""
     job, _, index = task.rpartition("-")
     path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
     with pytest.MonkeyPatch.context() as patch:
@@ -309,7 +309,7 @@ def test_the_books_prints_add_up_to_a_summary(tmp_path: Path) -> None:
     assert summary.global_step == 82499
     assert summary.steps_per_s == round((82499 - 10896) / (150 - 110), 3)
     assert summary.records_lost == 0
-    # Nothing that is printed tells these: who was first, what the last parameters do, the probe.
+    # No output has these: the first task, the effect of the last parameters, the probe.
     assert (summary.first_step_s, summary.accuracy, summary.updates_conserved) == (None,) * 3
     service = summary.tasks[0]
     assert (service.local_step, service.steps_per_s, service.accuracy) == (None,) * 3
@@ -360,7 +360,7 @@ def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) 
     assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
 
 
-def test_a_first_record_after_many_steps_tells_nothing_of_the_first_step() -> None:
+def test_a_late_first_record_gives_no_first_step() -> None:
     progress = folded(worker_0=[record("worker-0", 0, local_step=100, time_unix=105.0)])
     assert progress["worker-0"].first_step_unix is None
 
@@ -401,7 +401,7 @@ def test_a_rate_needs_two_steps_of_one_task(
     assert json.loads(summary.to_json())["steps_per_s"] == whole_run
 
 
-def test_a_record_without_a_number_is_not_lost() -> None:
+def test_a_record_without_seq_is_not_lost() -> None:
     progress = TaskProgress("worker-0")
     for fields in (record("worker-0", 0), {"kind": "event", "attempt": 2}, record("worker-0", 1)):
         progress.add(fields)
@@ -413,7 +413,7 @@ def test_a_record_without_a_number_is_not_lost() -> None:
     "name", ["seq", "attempt", "epoch", "local_step", "global_step", "loss", "accuracy", "probe",
              "time_unix", "step_time_s", "message"],
 )  # fmt: skip
-def test_a_field_that_no_record_may_hold_ends_nothing(name: str, value: object) -> None:
+def test_an_unknown_field_is_accepted(name: str, value: object) -> None:
     good = {"kind": "step", "local_step": 5, "global_step": 5, "time_unix": 101.0}
     progress = folded(worker_0=[good, good | {name: value}, good | {"time_unix": 103.0}])
     summary = summary_of(INFO, {}, progress)
@@ -453,9 +453,7 @@ def test_a_diverged_loss_stays_one() -> None:
         ((math.nan, 0.5, math.nan), 300),
     ],
 )
-def test_a_diverged_training_is_told_with_its_step(
-    losses: tuple[float, ...], since: int | None
-) -> None:
+def test_a_diverged_training_has_its_step(losses: tuple[float, ...], since: int | None) -> None:
     records = [
         record("worker-0", place, loss=loss, global_step=100 * (place + 1))
         for place, loss in enumerate(losses)
@@ -480,7 +478,7 @@ def set_back() -> dict[str, TaskProgress]:
         worker_0=[
             record("worker-0", 0, "step", local_step=20, global_step=38, time_unix=105.0),
             record("worker-0", 0, "event", attempt=1, global_step=25, time_unix=110.0,
-                   message="goes on from the checkpoint of step 25"),
+                   message="resumes from the checkpoint of step 25"),
             record("worker-0", 1, "step", attempt=1, local_step=9, global_step=45,
                    time_unix=115.0),
             record("worker-0", 2, "event", attempt=2, global_step=41, time_unix=120.0),
@@ -494,7 +492,7 @@ def set_back() -> dict[str, TaskProgress]:
     )  # fmt: skip
 
 
-def test_steps_that_were_made_again_are_counted() -> None:
+def test_redone_steps_are_counted() -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
     summary = summary_of(INFO, states, set_back())
     assert summary.steps_redone == (40 - 25) + (45 - 41)
@@ -510,7 +508,7 @@ def test_the_rate_is_the_newest_attempts_and_the_first_step_the_first_ones() -> 
     assert progress.first_step_unix == 100.0
 
 
-def test_what_an_ended_attempt_did_last_is_not_asked_of_its_records() -> None:
+def test_last_state_of_an_ended_attempt_is_not_from_records() -> None:
     progress = good()
     progress["worker-1"].local_step = 12
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
@@ -646,7 +644,7 @@ def test_only_a_worker_makes_a_run_degraded() -> None:
 @pytest.mark.parametrize(
     ("changes", "conserved"),
     [
-        ({}, False),  # 12 + 20 local steps, and the probe says 40
+        ({}, False),  # 12 + 20 local steps, and the probe has 40
         ({"resumed_from": "before"}, True),  # the earlier run's steps are not in these records
         ({"own": True}, True),  # a program of the user's own with the experiment's name
         ({"experiment": "unknown"}, True),

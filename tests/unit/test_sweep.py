@@ -1,4 +1,4 @@
-"""`lab sweep`: its runs one after the other, what is told of them, and what is left behind."""
+"""`lab sweep`: its runs one after the other, its output, and its leftovers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boots]:
         thread.join(30)
 
 
-def sweep(*words: str) -> int:
-    return main(["sweep", "async", "--gpus", "none", *words])
+def sweep(*arguments: str) -> int:
+    return main(["sweep", "async", "--gpus", "none", *arguments])
 
 
 def value(request: Request, flag: str) -> str:
-    """What the program is given last, which counts."""
+    """The last argument of the program, which counts."""
     return [word for word in request.spec.args if word.startswith(f"--{flag}=")][-1].partition("=")[
         2
     ]
@@ -102,7 +102,7 @@ def test_an_environment_that_is_up_is_used_and_stays(backend: Boots) -> None:
     backend.made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     assert sweep("--over", RATES, "--repeats", "1") == 0
     assert (backend.booted, backend.made.is_down) == (0, False)
-    assert sweep("--over", "workers=1,2", "--repeats", "1") == 2  # that is not what is up
+    assert sweep("--over", "workers=1,2", "--repeats", "1") == 2  # not the environment that is up
     assert len(backend.made.runs()) == 3
 
 
@@ -111,7 +111,7 @@ def fails(volume: Volume, request: Request) -> None:
         end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)
 
 
-def test_where_the_first_run_fails_the_others_are_left_out(
+def test_after_a_failed_first_run_the_others_are_skipped(
     backend: Boots, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert backend.made is not None
@@ -119,10 +119,10 @@ def test_where_the_first_run_fails_the_others_are_left_out(
     assert sweep("--over", RATES) == 1
     assert len(backend.made.runs()) == 1
     assert backend.made.is_down
-    assert "the first run failed, and the others are left out" in capsys.readouterr().err
+    assert "the first run failed; the other runs are skipped" in capsys.readouterr().err
 
 
-def test_a_later_run_that_fails_is_told_and_the_others_go_on(
+def test_a_later_failed_run_is_reported_and_the_others_run(
     backend: Boots, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def second_fails(volume: Volume, request: Request) -> None:
@@ -135,10 +135,10 @@ def test_a_later_run_that_fails_is_told_and_the_others_go_on(
     out, err = capsys.readouterr()
     assert "0 of 1" in out
     assert "2/3 learning_rate=0.5: failed" in err
-    assert "1 of 3 runs did not succeed" in err
+    assert "1 of 3 runs failed" in err
 
 
-def test_an_interrupt_ends_it_and_shows_what_was_made(
+def test_an_interrupt_ends_it_and_shows_finished_runs(
     backend: Boots, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stops_at_the_second(volume: Volume, request: Request) -> None:
@@ -163,7 +163,7 @@ def test_an_interrupt_ends_it_and_shows_what_was_made(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         (("--over", "nonsense"), "NAME=VALUE,VALUE"),
         (("--over", "batch_sise=1,2"), "did you mean 'batch_size'?"),
@@ -176,10 +176,10 @@ def test_an_interrupt_ends_it_and_shows_what_was_made(
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(
-    backend: Boots, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+def test_errors_are_reported_before_anything_starts(
+    backend: Boots, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
-    assert sweep(*words) == 2
+    assert sweep(*arguments) == 2
     assert says in capsys.readouterr().err
     assert backend.booted == 0
     with contextlib.suppress(FileNotFoundError):

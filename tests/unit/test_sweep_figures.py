@@ -93,7 +93,7 @@ def test_pages_test_of_three_repeats_that_agree() -> None:
     assert conclusion(falling) == "falls"
 
 
-def test_what_one_seed_does_to_all_of_its_runs_is_no_trend() -> None:
+def test_a_common_effect_of_one_seed_is_no_trend() -> None:
     # Between the rows the loss differs a hundred times as much as within them.
     trend = only(along([(100, 101, 102), (1, 2, 3), (300, 301, 302)]))
     assert trend.rho == pytest.approx(1)
@@ -105,7 +105,7 @@ def test_two_values_are_compared_by_wilcoxons_test() -> None:
     # Six of six differences above 0: by chance in 2 of 64, from both sides.
     runs = along([(k, k + 1 + k / 10) for k in range(1, 7)], ("1", "2"))
     assert (only(runs).rho, only(runs).p) == (pytest.approx(1), pytest.approx(2 / 64))
-    # With three repeats it can be 1 in 4 at best, and nothing is claimed.
+    # With three repeats it can be 1 in 4 at best, and no claim follows.
     assert conclusion(only(runs[:6])) == "too few repeats"
 
 
@@ -138,7 +138,7 @@ def test_each_setting_of_the_others_is_judged_by_itself() -> None:
         [made(r, None, workers=w) for r in range(3) for w in ("1", "2", "4")],
     ],
 )
-def test_where_nothing_can_be_judged_nothing_is_said(runs: list[RunResult]) -> None:
+def test_without_enough_data_nothing_is_printed(runs: list[RunResult]) -> None:
     assert list(trends(runs, next(iter(runs[0].point.values)))) == []
 
 
@@ -155,7 +155,7 @@ def test_a_training_that_ends_at_no_number_has_no_figure() -> None:
     assert "NaN" not in json.dumps(found)
 
 
-def test_where_no_trend_could_be_found_none_is_denied() -> None:
+def test_a_weak_test_denies_no_trend() -> None:
     # Two repeats of three values have 36 orders: 2 in 36 at best, from both sides.
     trend = only(along([(1, 2, 3)] * 2))
     assert (trend.least_p, conclusion(trend)) == (pytest.approx(2 / 36), "too few repeats")
@@ -164,7 +164,7 @@ def test_where_no_trend_could_be_found_none_is_denied() -> None:
     assert conclusion(only(along([(1, 2)] * 6, ("1", "2")))) == "rises"
 
 
-def test_what_a_program_names_reaches_no_terminal() -> None:
+def test_names_from_a_program_are_escaped() -> None:
     nasty = "[/foo]\x1b[31m"
     result = ResultSummary(nasty, "worker-0", 1.0, None, None, True)
     runs = [RunResult(Point({"a": "1"}, 0), replace(SUMMARY, results=[result]))]
@@ -187,7 +187,7 @@ def test_tables_show_means_trends_and_runs_that_are_missing() -> None:
     assert "3.25 ± 3.177" in text
     assert "rises" not in drawn(trends_table(list(trends(runs, "workers"))))
     text = drawn(trends_table(list(trends(along([(1, 2, 3)] * 4), "workers"))))
-    assert "as workers grow" in text
+    assert "metric by workers" in text
     assert "+1.00" in text
     assert "rises" in text
 
@@ -205,7 +205,7 @@ def test_figures_for_a_program() -> None:
     }  # fmt: skip
 
 
-def test_small_words() -> None:
+def test_formats() -> None:
     assert (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), format_mean(None)) == (
         "< 0.0001",
         "0.2500",

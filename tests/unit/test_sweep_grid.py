@@ -1,4 +1,4 @@
-"""What a sweep varies, and the clusters that it varies it on."""
+"""The parameters of a sweep, and its clusters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_quantities_are_read_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ";", "workers", "=1", "workers=", "a=1,,2", "a=1; a=2"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantities_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="NAME=VALUE,VALUE"):
         parse_over(text)
 
 
-def test_points_with_as_many_workers_come_together_and_every_setting_before_any_again() -> None:
+def test_points_are_grouped_by_workers_then_repeated() -> None:
     points = grid({"learning_rate": ("0.1", "1"), "workers": ("1", "2")}, 2)
     assert [(point.line(), point.repeat) for point in points] == [
         ("learning_rate=0.1 workers=1", 0),
@@ -48,19 +48,19 @@ def test_points_with_as_many_workers_come_together_and_every_setting_before_any_
     ("over", "fixed", "words"),
     [
         ({"batchsize": ("1",)}, (), "has no flag 'batchsize'; did you mean 'batch_size'?"),
-        ({"seed": ("1", "2")}, (), "each repeat has a seed of its own; leave seed out"),
-        ({"batch_size": ("1", "2")}, ("batch_size",), "--batch_size is given, and --over varies"),
+        ({"seed": ("1", "2")}, (), "each repeat has its own seed; leave out seed"),
+        ({"batch_size": ("1", "2")}, ("batch_size",), "--batch_size is given, but --over varies"),
         ({"batch_size": ("1", "1")}, (), "batch_size has a value twice"),
         ({"learning_rate": ("1", "1.0")}, (), "learning_rate has a value twice"),
         ({"batch_size": ("0",)}, (), "batch_size: '0' is not a whole number from 1"),
-        ({"model": ("cnn",)}, (), "model: 'cnn' is none of softmax, mlp"),
-        ({"workers": ("0",)}, (), "workers='0' is no number of workers; 1 to 10,000"),
-        ({"workers": ("01",)}, (), "workers='01' is no number of workers"),
-        ({"workers": ("99999999",)}, (), "is no number of workers"),
+        ({"model": ("cnn",)}, (), "model: 'cnn' is not one of softmax, mlp"),
+        ({"workers": ("0",)}, (), "workers='0' is not a number of workers; give 1 to 10,000"),
+        ({"workers": ("01",)}, (), "workers='01' is not a number of workers"),
+        ({"workers": ("99999999",)}, (), "is not a number of workers"),
         ({"\x1b[31m": ("1",)}, (), r"has no flag '\\x1b[31m'"),
     ],
 )
-def test_what_cannot_be_varied_is_refused(
+def test_invalid_parameters_are_refused(
     over: dict[str, tuple[str, ...]], fixed: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -68,7 +68,7 @@ def test_what_cannot_be_varied_is_refused(
     assert words in str(caught.value)
 
 
-def test_what_can_be_varied_passes() -> None:
+def test_valid_parameters() -> None:
     check_over({"workers": ("1", "10000"), "batch_size": ("1", "2")}, ASYNC, ("learning_rate",))
 
 
@@ -87,5 +87,5 @@ def test_workers_that_do_not_fit_are_refused() -> None:
     book = load_cluster(CLUSTERS / "eight-gpus.yaml")
     with pytest.raises(InputError, match="cannot have 9 workers: "):
         with_workers(book, 9)
-    with pytest.raises(InputError, match="has no job 'worker' to vary; leave out workers"):
+    with pytest.raises(InputError, match="has no job 'worker'; leave out workers"):
         with_workers(load_cluster(CLUSTERS / "hello.yaml"), 2)

@@ -1,4 +1,4 @@
-"""Where runs are made: what is seen to before anything starts, and while an environment boots."""
+"""The target of runs: the checks before a start, and during the boot of an environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
 
 class Dead(FakeBackend):
-    """One whose environment has ended and left its run volume."""
+    """A backend whose environment has ended and left its run volume."""
 
     def find(self, project: str) -> None:
         return None
@@ -36,32 +36,32 @@ CLUSTER = parse_cluster(
 WARNING = "warning: GPU 0 is in use"
 
 
-def target_of(backend: FakeBackend, home: Path, said: list[str]) -> Target:
+def target_of(backend: FakeBackend, folder: Path, output: list[str]) -> Target:
     return find_target(
         "auto",
         PlanResult(PLAN, (WARNING.removeprefix("warning: "),), ""),
-        Project(CLUSTER, home / "cluster.yaml", home),
+        Project(CLUSTER, folder / "cluster.yaml", folder),
         [backend],
-        home / "runs",
-        notify=said.append,
+        folder / "runs",
+        notify=output.append,
     )
 
 
-def test_what_is_up_and_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_matching_environment_is_reused(tmp_path: Path) -> None:
     up = FakeEnvironment(tmp_path, cluster_sha256=PLAN.cluster_sha256)
-    said: list[str] = []
-    target = target_of(FakeBackend(environment=up), tmp_path, said)
+    output: list[str] = []
+    target = target_of(FakeBackend(environment=up), tmp_path, output)
     assert target.found is up
-    assert WARNING not in said
+    assert WARNING not in output
 
 
-def test_what_is_up_and_another_one_is_refused(tmp_path: Path) -> None:
+def test_a_different_environment_is_refused(tmp_path: Path) -> None:
     up = FakeEnvironment(tmp_path, cluster_sha256="another")
     with pytest.raises(InputError, match="lab down"):
         target_of(FakeBackend(environment=up), tmp_path, [])
 
 
-def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
+def test_a_boot_checks_placement_and_collects_leftovers(
     tmp_path: Path,
 ) -> None:
     dead = FakeEnvironment(tmp_path / "volume")
@@ -78,16 +78,14 @@ def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
     )
     for thread in dead.threads:
         thread.join(30)
-    said: list[str] = []
-    target = target_of(Dead(environment=dead), tmp_path, said)
-    assert (target.found, said.count(WARNING)) == (None, 1)
+    output: list[str] = []
+    target = target_of(Dead(environment=dead), tmp_path, output)
+    assert (target.found, output.count(WARNING)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
 
 
-def test_a_boot_is_proved_before_anybody_relies_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     def prove(environment: Environment, plan: Plan, _say: Notify) -> None:

@@ -1,4 +1,4 @@
-"""GPU telemetry: what is sampled, when it ends, and what it adds up to."""
+"""GPU telemetry: its samples, its end, and its sums."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ INFO = RunInfo(
 
 @dataclass(frozen=True)
 class Sample:
-    """What a card does, as the sampler says it."""
+    """The activity of a GPU, as the sampler reports it."""
 
     device_id: str
     utilisation: float | None = 0.5
@@ -71,7 +71,7 @@ class Sample:
 
 @dataclass
 class Box:
-    """Cards that do what they are told; they end the sampling after so many moments."""
+    """GPUs controlled by the test; they end the sampling after this number of samples."""
 
     moments: list[list[Sample] | Exception]
     opened: list[tuple[str, ...]] = field(default_factory=list)
@@ -99,14 +99,14 @@ class Box:
         return not self.moments
 
     def go(self, path: Path, view: Seen, cards: Mapping[str, Sequence[str]] = CARDS) -> None:
-        """Sample until nothing is left to say; nobody sleeps."""
+        """Sample until the data ends; without sleep."""
         times: Any = {"clock": lambda: self.now, "monotonic": lambda: self.now}
         sample_until(Ending(self), path, cards, view, opened=self.open, **times)
 
 
 @dataclass
 class Ending:
-    """Comes when the box has nothing more to say."""
+    """Raised when the host has no more data."""
 
     box: Box
     over: bool = False
@@ -121,7 +121,7 @@ class Ending:
 
 @dataclass
 class Seen(View):
-    """What a view is told."""
+    """The calls of a view."""
 
     uses: list[Mapping[str, float]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -145,7 +145,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_each_moment_is_a_line_for_each_card_and_each_task_that_holds_it(tmp_path: Path) -> None:
+def test_each_sample_has_a_line_per_gpu_and_task(tmp_path: Path) -> None:
     box, view, path = Box([both(0.25, 0.75), both(None, 1.0)]), Seen(), tmp_path / "gpu.jsonl"
     box.go(path, view)
     found = lines(path)
@@ -159,9 +159,9 @@ def test_each_moment_is_a_line_for_each_card_and_each_task_that_holds_it(tmp_pat
     }
     named = [(line["time_unix"], line["task"], line["gpu"], line.get("shared")) for line in found]
     assert named == [
-        (moment, *card)
+        (moment, *gpu)
         for moment in (1000.0, 1001.0)
-        for card in (
+        for gpu in (
             ("worker-0", "GPU-a", None),
             ("worker-0", "GPU-b", True),
             ("worker-1", "GPU-b", True),
@@ -170,12 +170,12 @@ def test_each_moment_is_a_line_for_each_card_and_each_task_that_holds_it(tmp_pat
     assert found[3]["utilisation"] is None
     assert view.uses == [{"worker-0": 0.5, "worker-1": 0.75}, {"worker-0": 1.0, "worker-1": 1.0}]
     assert view.notices == []
-    assert box.opened == [("GPU-a", "GPU-b")]  # once, each card once
+    assert box.opened == [("GPU-a", "GPU-b")]  # once, each GPU once
     assert box.closed == 1
     assert box.waited == [1.0, 1.0]
 
 
-def test_a_card_that_does_not_answer_has_lines_that_say_so(tmp_path: Path) -> None:
+def test_an_unresponsive_gpu_has_lines_with_the_error(tmp_path: Path) -> None:
     view, path = Seen(), tmp_path / "gpu.jsonl"
     Box([[Sample("GPU-a")], []]).go(path, view)
     found = lines(path)
@@ -185,17 +185,17 @@ def test_a_card_that_does_not_answer_has_lines_that_say_so(tmp_path: Path) -> No
     assert view.notices == []
 
 
-def test_cards_of_another_box_are_one_notice(tmp_path: Path) -> None:
+def test_gpus_of_another_host_are_one_notice(tmp_path: Path) -> None:
     view, path = Seen(), tmp_path / "gpu.jsonl"
     Box([[], [], []]).go(path, view)
-    assert view.notices == ["no GPU telemetry: this box has none of the run's cards"]
+    assert view.notices == ["no GPU telemetry: this host has none of the run's GPUs"]
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
     ("due", "now", "then"), [(10.0, 10.002, 11.0), (10.0, 11.5, 12.0), (10.0, 11.0, 12.0)]
 )
-def test_moments_do_not_drift_and_missed_ones_are_not_made_up_for(
+def test_sample_times_do_not_drift_and_missed_ones_are_skipped(
     due: float, now: float, then: float
 ) -> None:
     assert next_due(due, now) == then
@@ -214,7 +214,7 @@ def test_a_driver_that_does_not_answer_is_one_notice(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_driver_that_goes_ends_the_sampling_and_keeps_what_came(tmp_path: Path) -> None:
+def test_a_lost_driver_ends_sampling_and_keeps_samples(tmp_path: Path) -> None:
     view, path = Seen(), tmp_path / "gpu.jsonl"
     box = Box([both(0.5, 0.5), fault("the NVIDIA driver failed"), both(0.5, 0.5)])
     box.go(path, view)
@@ -253,7 +253,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", '{"task": "wor', '{"task": "a"}\n', '{"task": "a"}\n{"ta'])
-def test_whoever_goes_on_appends_behind_the_last_whole_line(tmp_path: Path, torn: str) -> None:
+def test_a_later_client_appends_after_the_last_complete_line(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "gpu.jsonl"
     path.write_text(torn)
     append_lines(path, [{"task": "b"}, {"task": "c"}])
@@ -261,7 +261,7 @@ def test_whoever_goes_on_appends_behind_the_last_whole_line(tmp_path: Path, torn
     assert path.read_text() == whole + '{"task": "b"}\n{"task": "c"}\n'
 
 
-def test_what_was_sampled_when_the_run_ended_is_not_written(tmp_path: Path) -> None:
+def test_samples_after_the_end_are_not_written(tmp_path: Path) -> None:
     end, view = threading.Event(), Seen()
 
     class Slow(Box):
@@ -290,7 +290,7 @@ def opens(monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Any]) -> None:
     monkeypatch.setattr(gpu_metrics, "_nvml", opened)
 
 
-def test_the_thread_lives_while_the_run_is_followed(
+def test_the_thread_runs_while_the_run_is_followed(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = threading.Event()
@@ -309,12 +309,12 @@ def test_the_thread_lives_while_the_run_is_followed(
         assert threads()[0].daemon
     assert threads() == []
     assert len(lines(run.gpu_samples)) % 3 == 0
-    # Ctrl-C goes to the main thread, which knows when to take it.
+    # Ctrl-C is delivered to the main thread, which handles it in time.
     assert signal.SIGINT in masks[0]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
-def test_a_driver_that_hangs_holds_up_no_run(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_driver_delays_no_run(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answers = threading.Event(), threading.Event()
 
     class Hanging(Box):
@@ -349,7 +349,7 @@ def without(**changes: Any) -> RunInfo:
     ],
     ids=["no card", "indices of some box", "no tasks", "ended"],
 )
-def test_nothing_happens_where_nothing_can_be_sampled(
+def test_nothing_happens_without_gpus(
     run: RunDir, info: RunInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opens(monkeypatch, lambda _ids: pytest.fail("asked the driver"))
@@ -380,7 +380,7 @@ def test_means_count_while_the_task_trained_and_the_peak_always() -> None:
         [
             sample("worker-0", 1.0, 0.0, memory_used_bytes=900, power_w=10.0),  # TensorFlow starts
             sample("worker-0", 2.0, 0.4, power_w=100.0),
-            sample("worker-0", 2.0, 0.6, power_w=200.0),  # its other card
+            sample("worker-0", 2.0, 0.6, power_w=200.0),  # its other GPU
             sample("worker-1", 2.0, 0.1),
             sample("worker-0", 3.0, 1.0, power_w=400.0),
             sample("worker-0", 4.0, 0.0, power_w=10.0),
@@ -401,7 +401,7 @@ def test_all_samples_count_where_none_falls_into_the_training() -> None:
         assert found["worker-0"].utilisation == 0.5
 
 
-def test_cards_together_are_never_half_a_sum() -> None:
+def test_gpu_sums_are_complete_or_missing() -> None:
     found = figures(
         [
             sample("worker-0", 1.0, 0.5, power_w=None, memory_used_bytes=None),
@@ -419,7 +419,7 @@ def test_cards_together_are_never_half_a_sum() -> None:
 @pytest.mark.parametrize(
     "value", [None, "1", True, -1, 1.5, float("nan"), float("inf"), 10**400, [], {}]
 )
-def test_what_no_sample_may_hold_counts_for_nothing(value: object) -> None:
+def test_invalid_samples_are_ignored(value: object) -> None:
     for name in ("utilisation", "time_unix", "task"):
         found = figures(
             [sample("worker-0", 1.0, 0.5), {**sample("worker-0", 2.0, 0.5), name: value}], {}
@@ -429,7 +429,7 @@ def test_what_no_sample_may_hold_counts_for_nothing(value: object) -> None:
         assert found.get("worker-0", NO_FIGURES).utilisation == 0.5
 
 
-def test_a_torn_or_foreign_line_is_passed_over(tmp_path: Path) -> None:
+def test_a_torn_or_foreign_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "gpu.jsonl"
     whole = json.dumps(sample("worker-0", 1.0, 0.5))
     path.write_bytes(f"{whole}\n[]\n\xff\n{{}}\n{whole[:40]}\n{whole}".encode("latin-1"))
@@ -488,7 +488,7 @@ def printed(renderable: Any, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_result_has_a_column_for_cards_that_were_sampled(run: RunDir, width: int) -> None:
+def test_the_result_has_a_column_for_sampled_gpus(run: RunDir, width: int) -> None:
     summary = trained(run)
     full = replace(
         summary.tasks[1], state="succeeded", epoch=49, global_step=82_499, loss=0.25,
@@ -526,9 +526,7 @@ def drawn(view: LiveView, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_live_view_says_how_busy_the_cards_are_now(
-    width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_live_view_shows_current_gpu_usage(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("lab.run.view.time.monotonic", lambda: now)
     view = LiveView(INFO, Console(file=io.StringIO(), force_terminal=False))
@@ -552,14 +550,14 @@ def test_the_live_view_says_how_busy_the_cards_are_now(
     assert [line.index("%") for line in drawn(view, width) if "%" in line] == before
 
 
-def test_there_is_no_column_where_no_task_holds_a_card() -> None:
+def test_there_is_no_column_without_gpus() -> None:
     bare = without(tasks=tuple({**task, "gpus": []} for task in INFO.tasks))
     view = LiveView(bare, Console(file=io.StringIO(), force_terminal=False))
     busy(view)
     assert "gpu" not in "\n".join(drawn(view, 80))
 
 
-def test_the_plain_view_says_it_with_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_view_shows_it_with_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     busy(PlainView(INFO, stream))
     assert stream.getvalue().splitlines()[-1].endswith(", loss 0.2500, 1 steps/s, GPU 87 %")

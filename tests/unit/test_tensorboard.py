@@ -68,7 +68,7 @@ def write(run: RunDir, task: str, *lines: object) -> None:
 
 
 def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
-    """What TensorBoard itself reads; checksums and all."""
+    """TensorBoard's own reader, with checksums."""
     path = run.path / "tb" / task / EVENTS_FILE
     loader = LegacyEventFileLoader(str(path))
     first, *others = loader.Load()
@@ -79,7 +79,7 @@ def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
     ]
 
 
-def test_every_record_that_says_something_is_an_event(run: RunDir) -> None:
+def test_every_record_with_data_is_an_event(run: RunDir) -> None:
     written = write_events(run, print)
     assert [path.parent.name for path in written] == ["worker-0", "worker-1"]
     assert events(run, "worker-0") == [
@@ -90,7 +90,7 @@ def test_every_record_that_says_something_is_an_event(run: RunDir) -> None:
     ]  # fmt: skip
 
 
-def test_what_cannot_be_drawn_is_left_out(run: RunDir) -> None:
+def test_invalid_values_are_left_out(run: RunDir) -> None:
     run.records("worker-0").unlink()
     write(
         run,
@@ -101,18 +101,18 @@ def test_what_cannot_be_drawn_is_left_out(run: RunDir) -> None:
         step("worker-0", 3, local_step=7, loss=0.25, time_unix=float("nan")),
         step("worker-0", 4, global_step=-(2**62), loss="low", staleness=3, time_unix=-1.0),
     )
-    said: list[str] = []
-    write_events(run, said.append)
+    output: list[str] = []
+    write_events(run, output.append)
     assert events(run, "worker-0") == [
         (1003.0, 2, {"training/staleness": 1.0}),
         (1003.0, 7, {"training/loss": 0.25, "work/local_step": 7.0}),
         (1003.0, -(2**62), {"training/staleness": 3.0}),
     ]
-    assert len(said) == 1
-    assert "loss of another type" in said[0]
+    assert len(output) == 1
+    assert "wrong type of loss" in output[0]
 
 
-def test_a_second_attempt_has_a_speed_of_its_own(run: RunDir) -> None:
+def test_a_second_attempt_has_its_own_speed(run: RunDir) -> None:
     run.records("worker-0").unlink()
     attempts = ((0, 100, 1000.0), (0, 200, 1001.0), (1, 50, 1002.0), (1, 60, 1003.0))
     write(run, "worker-0", *(
@@ -128,14 +128,14 @@ def test_files_are_written_anew_only_where_records_are_newer(run: RunDir) -> Non
     write_events(run, print)
     assert write_events(run, print) == []
     write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
-    os.utime(run.records("worker-1"), ns=(1, 1))  # whatever the clock says: of another moment
+    os.utime(run.records("worker-1"), ns=(1, 1))  # independent of the clock: of another moment
     assert [path.parent.name for path in write_events(run, print)] == ["worker-1"]
     assert events(run, "worker-1")[-1][1] == 500
     assert sorted(path.name for path in (run.path / "tb/worker-1").iterdir()) == [EVENTS_FILE]
 
 
 def moved(run: RunDir, task: str, moment_ns: int) -> None:
-    """Whatever the clock says: its records are of another moment than its events."""
+    """Independent of the clock: its records are of another moment than its events."""
     os.utime(run.records(task), ns=(moment_ns, moment_ns))
 
 
@@ -156,14 +156,14 @@ def test_files_grow_while_a_run_does(run: RunDir) -> None:
     assert (run.path / "tb/worker-0" / EVENTS_FILE).stat() == untouched
     assert not write_events(run, print, append=True)
     assert len(events(run, "worker-1")) == len(before) - 1 + 2
-    # What grew says the same as what is written at once.
+    # An appended file equals one that is written at once.
     grown = path.read_bytes()
     path.unlink()
     write_events(run, print)
     assert path.read_bytes() == grown
 
 
-def test_a_task_that_begins_later_has_a_file_then(run: RunDir, tmp_path: Path) -> None:
+def test_a_later_task_gets_a_file(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
     (tmp_path / "shown").mkdir()
     link_events({"": run}, tmp_path / "shown")
@@ -195,7 +195,7 @@ def test_runs_are_followed_until_they_have_ended(
     with monkeypatch.context() as patch:
         patch.setattr("lab.tensorboard.export.write_events", look)
         command._follow({"a": run, "b": ended}, tmp_path / "shown")
-    assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
+    assert looks == [RUN_ID] * 3  # one more than under way: its last write
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
     update(run, state=State.TRAINING)
@@ -206,14 +206,14 @@ def test_runs_are_followed_until_they_have_ended(
         (run.path / "tb" / task).symlink_to(tmp_path)
     capsys.readouterr()
     command._follow({"a": run}, tmp_path / "shown")
-    said = capsys.readouterr().err
-    assert f"warning: run {RUN_ID} is followed no longer: " in said
-    assert "is a link" in said
+    output = capsys.readouterr().err
+    assert f"warning: run {RUN_ID} is no longer updated: " in output
+    assert "is a link" in output
 
 
 @contextlib.contextmanager
 def full_at(size: int) -> Iterator[None]:
-    """The disk is full where a file has this size: what fits before is written."""
+    """The disk is full where a file has this size: the part before it is written."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -238,7 +238,7 @@ def test_a_disk_that_fills_up_leaves_no_half_event(run: RunDir, events_more: int
 
 
 def test_events_are_appended_without_tensorflow(run: RunDir) -> None:
-    """Its import would take longer than all that is to be done."""
+    """Its import would take longer than the whole command."""
     write_events(run, print)
     before = events(run, "worker-1")
     write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
@@ -249,8 +249,8 @@ def test_events_are_appended_without_tensorflow(run: RunDir) -> None:
         "write_events(RunDir(Path(sys.argv[1])), print, append=True)\n"
         "print('tensorflow' in sys.modules)"
     )
-    words = [sys.executable, "-c", code, str(run.path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    arguments = [sys.executable, "-c", code, str(run.path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout.split() == ["False"]
     assert len(events(run, "worker-1")) == len(before) + 1
 
@@ -282,7 +282,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(run: RunDir) -> None:
 def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (run.path / "tb").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LabError, match=r"tb is a link, and nothing is written there; remove it"):
+    with pytest.raises(LabError, match=r"tb is a link, and `lab` does not write to it; remove it"):
         write_events(run, print)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -326,12 +326,12 @@ def test_files_alone(
     assert main(["tensorboard", "--write-only"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == [str(run.path / "tb" / f"worker-{n}" / EVENTS_FILE) for n in (0, 1)]
-    assert "files of events: 2 written" in err
+    assert "event files: 2 written" in err
     assert main(["tensorboard", "last", RUN_ID, "--write-only"]) == 0
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tensorboard", "--runs-dir", str(tmp_path)]) == 2
     assert "error: no run in " in capsys.readouterr().err
     assert main(["tensorboard", "--port", "70000"]) == 2
@@ -371,7 +371,7 @@ def listening(pid: int) -> list[str]:
 
 
 def asked(address: str) -> Any:
-    """What a page of TensorBoard's answers."""
+    """The answer of a page of TensorBoard."""
     with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  (http, see above)
         return json.load(answer)
 
@@ -390,11 +390,9 @@ def test_the_page_is_of_this_machine_alone(
     links = Path(asked(f"{address}data/logdir")["logdir"])
     assert (links / "worker-0" / EVENTS_FILE).is_file()
     port = address.rstrip("/").rpartition(":")[2]
-    words = ["tensorboard", "last", "--runs-dir", str(run.path.parent), "--port", port]
-    assert main(words) == 1
-    assert (
-        f"error: port {port} of 127.0.0.1 cannot be used; name another" in capsys.readouterr().err
-    )
+    arguments = ["tensorboard", "last", "--runs-dir", str(run.path.parent), "--port", port]
+    assert main(arguments) == 1
+    assert f"error: port {port} of 127.0.0.1 cannot be used; use another" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
     assert not links.exists()

@@ -80,13 +80,13 @@ def test_the_command_writes_the_training_images_and_replaces_only_its_own_file(
     assert main(["data", "tfrecords"]) == 0
     written = Path("output.tfrecords").read_bytes()
     assert written == encode_examples(load_mnist().train)
-    assert "output.tfrecords is written: 55,000 examples, 47 MiB" in capsys.readouterr().err
+    assert "wrote output.tfrecords: 55,000 examples, 47 MiB" in capsys.readouterr().err
     os.truncate("output.tfrecords", 5000)
     assert main(["data", "tfrecords"]) == 0
     assert Path("output.tfrecords").read_bytes() == written
     Path("mine.tfrecords").write_bytes(b"image_raw, and not of this command")
     assert main(["data", "tfrecords", "mine.tfrecords"]) == 2
-    assert "mine.tfrecords is there, and lab did not write it" in capsys.readouterr().err
+    assert "mine.tfrecords exists, and lab did not write it" in capsys.readouterr().err
     assert main(["data", "csv"]) == 2
     assert "kind: 'csv' is not tfrecords" in capsys.readouterr().err
     assert main(["data", "tfrecords", "no/such.tfrecords"]) == 2

@@ -1,6 +1,6 @@
-"""The page on old and new idioms: its tables are whole, and its links lead somewhere.
+"""The page on old and new idioms: its tables are complete, and its links have targets.
 
-What TensorFlow itself says to it is asked in `tests/e2e/test_then_and_now.py`.
+`tests/e2e/test_then_and_now.py` compares it with TensorFlow.
 """
 
 from __future__ import annotations
@@ -61,20 +61,22 @@ def test_every_idiom_has_its_purpose_and_its_fate(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", IDIOMS, ids=lambda row: row.cells["then"])
-def test_what_is_written_today_is_code_or_said_to_be_none(row: Row) -> None:
+def test_every_modern_idiom_is_code_or_marked_missing(row: Row) -> None:
     assert row.code("now") or row.cells["now"].startswith(("nothing", "as above", "a loop"))
 
 
-def test_no_name_is_there_twice() -> None:
+def test_names_are_unique() -> None:
     count = Counter(name for row in IDIOMS for name in row.names)
     assert [name for name, times in count.items() if times > 1] == []
 
 
-def test_the_page_explains_the_words_that_it_uses() -> None:
-    assert [row.cells["word"] for row in table(TEXT, "word")] == [f"**{fate}**" for fate in FATES]
+def test_the_page_explains_its_terms() -> None:
+    assert [row.cells["status"] for row in table(TEXT, "status")] == [
+        f"**{fate}**" for fate in FATES
+    ]
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_a_target() -> None:
     assert [target for target in _LINK.findall(TEXT) if not leads_somewhere(target)] == []
 
 
@@ -85,7 +87,7 @@ def leads_somewhere(target: str) -> bool:
     return linked.is_file() and (not anchor or anchor in anchors(linked.read_text("utf-8")))
 
 
-def test_what_is_shown_as_python_is_python() -> None:
+def test_python_blocks_parse() -> None:
     assert [line for line, code in pieces(TEXT) if not is_python(code)] == []
 
 
@@ -98,7 +100,7 @@ def is_python(code: str) -> bool:
     return True
 
 
-def test_every_switch_of_lab_run_is_one() -> None:
+def test_every_flag_of_lab_run_exists() -> None:
     shown = {span for span in spans(prose(TEXT)) if span.startswith(("--", "lab run"))}
     words = {word for span in [*shown, *_RUN.findall(TEXT)] for word in span.split()}
     flags = {word for word in words if word.startswith("--")}
@@ -108,7 +110,7 @@ def test_every_switch_of_lab_run_is_one() -> None:
     assert flags - known - outside - {"--ps_strategy"} == set()
 
 
-def test_the_first_command_names_a_description_that_is_there() -> None:
+def test_the_first_command_names_an_existing_config() -> None:
     (first,) = re.findall(r"^(lab run .+)$", TEXT, re.MULTILINE)
     words = shlex.split(first)
     cluster = load_cluster(ROOT / words[words.index("--cluster") + 1])

@@ -1,4 +1,4 @@
-"""The judge among the torturers: what it draws, expects, reads, finds and writes down."""
+"""The torture harness: its cases, its expectations, its reading, its findings and its files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def finding(case: Case, fault: Fault) -> Case:
     return dataclasses.replace(case, fault=fault)
 
 
-# What is drawn.
+# Cases.
 
 
 def test_a_seed_is_always_the_same_case() -> None:
@@ -91,7 +91,7 @@ def test_everything_is_drawn() -> None:
     assert {case.follow_up for case in MANY} == {"", "attach", "collect"}
 
 
-def test_what_is_drawn_can_be() -> None:
+def test_cases_are_possible() -> None:
     for case in MANY:
         timed = case.when.after_s is not None or case.when.at_step is not None
         assert timed is (case.fault not in UNTIMED), case.line()
@@ -104,7 +104,7 @@ def test_what_is_drawn_can_be() -> None:
 @pytest.mark.parametrize(
     "case", [*MANY[:40], clean_end(260, "local"), hostile(3, "local")], ids=Case.line
 )
-def test_its_description_is_a_cluster(case: Case, tmp_path: Path) -> None:
+def test_its_config_is_a_cluster(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(description(case))
     cluster = load_cluster(path)
@@ -114,7 +114,7 @@ def test_its_description_is_a_cluster(case: Case, tmp_path: Path) -> None:
         assert task.name in case.tasks_on(task.node)
 
 
-def test_ends_are_looked_at_as_often_as_asked() -> None:
+def test_ends_are_checked_as_often_as_requested() -> None:
     all_of_them = [clean_end(seed, "local") for seed in range(CLEAN_END_RUNS)]
     for workers, replicas, count in CLEAN_END:
         same = [c for c in all_of_them if (c.workers, c.replicas) == (workers, replicas)]
@@ -125,9 +125,9 @@ def test_ends_are_looked_at_as_often_as_asked() -> None:
 
 
 def test_the_command_line_of_a_case() -> None:
-    said = words(dataclasses.replace(KILLED, fault=Fault.FREEZE), {"--ready-within"})
-    assert said[:2] == ["run", "async"]
-    assert said[-4:] == ["--stall", "8s", "--ready-within", "120s"]
+    output = words(dataclasses.replace(KILLED, fault=Fault.FREEZE), {"--ready-within"})
+    assert output[:2] == ["run", "async"]
+    assert output[-4:] == ["--stall", "8s", "--ready-within", "120s"]
     assert "--ready-within" not in words(finding(KILLED, Fault.FREEZE), set())
     assert words(KILLED, {"--ready-within"})[-2:] == ["--ready-within", "240s"]
     late = dataclasses.replace(KILLED, fault=Fault.LATE, amount_s=7, policy=Policy.CONTINUE)
@@ -138,7 +138,7 @@ def test_the_command_line_of_a_case() -> None:
     assert words(harm, set())[-3:] == ["--", harm.harm, str(HOSTILE_S)]
 
 
-def test_hostile_programs_meet_every_fault_and_do_every_harm() -> None:
+def test_hostile_programs_cover_every_fault_and_harm() -> None:
     cases = [hostile(seed, BACKENDS[seed % 2]) for seed in range(200)]
     assert {case.harm for case in cases} == set(HARMS)
     assert len({case.fault for case in cases}) == 9
@@ -152,7 +152,7 @@ def test_seeds_of_an_earlier_list_of_faults_draw_from_it() -> None:
     assert later.issubset(draw(seed).fault for seed in range(NEW_FROM, NEW_FROM + 300))
 
 
-def test_a_case_that_the_lab_has_no_words_for_is_passed_over() -> None:
+def test_a_case_that_lab_cannot_express_is_skipped() -> None:
     assert lacks(KILLED, set()) is None
     restart = dataclasses.replace(KILLED, policy=Policy.RESTART)
     assert lacks(restart, set()) == "lab run has no --on-failure"
@@ -170,7 +170,7 @@ def test_variables_of_the_harness_do_not_reach_its_runs(name: str) -> None:
     assert not foreign("PATH")
 
 
-# What is expected.
+# Expectations.
 
 
 def one(fault: Fault, target: str = "worker-1", policy: Policy = Policy.FAIL) -> set[Outcome]:
@@ -179,12 +179,12 @@ def one(fault: Fault, target: str = "worker-1", policy: Policy = Policy.FAIL) ->
 
 @pytest.mark.parametrize("fault", [Fault.NONE, Fault.PAUSE, Fault.HELPER, Fault.LATE, Fault.CLOCK])
 @pytest.mark.parametrize("policy", Policy)
-def test_what_every_run_survives(fault: Fault, policy: Policy) -> None:
+def test_survived_faults(fault: Fault, policy: Policy) -> None:
     for target in ("", "ps-0", "worker-0", "worker-1"):
         assert one(fault, target, policy) == {Outcome("succeeded", 0)}
 
 
-def test_what_ends_a_run_that_may_lose_nobody() -> None:
+def test_faults_that_end_a_strict_run() -> None:
     assert one(Fault.KILL) == {Outcome("failed", 1, "signal")}
     assert one(Fault.KILL, "ps-0") == {Outcome("failed", 1, "signal")}
     assert one(Fault.FREEZE) == {
@@ -197,7 +197,7 @@ def test_what_ends_a_run_that_may_lose_nobody() -> None:
     assert one(Fault.DISK, "") == {Outcome("failed", 1, "volume")}
 
 
-def test_what_a_start_mends_and_what_not() -> None:
+def test_faults_that_a_restart_fixes() -> None:
     assert one(Fault.KILL, policy=Policy.RESTART) == set(WELL)
     assert one(Fault.AGENT, policy=Policy.RESTART) == {
         Outcome("succeeded", 0),
@@ -206,14 +206,14 @@ def test_what_a_start_mends_and_what_not() -> None:
     assert one(Fault.DISK, "", Policy.RESTART) == {Outcome("failed", 1, "volume")}
 
 
-def test_who_can_be_done_without() -> None:
+def test_optional_tasks() -> None:
     assert one(Fault.KILL, policy=Policy.CONTINUE) == {Outcome("succeeded", 0, "signal")}
     assert one(Fault.AGENT, policy=Policy.CONTINUE) == {Outcome("succeeded", 0, "node lost")}
     assert one(Fault.KILL, "ps-0", Policy.CONTINUE) == {Outcome("failed", 1, "signal")}
     assert Outcome("failed", 1, "signal") in one(Fault.KILL, "worker-0", Policy.CONTINUE)
 
 
-def test_who_goes_on_is_given_time() -> None:
+def test_continuing_tasks_get_time() -> None:
     assert may_succeed(Fault.PAUSE, Policy.FAIL, "sync", "worker-1")
     assert may_succeed(Fault.KILL, Policy.CONTINUE, "async", "worker-1")
     assert may_succeed(Fault.KILL, Policy.RESTART, "sync", "worker-1")
@@ -223,7 +223,7 @@ def test_who_goes_on_is_given_time() -> None:
 
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("policy", Policy)
-def test_every_expectation_can_be_met(fault: Fault, policy: Policy) -> None:
+def test_expectations_are_possible(fault: Fault, policy: Policy) -> None:
     known = {*(cause.value for cause in Cause), "", "time-out"}
     for experiment in ("async", "sync"):
         for target in ("ps-0", "worker-0", "worker-1", "tf2", ""):
@@ -236,7 +236,7 @@ def test_every_expectation_can_be_met(fault: Fault, policy: Policy) -> None:
     assert patience_s(fault) >= END_S
 
 
-# What is read.
+# Reading.
 
 
 def record(seq: int, kind: str = "step", attempt: int = 0, **more: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def home_of(
     return Home({"state": state}, {**told, **summary}, statuses, both | dict(kept or {}))
 
 
-def test_a_run_is_read_as_it_lies_there(tmp_path: Path) -> None:
+def test_a_stored_run_is_read(tmp_path: Path) -> None:
     for folder in ("tasks", "status"):
         (tmp_path / folder).mkdir()
     (tmp_path / "run.json").write_text('{"state": "failed"}')
@@ -285,14 +285,14 @@ def test_a_run_is_read_as_it_lies_there(tmp_path: Path) -> None:
     assert (found.info, found.summary) == ({"state": "failed"}, {})
     assert found.statuses == {"worker-0": {"state": "failed"}}
     assert found.records == {"worker-0": [record(0)]}
-    # The last line has no end: whoever wrote it had not finished.
+    # The last line has no end: its writer had not finished.
     assert found.torn == ("worker-0: line 2 is no record", "worker-0: line 3 is no record")
     assert records.missing(found) == list(found.torn)
 
 
 def test_nothing_is_missing() -> None:
     assert records.missing(home_of()) == []
-    # Each attempt counts anew, and what the agent adds has no number.
+    # Each attempt counts anew, and records of the agent have no number.
     twice = [record(0), record(1), {"kind": "event"}, *worker(100, 300, attempt=1)]
     assert records.missing(home_of(kept={"worker-1": twice})) == []
 
@@ -308,17 +308,17 @@ def test_nothing_is_missing() -> None:
         ([], "its last record is not at home"),
     ],
 )
-def test_what_is_missing_is_found(kept: list[dict[str, Any]], what: str) -> None:
+def test_missing_is_found(kept: list[dict[str, Any]], what: str) -> None:
     (found,) = records.missing(home_of(kept={"worker-1": kept}))
     assert what in found
     assert found.startswith("worker-1")
 
 
-def test_what_the_summary_misses_counts() -> None:
+def test_missing_summary_entries_count() -> None:
     assert records.missing(home_of(records_lost=3)) == ["the summary has 3 records lost"]
 
 
-def test_sums_of_a_run_to_whom_nothing_happened() -> None:
+def test_sums_of_a_run_without_faults() -> None:
     assert records.wrong_sums(home_of(), "async", 300) == []
     found = records.wrong_sums(home_of(), "async", 301)
     assert found == ["global step 300 instead of 301"]
@@ -355,13 +355,13 @@ def test_an_attempt_that_failed_leaves_its_steps_unknown() -> None:
     assert records.wrong_sums(home_of(kept=kept), "async", 300) == []
 
 
-def test_how_far_a_training_is() -> None:
+def test_progress_of_a_training() -> None:
     lines = [b'half": 3}', b'{"global_step": 40}', b'{"global_step": 30}', b'{"kind": "event"}']
     assert records.highest_step(lines) == 40
     assert records.highest_step([]) == 0
 
 
-# What is found.
+# Findings.
 
 
 def failed(cause: str, *, task: str = "worker-1", reason: str = "worker-1 failed") -> Home:
@@ -382,13 +382,13 @@ def hit(home: Home, **more: Any) -> Seen:
     return seen(home, **{"exit_code": 1, "hit_unix": 50.0, "seconds": 4.0, **more})
 
 
-def test_all_is_well() -> None:
+def test_no_fault() -> None:
     assert judge(CALM, seen(home_of())) == Judgement(Outcome("succeeded", 0), Verdict.OK)
     found = judge(KILLED, hit(failed("signal")))
     assert found == Judgement(Outcome("failed", 1, "signal"), Verdict.OK)
 
 
-def test_a_hang_is_the_worst() -> None:
+def test_hang_is_the_worst() -> None:
     found = judge(KILLED, hit(failed("signal"), exit_code=None, left=("process 4",)))
     assert (found.verdict, found.outcome.exit_code) == (Verdict.HANG, -1)
     assert found.details == ("it did not end", "left: process 4")
@@ -403,17 +403,17 @@ def test_a_hang_is_the_worst() -> None:
         (hit(home_of()), "not what kill under fail may come to"),
     ],
 )
-def test_lies_are_told_from_the_truth(told: Seen, what: str) -> None:
+def test_false_reports_are_detected(told: Seen, what: str) -> None:
     found = judge(KILLED, told)
     assert found.verdict is Verdict.LIE
     assert what in " ".join(found.details)
 
 
-def test_two_files_that_contradict_each_other_are_a_lie() -> None:
+def test_contradicting_files_are_a_false_report() -> None:
     home = dataclasses.replace(home_of(), info={"state": "training"})
-    said = " ".join(judge(CALM, seen(home)).details)
-    assert "run.json still says training" in said
-    assert "run.json says training, the summary succeeded" in said
+    output = " ".join(judge(CALM, seen(home)).details)
+    assert "run.json still says training" in output
+    assert "run.json says training, the summary succeeded" in output
     other = Seen(0, {"state": "succeeded"}, home_of())
     assert judge(CALM, other).details == (
         "the summary that was printed is not the one that was written",
@@ -422,7 +422,7 @@ def test_two_files_that_contradict_each_other_are_a_lie() -> None:
     assert judge(CALM, seen(going)).details == ("the run has ended, and ps-0 not",)
 
 
-def test_success_without_a_worker_needs_leave() -> None:
+def test_success_without_a_worker() -> None:
     home = home_of(
         tasks={"worker-1": {"state": "failed", "cause": "signal", "exit_code": None}},
         kept={"worker-1": [record(0)]},
@@ -456,40 +456,40 @@ def test_records_sums_leftovers_and_time() -> None:
     frozen = finding(KILLED, Fault.FREEZE)
     assert judge(frozen, hit(failed("stalled"), seconds=24)).verdict is Verdict.LATE
     assert judge(frozen, hit(failed("time-out"), seconds=24)).verdict is Verdict.OK
-    # Who imports writes nothing, and learns of no full volume.
+    # A program that imports writes nothing, and does not notice a full volume.
     full, before = finding(KILLED, Fault.DISK), failed("volume")
     trained = dataclasses.replace(before, summary={**before.summary, "global_step": 7})
     assert judge(full, hit(before, seconds=24)).verdict is Verdict.OK
     assert judge(full, hit(trained, seconds=24)).verdict is Verdict.LATE
 
 
-def test_a_fault_that_came_too_late_counts_for_nothing() -> None:
+def test_a_late_fault_is_ignored() -> None:
     late = judge(KILLED, seen(home_of(), missed=True))
     assert (late.verdict, late.details) == (Verdict.MISSED, ())
-    # It hit a program that had said its last word and was about to go.
+    # It hit a program that had printed its last line and was about to end.
     assert judge(KILLED, hit(home_of(), exit_code=0, hit_unix=99.5)).verdict is Verdict.MISSED
     assert judge(KILLED, hit(home_of(), exit_code=0, hit_unix=98.0)).verdict is Verdict.LIE
-    # What ended at once because of its fault was hit.
+    # A task that ended at once because of its fault was hit.
     ended = {"state": "cancelled", "cause": "interrupted", "exit_code": None}
     gone = home_of("cancelled", dict.fromkeys(CALM.tasks, ended))
     engine = dataclasses.replace(KILLED, fault=Fault.ENGINE, target="")
     found = judge(engine, hit(gone, hit_unix=99.5))
     assert found == Judgement(Outcome("cancelled", 1, "interrupted"), Verdict.OK)
-    # A run that failed with nothing having been hit is a finding all the same.
+    # A run that failed without a fault is a finding all the same.
     assert judge(KILLED, seen(failed("signal"), 1, missed=True)).verdict is Verdict.LIE
 
 
-def test_the_cause_is_that_of_the_one_that_was_hit() -> None:
+def test_the_cause_is_that_of_the_target() -> None:
     home = failed("signal")
     other = {"state": "failed", "cause": "peer lost", "ended_unix": 1.0}
     both = dataclasses.replace(home, statuses={**home.statuses, "worker-0": other})
     assert judge(KILLED, hit(both)).outcome.cause == "signal"
-    # A frozen one says nothing: the first that ended badly has the word.
+    # A frozen task reports nothing: the cause of the first failed task counts.
     frozen = dataclasses.replace(KILLED, fault=Fault.FREEZE, target="ps-0")
     assert judge(frozen, hit(failed("stalled"))).verdict is Verdict.OK
 
 
-# What is written down.
+# Files.
 
 
 def row(seed: int, verdict: Verdict = Verdict.OK, **more: Any) -> Row:
@@ -506,7 +506,7 @@ def row(seed: int, verdict: Verdict = Verdict.OK, **more: Any) -> Row:
     return dataclasses.replace(made, **more)
 
 
-def test_rows_come_back_as_they_were_kept(tmp_path: Path) -> None:
+def test_rows_round_trip(tmp_path: Path) -> None:
     table = Table(tmp_path / "evidence")
     kept = [row(1), row(2, Verdict.HANG, seconds=None)]
     for each in kept:
@@ -516,7 +516,7 @@ def test_rows_come_back_as_they_were_kept(tmp_path: Path) -> None:
     assert results.read(tmp_path / "nothing") == []
 
 
-def test_a_harness_that_was_stopped_goes_on() -> None:
+def test_a_stopped_harness_resumes() -> None:
     rows = [row(3), row(NEW_FROM), row(NEW_FROM + 2), row(1, campaign="clean end")]
     unseen = results.unseen(rows, FAULTS)
     expected_seeds = [NEW_FROM + 1, NEW_FROM + 3, NEW_FROM + 4]
@@ -530,7 +530,7 @@ def test_a_harness_that_was_stopped_goes_on() -> None:
     assert len(ends) == CLEAN_END_RUNS - 1
 
 
-def test_an_order_takes_the_cases_that_it_asks_for() -> None:
+def test_a_request_selects_its_cases() -> None:
     order = Order(FAULTS, ["local"], [Fault.KILL, Fault.DISK])
     some = [case for case, _ in zip(cases(order, []), range(20), strict=False)]
     assert {case.fault for case in some} == {Fault.KILL, Fault.DISK}
@@ -571,23 +571,23 @@ def test_the_page() -> None:
 
 
 def test_a_session_of_which_nothing_can_run_ends(tmp_path: Path) -> None:
-    said: list[str] = []
+    output: list[str] = []
     order = Order(FAULTS, ["local"], [Fault.LATE])
-    done = run_all(order, Table(tmp_path), Tools(), say=said.append, runs=None, minutes=None)
+    done = run_all(order, Table(tmp_path), Tools(), say=output.append, runs=None, minutes=None)
     assert done == []
-    assert len(said) == 1
-    assert "lab run has no --start" in said[0]
+    assert len(output) == 1
+    assert "lab run has no --start" in output[0]
 
 
 @pytest.mark.parametrize("argv", [["--faults", "kil"], ["--policies", "x"], ["--backend", "x"]])
-def test_unknown_words_are_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_are_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
     assert left.value.code == 2
     assert "error" in capsys.readouterr().err
 
 
-# What is done from outside.
+# Actions from outside.
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 
@@ -645,7 +645,7 @@ def place() -> Iterator[Place]:
 
 
 @linux
-def test_what_is_left_is_found_and_cleared_away(place: Place) -> None:
+def test_leftovers_are_found_and_removed(place: Place) -> None:
     assert leftovers.left(place, None) == ()
     environ = {**os.environ, "LAB_STATE": str(place.state)}
     with subprocess.Popen(["sleep", "60"], env=environ) as orphan:
@@ -661,7 +661,7 @@ def test_what_is_left_is_found_and_cleared_away(place: Place) -> None:
     assert not place.state.exists()
 
 
-def test_a_place_knows_how_far_its_run_is(place: Place) -> None:
+def test_progress_of_a_run_in_a_place(place: Place) -> None:
     assert place.environ["SOME"] == "thing"
     assert not place.submitted()
     run = place.runs / "r1"
@@ -676,7 +676,7 @@ def test_a_place_knows_how_far_its_run_is(place: Place) -> None:
     assert place.global_step() == 999
 
 
-def test_the_moment_comes_or_the_run_is_over(place: Place) -> None:
+def test_waiting_for_a_moment_of_a_run(place: Place) -> None:
     (place.runs / "r1/tasks").mkdir(parents=True)
     (place.runs / "r1/tasks/worker-0.jsonl").write_text('{"global_step": 40}\n')
     with subprocess.Popen(["sleep", "60"]) as helper:
@@ -730,6 +730,6 @@ def test_a_clock_is_set_while_its_program_runs(tmp_path: Path) -> None:
     first, second, waited = times("worker-1")
     assert abs(first - time.time()) < 600
     assert -3600 <= second - first < -3000
-    assert 0.1 <= waited < 600  # an hour is what the clock was set by
+    assert 0.1 <= waited < 600  # the clock was changed by an hour
     first, second, _ = times("worker-0")
     assert 0 < second - first < 600

@@ -1,29 +1,18 @@
-"""The Chinese pages name the English text that they follow, and say when it has changed."""
+"""The Chinese pages name their English source, and mark themselves when it has changed."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tools import translations
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def translations() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("translations", ROOT / "tools/translations.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["translations"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_page_that_has_fallen_behind_says_so(translations: ModuleType) -> None:
+def test_an_outdated_page_is_marked() -> None:
     pages = [translations.read(page) for page in translations.pages()]
     behind = [each.page.relative_to(ROOT).as_posix() for each in pages if each.is_behind]
     admitted = [each.page.relative_to(ROOT).as_posix() for each in pages if each.says_behind]
@@ -33,7 +22,7 @@ def test_a_page_that_has_fallen_behind_says_so(translations: ModuleType) -> None
     )
 
 
-def test_the_pages_exist_that_readers_of_chinese_need(translations: ModuleType) -> None:
+def test_required_chinese_pages_exist() -> None:
     english = {
         translations.read(page).english.relative_to(ROOT).as_posix()
         for page in translations.pages()
@@ -52,7 +41,7 @@ def test_the_pages_exist_that_readers_of_chinese_need(translations: ModuleType) 
         assert link in path.read_text("utf-8"), f"{name} does not link {page}"
 
 
-def test_a_changed_text_is_noticed(translations: ModuleType, tmp_path: Path) -> None:
+def test_a_changed_text_is_noticed(tmp_path: Path) -> None:
     english, page = tmp_path / "a.md", tmp_path / "zh/a.md"
     page.parent.mkdir()
     english.write_text("one\n")

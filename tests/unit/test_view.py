@@ -1,4 +1,4 @@
-"""What a user sees of a run: fixed rows, few lines, nothing raw from a task."""
+"""The view of a run for the user: fixed rows, few lines, no raw text from a task."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_live_view_has_a_row_for_each_task_in_fixed_order(width: int) -> Non
                                  "updates"]  # fmt: skip
 
 
-def test_columns_do_not_jump_while_numbers_grow() -> None:
+def test_column_widths_are_stable() -> None:
     view = live()
     before = drawn(view, 80)
     view.records(
@@ -78,7 +78,7 @@ def test_columns_do_not_jump_while_numbers_grow() -> None:
     assert [len(line) for line in before[1:4]] == [len(line) for line in after[1:4]]
 
 
-def test_a_silent_task_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_heartbeat_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("lab.run.view.time.monotonic", lambda: now)
     view = live()
@@ -99,7 +99,7 @@ def test_the_thread_that_draws_takes_no_signal() -> None:
         assert blocked & 1 << number - 1
 
 
-def test_records_that_come_again_count_once() -> None:
+def test_repeated_records_count_once() -> None:
     view = live()
     view.records("worker-0", [record("worker-0", 0, "step", local_step=500)])
     view.forget("worker-0")
@@ -107,7 +107,7 @@ def test_records_that_come_again_count_once() -> None:
     assert "100" in drawn(view, 80)[-2].split()
 
 
-def test_the_plain_view_says_states_epochs_and_little_else(
+def test_the_plain_view_prints_states_and_epochs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
@@ -134,7 +134,7 @@ def test_the_plain_view_says_states_epochs_and_little_else(
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
+def test_the_result_fits_the_terminal_and_is_complete(width: int) -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.FAILED)
     failed = {"state": State.FAILED, "reason": EVIL}
     changed = replace(INFO, **failed)
@@ -172,7 +172,7 @@ def test_a_nodes_name_in_the_result_is_no_markup(text: str) -> None:
     assert text in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_what_a_task_waits_for_is_said_once() -> None:
+def test_a_wait_is_reported_once() -> None:
     stream = io.StringIO()
     view = PlainView(info(), stream)
     waits = {"kind": "event", "message": "waits for worker-0\x1b[31m"}
@@ -181,7 +181,7 @@ def test_what_a_task_waits_for_is_said_once() -> None:
     assert stream.getvalue() == "worker-1: waits for worker-0\\x1b[31m\n"
 
 
-def test_what_a_task_waits_for_stands_in_its_row() -> None:
+def test_a_wait_is_shown_in_its_row() -> None:
     view = live()
     view.records("worker-1", [{"kind": "event", "message": "waits for worker-0"}])
     assert drawn(view, 100)[-1].endswith("waits for worker-0")
@@ -189,7 +189,7 @@ def test_what_a_task_waits_for_stands_in_its_row() -> None:
     assert "waits for w" in drawn(view, 80)[-1]
 
 
-def test_lines_of_programs_stand_above_the_table_and_are_no_markup() -> None:
+def test_lines_of_programs_are_above_the_table_and_no_markup() -> None:
     stream = io.StringIO()
     view = LiveView(info(), Console(file=stream, width=80, force_terminal=False))
     view.printed("ps-0", [*BRACKETS, "two"])

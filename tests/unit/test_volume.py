@@ -56,7 +56,7 @@ def end(volume: Volume, run_id: str = "r1", state: State = State.SUCCEEDED) -> N
 
 
 class Home:
-    """What a collector would have."""
+    """The offsets of a collector."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -118,7 +118,7 @@ def test_submit_refuses_a_run_of_the_same_name(volume: Volume) -> None:
         submit(volume, REQUEST)
 
 
-def test_a_program_that_is_refused_is_not_left_behind(volume: Volume) -> None:
+def test_a_refused_program_is_removed(volume: Volume) -> None:
     submit(volume, REQUEST)
     volume.incoming("r2").mkdir(parents=True)
     (volume.incoming("r2") / "own.py").write_text("")
@@ -127,7 +127,7 @@ def test_a_program_that_is_refused_is_not_left_behind(volume: Volume) -> None:
     assert not volume.incoming("r2").exists()
 
 
-def test_of_many_that_submit_at_once_one_wins(volume: Volume) -> None:
+def test_one_of_many_submits_succeeds(volume: Volume) -> None:
     barrier = threading.Barrier(8)
 
     def one(number: int) -> bool:
@@ -194,7 +194,7 @@ def test_run_ids() -> None:
         {"more": 1},
     ],
 )
-def test_what_is_no_request(change: dict[str, object]) -> None:
+def test_invalid_requests(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a"):
         Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
 
@@ -207,7 +207,7 @@ def test_a_request_of_an_earlier_version_is_read() -> None:
     assert Request.from_json(json.dumps(flat)) == request
 
 
-def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volume) -> None:
+def test_a_program_for_each_task_and_the_files_of_a_run(volume: Volume) -> None:
     programs = {"worker-0": TaskProgram("a.py", ("task_index",))}
     request = changed(REQUEST, programs=programs, own=True)
     assert Request.from_json(request.to_json()) == request
@@ -228,12 +228,12 @@ def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volu
 
 def test_ship_follows_to_the_end(volume: Volume) -> None:
     submit(volume, REQUEST)
-    home, ticks = Home(), 0
+    collected, ticks = Home(), 0
     chunks = stream(volume, "r1", {}, follow=True)
     records, log = volume.records("r1", "worker-0"), volume.log("r1", "worker-0")
     expected = b""
     for number, chunk in enumerate(chunks):
-        home.take(chunk)
+        collected.take(chunk)
         ticks += chunk is None
         if number < 30:
             expected += b"%d\n" % number
@@ -242,10 +242,10 @@ def test_ship_follows_to_the_end(volume: Volume) -> None:
         if number == 30:
             log.write_bytes(b"bye")
             end(volume)
-    assert home.files["tasks/worker-0.jsonl"] == expected
-    assert home.files["logs/worker-0.log"] == b"bye"
-    assert json.loads(home.files["status/ps-0.json"])["state"] == "succeeded"
-    assert json.loads(home.files["request.json"])["run_id"] == "r1"
+    assert collected.files["tasks/worker-0.jsonl"] == expected
+    assert collected.files["logs/worker-0.log"] == b"bye"
+    assert json.loads(collected.files["status/ps-0.json"])["state"] == "succeeded"
+    assert json.loads(collected.files["request.json"])["run_id"] == "r1"
 
 
 def test_ship_ticks_when_nothing_happens(volume: Volume) -> None:
@@ -263,51 +263,53 @@ def test_a_volume_that_stays_read_only_ends_the_run(
     submit(volume, REQUEST)
     write_status(volume.status("r1", "ps-0"), TaskStatus("ps-0", State.CANCELLED))
     volume.log("r1", "worker-0").write_bytes(b"bye")
-    answers = iter([True, False])  # one that is so for a moment ends nothing
+    answers = iter([True, False])  # a short read-only phase ends nothing
     monkeypatch.setattr(shipping, "is_read_only", lambda _: next(answers, True))
-    home = Home().take_all(volume, follow=True)
-    assert home.files["logs/worker-0.log"] == b"bye"
-    states = {t: json.loads(home.files[f"status/{t}.json"]) for t in ("ps-0", "worker-0")}
+    collected = Home().take_all(volume, follow=True)
+    assert collected.files["logs/worker-0.log"] == b"bye"
+    states = {t: json.loads(collected.files[f"status/{t}.json"]) for t in ("ps-0", "worker-0")}
     assert states["ps-0"]["state"] == "cancelled"
     assert (states["worker-0"]["state"], states["worker-0"]["cause"]) == ("failed", "volume")
     assert states["worker-0"]["reason"].startswith("the run volume has been read-only for 0.8 s")
     assert next(answers, None) is None
     write_status(volume.status("r1", "worker-0"), TaskStatus("worker-0", State.TRAINING))
-    home.take_all(volume)  # who does not follow does not judge
-    assert json.loads(home.files["status/worker-0.json"])["state"] == "training"
+    collected.take_all(volume)  # without --follow there is no verdict
+    assert json.loads(collected.files["status/worker-0.json"])["state"] == "training"
 
 
-def test_state_never_comes_before_the_last_records(volume: Volume) -> None:
+def test_state_is_sent_after_the_last_records(volume: Volume) -> None:
     submit(volume, REQUEST)
     volume.records("r1", "worker-0").write_bytes(b"x" * 3_000_000)
     end(volume)
-    home = Home().take_all(volume)
-    assert home.order.index("status/worker-0.json") > home.order.index("tasks/worker-0.jsonl")
-    assert home.files["tasks/worker-0.jsonl"] == b"x" * 3_000_000
+    collected = Home().take_all(volume)
+    assert collected.order.index("status/worker-0.json") > collected.order.index(
+        "tasks/worker-0.jsonl"
+    )
+    assert collected.files["tasks/worker-0.jsonl"] == b"x" * 3_000_000
 
 
-def test_ship_goes_on_from_what_is_at_home(volume: Volume) -> None:
+def test_ship_resumes_from_offsets(volume: Volume) -> None:
     submit(volume, REQUEST)
     volume.log("r1", "ps-0").write_bytes(b"one\ntwo")
-    home = Home().take_all(volume)
+    collected = Home().take_all(volume)
     with volume.log("r1", "ps-0").open("ab") as file:
         file.write(b"\nthree\n")
-    home.order.clear()
-    home.take_all(volume)
-    assert home.files["logs/ps-0.log"] == b"one\ntwo\nthree\n"
-    assert "request.json" not in home.order
+    collected.order.clear()
+    collected.take_all(volume)
+    assert collected.files["logs/ps-0.log"] == b"one\ntwo\nthree\n"
+    assert "request.json" not in collected.order
 
 
-def test_ship_sends_a_file_anew_that_is_shorter_than_at_home(volume: Volume) -> None:
+def test_ship_resends_a_shrunk_file(volume: Volume) -> None:
     submit(volume, REQUEST)
     volume.log("r1", "ps-0").write_bytes(b"short\n")
-    home = Home()
-    home.files["logs/ps-0.log"] = b"what was torn by a full disk"
-    home.take_all(volume)
-    assert home.files["logs/ps-0.log"] == b"short\n"
+    collected = Home()
+    collected.files["logs/ps-0.log"] = b"what was torn by a full disk"
+    collected.take_all(volume)
+    assert collected.files["logs/ps-0.log"] == b"short\n"
 
 
-def test_other_files_come_at_the_end_and_once(volume: Volume) -> None:
+def test_other_files_are_sent_once_at_the_end(volume: Volume) -> None:
     submit(volume, REQUEST)
     model = volume.run("r1") / "model" / "variables"
     model.mkdir(parents=True)
@@ -315,18 +317,18 @@ def test_other_files_come_at_the_end_and_once(volume: Volume) -> None:
     (model / "empty").touch()
     assert not any(path.startswith("model") for path in Home().take_all(volume).files)
     end(volume)
-    home = Home().take_all(volume)
-    assert home.files["model/variables/data"] == (model / "data").read_bytes()
-    assert home.files["model/variables/empty"] == b""
-    home.order.clear()
-    home.take_all(volume)
-    assert not any(path.startswith("model") for path in home.order)
-    home.files["model/variables/data"] = b"half of it"
-    home.take_all(volume)
-    assert home.files["model/variables/data"] == (model / "data").read_bytes()
+    collected = Home().take_all(volume)
+    assert collected.files["model/variables/data"] == (model / "data").read_bytes()
+    assert collected.files["model/variables/empty"] == b""
+    collected.order.clear()
+    collected.take_all(volume)
+    assert not any(path.startswith("model") for path in collected.order)
+    collected.files["model/variables/data"] = b"half of it"
+    collected.take_all(volume)
+    assert collected.files["model/variables/data"] == (model / "data").read_bytes()
 
 
-def test_what_a_program_writes_beside_labs_files_comes_home(volume: Volume) -> None:
+def test_files_of_a_program_are_collected(volume: Volume) -> None:
     submit(volume, REQUEST)
     run = volume.run("r1")
     paths = {"logs/train/events", "logs/worker-0.txt", "tasks/own/x", "status/own/x", "files/x"}
@@ -335,10 +337,10 @@ def test_what_a_program_writes_beside_labs_files_comes_home(volume: Volume) -> N
         (run / path).write_bytes(b"own")
     volume.log("r1", "worker-0").write_bytes(b"hello\n")
     end(volume)
-    home = Home().take_all(volume)
-    own = {path for path, data in home.files.items() if data == b"own"}
+    collected = Home().take_all(volume)
+    own = {path for path, data in collected.files.items() if data == b"own"}
     assert own == paths
-    assert home.order.count("logs/worker-0.log") == 1
+    assert collected.order.count("logs/worker-0.log") == 1
 
 
 def test_files_that_cannot_be_collected_are_named(volume: Volume, tmp_path: Path) -> None:
@@ -354,9 +356,9 @@ def test_files_that_cannot_be_collected_are_named(volume: Volume, tmp_path: Path
         server.bind(os.path.relpath(files / "socket"))
     (files / "plain").write_text("x")
     end(volume)
-    home = Home().take_all(volume)
-    assert {path for path in home.files if path.startswith("files/")} == {"files/plain"}
-    assert home.faults == {
+    collected = Home().take_all(volume)
+    assert {path for path in collected.files if path.startswith("files/")} == {"files/plain"}
+    assert collected.faults == {
         "files/folder": ("it is a link", False),
         "files/link": ("it is a link", False),
         "files/pipe": ("it is a pipe", False),
@@ -370,28 +372,28 @@ def test_names_that_are_not_safe_are_written_in_plain_characters(volume: Volume)
     for name in (b"new\nline", b"esc\x1b[2J", b"\xff", b"back\\slash", b"f\xc3\xbcr 100%"):
         Path(os.fsdecode(files + b"/" + name)).write_bytes(name)
     end(volume)
-    home = Home().take_all(volume)
-    assert {path: data for path, data in home.files.items() if path.startswith("files/")} == {
+    collected = Home().take_all(volume)
+    assert {path: data for path, data in collected.files.items() if path.startswith("files/")} == {
         "files/new%0Aline": b"new\nline",
         "files/esc%1B%5B2J": b"esc\x1b[2J",
         "files/%FF": b"\xff",
         "files/back%5Cslash": b"back\\slash",
         "files/für 100%": b"f\xc3\xbcr 100%",
     }
-    assert home.faults == {}
+    assert collected.faults == {}
 
 
-def test_of_two_names_that_are_written_alike_one_is_a_fault(volume: Volume) -> None:
+def test_one_of_two_names_that_are_written_alike_is_a_fault(volume: Volume) -> None:
     submit(volume, REQUEST)
     for name in ("%0A", "\n"):
         (volume.files("r1") / name).write_text(name)
     end(volume)
-    home = Home().take_all(volume)
-    assert home.files["files/%0A"] == b"\n"
-    assert home.faults == {"files/%0A": ("another file has this name at home", True)}
+    collected = Home().take_all(volume)
+    assert collected.files["files/%0A"] == b"\n"
+    assert collected.faults == {"files/%0A": ("another collected file has this name", True)}
 
 
-def test_a_file_over_the_limit_stays_until_all_sizes_are_asked_for(
+def test_a_file_over_the_limit_is_collected_on_request(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.task.probes.sync.MAX_FILE", 1_000)
@@ -399,16 +401,16 @@ def test_a_file_over_the_limit_stays_until_all_sizes_are_asked_for(
     (volume.files("r1") / "large").write_bytes(b"x" * 1_001)
     (volume.files("r1") / "fits").write_bytes(b"x" * 1_000)
     end(volume)
-    home = Home().take_all(volume)
-    assert home.faults == {"files/large": ("it has 1,001 bytes, more than 1,000", True)}
-    assert len(home.files["files/fits"]) == 1_000
-    home.faults.clear()
-    home.take_all(volume, all_sizes=True)
-    assert len(home.files["files/large"]) == 1_001
-    assert home.faults == {}
+    collected = Home().take_all(volume)
+    assert collected.faults == {"files/large": ("it has 1,001 bytes, more than 1,000", True)}
+    assert len(collected.files["files/fits"]) == 1_000
+    collected.faults.clear()
+    collected.take_all(volume, all_sizes=True)
+    assert len(collected.files["files/large"]) == 1_001
+    assert collected.faults == {}
 
 
-def test_directories_inside_each_other_cost_only_what_is_too_deep(volume: Volume) -> None:
+def test_only_too_deep_directories_are_skipped(volume: Volume) -> None:
     submit(volume, REQUEST)
     here = os.open(volume.files("r1"), os.O_RDONLY)
     for _ in range(1_500):
@@ -420,11 +422,11 @@ def test_directories_inside_each_other_cost_only_what_is_too_deep(volume: Volume
     (volume.files("r1") / "plain").write_text("x")
     end(volume)
     try:
-        home = Home().take_all(volume)
+        collected = Home().take_all(volume)
     finally:
         remove_tree(volume.files("r1"))  # deeper than pytest could remove
-    assert home.files["files/plain"] == b"x"
-    assert list(home.faults.values()) == [("file name too long", True)]
+    assert collected.files["files/plain"] == b"x"
+    assert list(collected.faults.values()) == [("file name too long", True)]
 
 
 def test_more_faults_than_can_be_named_are_counted(
@@ -441,25 +443,23 @@ def test_more_faults_than_can_be_named_are_counted(
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_record_file_that_became_something_else_costs_no_other(
-    volume: Volume, tmp_path: Path, kind: str
-) -> None:
+def test_a_replaced_record_file_affects_no_other(volume: Volume, tmp_path: Path, kind: str) -> None:
     submit(volume, REQUEST)
     (tmp_path / "secret").write_text("secret")
     for path in (volume.log("r1", "ps-0"), volume.records("r1", "ps-0")):
         path.symlink_to(tmp_path / "secret") if kind == "link" else os.mkfifo(path)
     volume.records("r1", "worker-0").write_text("{}\n")
     end(volume)
-    home = Home().take_all(volume, follow=True)
-    assert home.files["tasks/worker-0.jsonl"] == b"{}\n"
-    assert home.faults == {
+    collected = Home().take_all(volume, follow=True)
+    assert collected.files["tasks/worker-0.jsonl"] == b"{}\n"
+    assert collected.faults == {
         "tasks/ps-0.jsonl": (f"it is a {kind}", True),
         "logs/ps-0.log": (f"it is a {kind}", True),
     }
-    assert json.loads(home.files["status/ps-0.json"])["state"] == "succeeded"
+    assert json.loads(collected.files["status/ps-0.json"])["state"] == "succeeded"
 
 
-def test_the_rest_comes_of_a_run_whose_agents_have_died(volume: Volume) -> None:
+def test_the_rest_of_a_run_with_lost_agents_is_sent(volume: Volume) -> None:
     submit(volume, REQUEST)
     (volume.files("r1") / "mine").write_text("x")
     assert "files/mine" not in Home().take_all(volume).files
@@ -498,7 +498,7 @@ def test_frames_survive_any_cut(chunks: list[Chunk | None], cuts: list[int]) -> 
     assert list(decode_frames(pieces)) == chunks
 
 
-def test_frame_comes_as_soon_as_it_is_whole() -> None:
+def test_a_frame_is_returned_when_complete() -> None:
     stream = iter([b"{}\n" + encode_frame(Chunk("a", 0, b"xy"))[:-1], b"y{"])
     frames = decode_frames(stream)
     assert next(frames) is None
@@ -527,7 +527,7 @@ def test_frame_comes_as_soon_as_it_is_whole() -> None:
         b"x" * 20000,
     ],
 )
-def test_what_is_no_frame(stream: bytes) -> None:
+def test_invalid_frames(stream: bytes) -> None:
     with pytest.raises(FrameError):
         list(decode_frames([stream]))
 
@@ -580,10 +580,10 @@ def test_command_line(volume: Volume) -> None:
     end(volume)
     shipped = command(volume, "ship", "r1", "{}", "--follow")
     assert shipped.returncode == 0
-    home = Home()
+    collected = Home()
     for chunk in decode_frames([shipped.stdout]):
-        home.take(chunk)
-    assert {"request.json", "cancel.json", "status/ps-0.json"} <= home.files.keys()
+        collected.take(chunk)
+    assert {"request.json", "cancel.json", "status/ps-0.json"} <= collected.files.keys()
 
 
 def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
@@ -594,7 +594,7 @@ def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
     assert json.loads(command(volume, "collected").stdout) == {"r1": "/home/anna/other"}
     assert command(volume, "collected", "r9", "/runs").returncode == 4
     assert command(volume, "collected", "r1").returncode == 2
-    # What a program has put in its place is no note.
+    # A program's file in its place is no note.
     volume.collected("r1").unlink()
     volume.collected("r1").symlink_to("/etc/passwd")
     volume.collected("r2").write_bytes(b"\xff")
@@ -602,19 +602,19 @@ def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
     assert [request.run_id for request in requests(volume)] == ["r1"]
 
 
-def test_offsets_may_come_in_several_words(
+def test_offsets_in_several_arguments(
     volume: Volume, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     submit(volume, REQUEST)
     for name in ("a", "b", "c"):
         (volume.run("r1") / name).write_bytes(b"own")
     end(volume)
-    words = ['{"a": 3, "request.json": 0}', '{"b": 3}', "{}"]
-    assert volumes.main(["ship", "r1", *words, "--follow"], volume.root) == 0
-    home = Home()
+    arguments = ['{"a": 3, "request.json": 0}', '{"b": 3}', "{}"]
+    assert volumes.main(["ship", "r1", *arguments, "--follow"], volume.root) == 0
+    collected = Home()
     for chunk in decode_frames([capfdbinary.readouterr().out]):
-        home.take(chunk)
-    assert {path for path, data in home.files.items() if data == b"own"} == {"c"}
+        collected.take(chunk)
+    assert {path for path, data in collected.files.items() if data == b"own"} == {"c"}
 
 
 @pytest.mark.parametrize(
@@ -648,7 +648,7 @@ def test_volume_that_cannot_be_written(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
+def test_shipping_ends_without_a_reader(volume: Volume) -> None:
     submit(volume, REQUEST)
     shipping = subprocess.Popen(
         [sys.executable, "-m", "lab.task.probes.volume", "ship", "r1", "{}", "--follow"],
@@ -666,7 +666,7 @@ def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
     shipping.stderr.close()
 
 
-def test_shipping_ends_with_its_leash(volume: Volume) -> None:
+def test_shipping_ends_with_stdin(volume: Volume) -> None:
     submit(volume, REQUEST)
     shipping = subprocess.Popen(
         [sys.executable, "-m", "lab.task.probes.volume", "ship", "r1", "{}", "--follow", "--leash"],

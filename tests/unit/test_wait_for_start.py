@@ -12,7 +12,7 @@ from lab.task.sdk.program import wait_for_start
 
 
 class Sleeps:
-    """Takes the place of `time.sleep`: what happens while the program sleeps."""
+    """Replaces `time.sleep`: the events while the program sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.then: list[Callable[[], object]] = []
@@ -58,7 +58,7 @@ def test_the_variable_of_the_process_counts(
     assert len(sleeps.seconds) == 1
 
 
-def test_it_waits_until_the_file_is_there_and_no_longer(sleeps: Sleeps, start: Path) -> None:
+def test_it_waits_until_the_file_exists(sleeps: Sleeps, start: Path) -> None:
     sleeps.then = [nothing, nothing, start.touch]
     wait_for_start(unasked, {"LAB_START": str(start)})
     assert len(sleeps.seconds) == 3

@@ -14,23 +14,23 @@ PATH: Final = ROOT / "docs" / "errors.md"
 _PREAMBLE: Final = """\
 # Errors
 
-What `lab` and the training programs say when something cannot be done, each with an example and the way to mend it.
-Search this page for the words of your message: headings show them, with `…` for what is filled in.
+This page lists the errors of `lab` and of the training programs. Each has an example and a fix. Search the page for a part of your
+message. In headings, `…` replaces names and numbers.
 
-An error is one line on stderr, `error: what is wrong; how to mend it`; a description's faults are one line each, with
-the place in the file. The exit code says what kind it is:
+An error is one line on stderr: `error: what is wrong; how to fix it`. Each fault of a config has its own line, with its place in the file. The exit
+code shows the kind of error:
 
 | exit code | means |
 | --- | --- |
-| 0 | done |
-| 1 | it failed: the box, the engine, the disk, or the training said no |
+| 0 | success |
+| 1 | failure: of the host, the engine, the disk or the training |
 | 2 | wrong usage or input: nothing was started |
 | 130 | interrupted with Ctrl-C |
 
-`--debug`, which every command takes, shows the traceback of whatever was raised. An error that begins with `internal:`
-is a defect of `lab`: please report it with that traceback.
+`--debug` shows the traceback of an error; every command has this flag. An error that begins with `internal:` is a defect of `lab`. Please report
+it with its traceback.
 
-This page is generated: `make errors` writes it from the code and from what the tests brought about.
+`make errors` writes this page, from the code and from the unit tests.
 """
 
 # ruff: noqa: E501
@@ -38,21 +38,21 @@ This page is generated: `make errors` writes it from the code and from what the 
 _GROUPS: Final = (
     (
         "Typing a command",
-        "The words of a command are checked before anything is executed.",
+        "`lab` checks the arguments of a command before it executes anything.",
         (
             "lab/cli/",
             "lab/config/start_schedule.py",
         ),
     ),
     (
-        "Writing a description",
-        "All faults of a description are shown at once, in the order of the file; `lab validate` looks for nothing "
-        "else. What is wrong comes first, and after a semicolon what to write instead.",
+        "Writing a config",
+        "`lab validate` shows all faults of a config at once, in the order of the file. After the semicolon is what "
+        "you can write instead.",
         ("lab/config/", "lab/placement/config_generator.py", "lab/cli/commands/init.py"),
     ),
     (
-        "Placing it on this box",
-        "The description is sound, and the box or the folder does not fit it.",
+        "Placing it on this host",
+        "The config is correct, but it does not fit this host or this directory.",
         (
             "lab/placement/place.py",
             "lab/placement/plan.py",
@@ -63,22 +63,22 @@ _GROUPS: Final = (
     ),
     (
         "Choosing a backend and an environment",
-        "What is up on this box, and what can be booted here.",
+        "Which environments are up on this host, and which backends work here.",
         ("lab/backends/",),
     ),
     (
         "Containers",
-        "What Docker refuses; the words before the colon say what was being done.",
+        "Errors of Docker. The text before the colon names the failed step.",
         ("lab/backends/compose/", "lab/build.py"),
     ),
     (
         "Processes",
-        "The backend `local`: no containers, the tasks are processes of this box.",
+        "The backend `local`: the tasks are processes of this host, without containers.",
         ("lab/backends/local/",),
     ),
     (
         "Starting a run",
-        "Before anything is started, the program, the data and the jobs are checked.",
+        "`lab` checks the program, the data and the jobs before it starts anything.",
         (
             "lab/run/project.py",
             "lab/run/program.py",
@@ -91,7 +91,7 @@ _GROUPS: Final = (
     ),
     (
         "Following and collecting runs",
-        "What has come home, what has not, and what stands in the way.",
+        "What was collected, what was not, and why.",
         (
             "lab/run/",
             "lab/cli/commands/attach.py",
@@ -102,7 +102,7 @@ _GROUPS: Final = (
     ),
     (
         "Sweeping",
-        "`lab sweep`: what is varied is checked before anything starts; the runs are ordinary ones.",
+        "`lab sweep` checks the grid before it starts anything. Its runs are ordinary runs.",
         (
             "lab/sweep/",
             "lab/service/sweep.py",
@@ -112,7 +112,7 @@ _GROUPS: Final = (
     ),
     (
         "Reproducing",
-        "`lab reproduce`: the runs are ordinary ones; what they come to is held against the source.",
+        "`lab reproduce` makes ordinary runs and compares their results with the source.",
         (
             "lab/reproduce/",
             "lab/service/reproduce.py",
@@ -122,17 +122,17 @@ _GROUPS: Final = (
     ),
     (
         "Predicting",
-        "`lab predict`: the saved model of a run, and a picture for it.",
+        "`lab predict`: the saved model of a run, and an image for it.",
         ("lab/predict/", "lab/service/predict.py", "lab/cli/commands/predict.py"),
     ),
     (
         "Reporting",
-        "`lab report`: where its files go, and what it is given beside runs.",
+        "`lab report`: its output files and its other inputs.",
         ("lab/report/", "lab/plots/", "lab/cli/commands/report.py"),
     ),
     (
         "Comparing runs",
-        "`lab compare` and `lab tensorboard`: runs that are at home.",
+        "`lab compare` and `lab tensorboard` use collected runs.",
         (
             "lab/compare/",
             "lab/tensorboard/",
@@ -142,39 +142,39 @@ _GROUPS: Final = (
     ),
     (
         "From Python",
-        "`lab.api`: what a notebook is told beside what the commands say.",
+        "`lab.api`: errors that only Python code can cause.",
         ("lab/api/",),
     ),
     (
         "Inside a task",
-        "What a training program or a task agent says; it stands in the task's log (`lab logs`), or on the terminal "
-        "where the program was started by hand.",
+        "Errors of a training program or a task agent. They are in the task's log (`lab logs`), or on the terminal if "
+        "you started the program by hand.",
         ("lab/task/",),
     ),
 )
 
 _REASONS: Final = (
     "Why a task or a run ended",
-    "No errors of a command but the reasons beside a state, in `lab ps`, `lab runs` and `lab show`.",
+    "`lab ps`, `lab runs` and `lab show` print these reasons beside a state.",
 )
 
 _WHEN: Final = {
-    "lab/cli/__init__.py": "the words of a command are checked; nothing was executed",
-    "lab/cli/arguments.py": "the words of a command are checked; nothing was executed",
-    "lab/cli/param_types.py": "the words of a command are checked; nothing was executed",
-    "lab/cli/errors.py": "something stopped a command that nothing else foresaw",
+    "lab/cli/__init__.py": "the arguments of a command are checked; nothing was executed",
+    "lab/cli/arguments.py": "the arguments of a command are checked; nothing was executed",
+    "lab/cli/param_types.py": "the arguments of a command are checked; nothing was executed",
+    "lab/cli/errors.py": "a command stops for an unexpected reason",
     "lab/service/outcome.py": "`lab run` or `lab attach` has followed a run to its end",
     "lab/config/start_schedule.py": "a run's start times are checked; nothing was started",
-    "lab/config/": "a description is read, by `lab validate` and by every command that takes one",
-    "lab/placement/config_generator.py": "`lab init` makes a description for a box",
-    "lab/backends/compose/error_hints.py": "the engine or compose refuses; these are its words, explained",
+    "lab/config/": "a config is read, by `lab validate` and by each command that uses one",
+    "lab/placement/config_generator.py": "`lab init` writes a config",
+    "lab/backends/compose/error_hints.py": "the engine or compose reports an error",
     "lab/task/sdk/flags.py": "a training program reads its flags; an experiment's are checked before",
     "lab/task/sdk/data.py": "a training program, or `lab predict`, reads its data",
-    "lab/task/agent/oneshot.py": "an environment is booted with LAB_EXPERIMENT set",
-    "lab/task/agent/agent_config.py": "a task agent starts in containers that something else has described",
-    "lab/task/probes/netem.py": "a node gets the link that the description asks for",
+    "lab/task/agent/oneshot.py": "an environment starts with LAB_EXPERIMENT set",
+    "lab/task/agent/agent_config.py": "a task agent starts in a container with incomplete variables",
+    "lab/task/probes/netem.py": "a node gets the link that the config describes",
 }
-"""When errors come, where the function that makes them says it in words of the code only."""
+"""When errors occur, where the docstring of the function does not explain it."""
 
 _WORDS: Final = re.compile(r"[A-Za-z]{2}")
 
@@ -185,13 +185,13 @@ class Entry:
 
     Attributes:
         title: The message, with `…` for what is filled in.
-        mend: How to mend it.
-        code: The exit code in words.
+        fix: How to fix it.
+        code: The exit code as text.
         where: `lab/gpu.py: take_inventory`, or the file alone; sorted.
     """
 
     title: str
-    mend: str
+    fix: str
     code: str
     where: tuple[str, ...]
 
@@ -203,8 +203,8 @@ def entries(places: Iterable[Place]) -> dict[Entry, list[Place]]:
         key = (_group(place), *_said(place))
         alike.setdefault(key, []).append(place)
     return {
-        Entry(title, mend, code, tuple(sorted({_where(each) for each in same}))): same
-        for (_, title, mend, code), same in alike.items()
+        Entry(title, fix, code, tuple(sorted({_where(each) for each in same}))): same
+        for (_, title, fix, code), same in alike.items()
     }
 
 
@@ -227,7 +227,7 @@ def write(places: Iterable[Place], examples: Mapping[Place, str]) -> str:
 
 _ENTRY: Final = re.compile(
     r"^### (?P<title>.+)\n\n```text\n(?P<example>(?:.*\n)+?)```\n\n"
-    r"(?:Mend: (?P<mend>.+)\n\n)?"
+    r"(?:Fix: (?P<fix>.+)\n\n)?"
     r"(?P<when>.+)\n\n<sub>(?P<code>[^·\n]*) · (?P<where>.+)</sub>$",
     re.MULTILINE,
 )
@@ -238,7 +238,7 @@ def read(page: str) -> dict[Entry, str]:
     return {
         Entry(
             _plain(found["title"]),
-            _plain(found["mend"] or ""),
+            _plain(found["fix"] or ""),
             found["code"],
             tuple(found["where"].replace("`", "").split(", ")),
         ): found["example"].removesuffix("\n")
@@ -258,22 +258,22 @@ def _shown(entry: Entry, same: list[Place], examples: Mapping[Place, str]) -> st
     )
     when = "; ".join(dict.fromkeys(_when(each) for each in sorted(same)))
     where = ", ".join(f"`{each}`" for each in entry.where)
-    mend = f"Mend: {_escaped(entry.mend)}\n\n" if entry.mend else ""
+    fix = f"Fix: {_escaped(entry.fix)}\n\n" if entry.fix else ""
     return (
-        f"\n### {_escaped(entry.title)}\n\n```text\n{example}\n```\n\n{mend}"
+        f"\n### {_escaped(entry.title)}\n\n```text\n{example}\n```\n\n{fix}"
         f"{_escaped(when[:1].upper() + when[1:])}.\n\n<sub>{entry.code} · {where}</sub>"
     )
 
 
 def _said(place: Place) -> tuple[str, str, str]:
     code = "a reason, no exit code" if place.exit_code is None else f"exit code {place.exit_code}"
-    what, mend = place.what, place.mend
-    if not mend and "; " in what and place.kind not in {"LabError"}:
-        what, _, mend = what.partition("; ")
+    what, fix = place.what, place.fix
+    if not fix and "; " in what and place.kind not in {"LabError"}:
+        what, _, fix = what.partition("; ")
     title = holes_as(what, "…").removeprefix("error: ")
     if not _WORDS.search(title):
-        title = f"{title} (the words of what failed, in {place.module.removesuffix('.py')})"
-    return title, holes_as(mend, "…"), code
+        title = f"{title} (the message of what failed, in {place.module.removesuffix('.py')})"
+    return title, holes_as(fix, "…"), code
 
 
 def _when(place: Place) -> str:

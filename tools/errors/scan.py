@@ -1,7 +1,7 @@
 """Find every place in the code that makes an error for the user, and the text that it can say.
 
 The code is read, never run: a place is a call that makes one of the errors below. Where a function
-makes an error from a text that it is given (`_error(path, what, mend)`), the places are its calls.
+makes an error from a text that it is given (`_error(path, what, fix)`), the places are its calls.
 A place whose text comes from several branches says several things, each of them an entry.
 """
 
@@ -54,17 +54,17 @@ class Place:
         module: `lab/gpu.py`.
         function: `take_inventory`, or "" outside of any.
         what: What is wrong; `⟨words⟩` stand for what is filled in.
-        mend: How to mend it, likewise; "" where the text itself says so, or nothing does.
+        fix: How to fix it, likewise; "" where the text itself has it, or where there is none.
         kind: The class that is made, or `reason` for the reason in a task's or a run's state.
         exit_code: What the command ends with; None for a reason.
-        about: What the function does, in the words of its docstring.
+        about: The first line of the function's docstring.
         lines: Where it stands now; it is no part of what the place is.
     """
 
     module: str
     function: str
     what: str
-    mend: str
+    fix: str
     kind: str
     exit_code: int | None
     about: str = field(compare=False)
@@ -187,7 +187,7 @@ class _Module:
     ) -> Iterator[Place]:
         """What one call makes: at its own place, or at those of the relay it stands in."""
         function = self._function(call)
-        what, mend = self._arguments(call, kind)
+        what, fix = self._arguments(call, kind)
         if what is None or _is_passed_on(what):
             return
         relay = function.name if function else ""
@@ -198,25 +198,25 @@ class _Module:
                     given = self._given(function, caller)
                     yield from self._relayed(caller, call, kind, given)
             return
-        yield from self._texts(site, kind, self.texts(what, call, env), mend, call, env)
+        yield from self._texts(site, kind, self.texts(what, call, env), fix, call, env)
 
     def _relayed(self, caller: ast.Call, call: ast.Call, kind: str, env: Env) -> Iterator[Place]:
-        what, mend = self._arguments(call, kind)
+        what, fix = self._arguments(call, kind)
         if what is None:
             return
-        yield from self._texts(caller, kind, self.texts(what, call, env), mend, call, env)
+        yield from self._texts(caller, kind, self.texts(what, call, env), fix, call, env)
 
     def _texts(  # noqa: PLR0917
         self,
         site: ast.Call,
         kind: str,
         texts: list[str],
-        mend: ast.expr | None,
+        fix: ast.expr | None,
         call: ast.Call,
         env: Env,
     ) -> Iterator[Place]:
-        mends = self.texts(mend, call, env) if mend is not None else []
-        words = " / ".join(text for text in mends if text)
+        fixes = self.texts(fix, call, env) if fix is not None else []
+        words = " / ".join(text for text in fixes if text)
         code = _CODES.get(kind) or self.classes[kind]
         for text in texts:
             if text:
@@ -226,8 +226,8 @@ class _Module:
     def _arguments(self, call: ast.Call, kind: str) -> tuple[ast.expr | None, ast.expr | None]:
         first = 1 if kind in {"Problem", COMPLAINT} else 0
         what = call.args[first] if len(call.args) > first else None
-        mend = call.args[first + 1] if len(call.args) > first + 1 else None
-        return what, None if kind == "Problem" else mend
+        fix = call.args[first + 1] if len(call.args) > first + 1 else None
+        return what, None if kind == "Problem" else fix
 
     def _given(self, function: Function, caller: ast.Call) -> Env:
         """What a call gives to the parameters of a relay."""
@@ -251,11 +251,11 @@ class _Module:
                     if re.search(r"[a-z]{3}", _HOLE.sub("", text)):
                         yield self._place(node, REASON, text, "", None)
 
-    def _place(self, node: ast.AST, kind: str, text: str, mend: str, code: int | None) -> Place:
+    def _place(self, node: ast.AST, kind: str, text: str, fix: str, code: int | None) -> Place:
         function = self._function(node)
         lines = (node.lineno, node.end_lineno or node.lineno)  # type: ignore[attr-defined]
         name = "" if function is None else self._qualified(function)
-        return Place(self.name, name, text, mend, kind, code, self._about(node), lines)
+        return Place(self.name, name, text, fix, kind, code, self._about(node), lines)
 
     # Texts.
 

@@ -1,8 +1,8 @@
-"""Nodes and tasks as containers of `docker compose`.
+"""The backend whose nodes and tasks are containers of `docker compose`.
 
-The compose command boots what was rendered; docker-py looks, submits and collects. The labels on
-containers, networks and volumes are the only state: an environment is found, watched and removed
-from any directory, without its description.
+The compose command boots the rendered file. docker-py inspects containers, submits requests and
+collects runs. The labels of containers, networks and volumes are the only state. So an environment
+can be found, followed and removed from any directory, without its config.
 """
 
 from __future__ import annotations

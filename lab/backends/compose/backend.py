@@ -1,4 +1,4 @@
-"""Boots, finds and lists environments of containers."""
+"""The compose backend: boots, finds and lists environments of containers."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ class ComposeBackend(Backend):
         self._ready_s = ready_s
 
     def unavailable_reason(self) -> str | None:
-        """Why there is no engine with compose here, with the mend; None when there is."""
+        """Why there is no engine with compose here, with a hint; None if there is one."""
         try:
             docker()
-            # While compose starts, docker-py is imported: each takes a fifth of a second.
+            # compose starts while docker-py is imported: each takes 0.2 s.
             compose = in_background(compose_version)
             try:
                 self._engine.version()
             finally:
-                compose.exception()  # it has ended then: no process of it is left behind
+                compose.exception()  # waits, so that no compose process is left
             compose.result()
         except LabError as error:
             return str(error)
         return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why this plan's image is neither here nor can be built, with the mend; None when it can.
+        """Why the plan's image is neither here nor can be built, with a hint; None if it can.
 
-        One that holds another version of lab's own code counts as none.
+        An image with another version of lab's code counts as missing.
 
         Raises:
-            LabError: The engine does not answer, or such an image is one that the user has named.
+            LabError: The engine does not answer, or the user named an image with another version.
         """
         with TemporaryDirectory(prefix="lab-") as folder:
             file = Path(folder) / "docker-compose.yml"
@@ -82,8 +82,8 @@ class ComposeBackend(Backend):
             else images.outdated_message(image)
         )
         return (
-            f"{what}, and its base {image.base} cannot be fetched; where"
-            " no registry can be reached, `tools/base-image.sh` makes one: then set"
+            f"{what}, and its base {image.base} cannot be fetched; without"
+            " a registry, make it with `tools/base-image.sh` and set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
 
@@ -96,12 +96,12 @@ class ComposeBackend(Backend):
         check: Check = no_check,
         share: bool = False,
     ) -> ComposeEnvironment:
-        """Boot an environment and wait until every agent is there.
+        """Boot an environment and wait until every agent runs.
 
-        Nothing that was there before is touched when it fails; all that was added is removed.
+        If the boot fails, it removes what it added, and nothing else.
 
         Raises:
-            LabError: It did not come up; nothing is left behind.
+            LabError: The boot failed.
         """
         docker()
         compose_version()
@@ -121,7 +121,7 @@ class ComposeBackend(Backend):
             image = images.image_of(compose.config())
             found = images.image_status(self._engine, image, plan)
             if found is ImageStatus.OLD:
-                notify(f"{images.outdated_message(image)}: it is built again")
+                notify(f"{images.outdated_message(image)}; building it again")
             if found is not ImageStatus.FITS:
                 images.build(self._engine, compose, image, plan, root=root, notify=notify)
             compose.up(notify)
@@ -134,17 +134,17 @@ class ComposeBackend(Backend):
         return environment
 
     def projects(self) -> set[str]:
-        """Names of all environments of which anything is there, be it a network."""
+        """Names of all environments that have a container, network or volume."""
         return projects(self._engine)
 
     def find_any(self, project: str) -> ComposeEnvironment | None:
-        """What is left of an environment: up, stopped, or only its volume."""
+        """The environment of this name: up, stopped, or only its volume; None: no part."""
         environment = ComposeEnvironment(self._engine, project)
-        there = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
-        return environment if there else None
+        exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
+        return environment if exists else None
 
     def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
-        """Hold the plan's GPUs in the record of this host, if the engine is this host's."""
+        """Hold the plan's GPUs in this host's record, if the engine runs on this host."""
         if not any(task.gpus for task in plan.tasks):
             return nullcontext()
         if not ComposeEnvironment(self._engine, plan.name).is_local:
@@ -153,25 +153,25 @@ class ComposeBackend(Backend):
         return hold_gpus(holder_of(plan, backend=self.name, where=where, folder=root), share=share)
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
-        """Refuse to boot over an environment of the same name that something else made."""
+        """Refuse to boot over an environment of the same name from another config or directory."""
         for each in ComposeEnvironment(self._engine, plan.name).containers:
             if each.cluster_sha256 != plan.cluster_sha256:
-                whose = "another description"
+                origin = "another config"
             elif each.folder and Path(each.folder) != root:
-                whose = f"another folder, {visible(each.folder)}"
+                origin = f"another directory, {visible(each.folder)}"
             else:
                 continue
             raise LabError(
-                f"there is an environment {plan.name} already, from {whose}",
-                f"remove it with `lab down {plan.name}`, or give this one another `name:`",
+                f"environment {plan.name} exists already, booted from {origin}",
+                f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
             )
 
     def _undo(self, project: str, before: Resources, notify: Notify) -> None:
-        """Remove what a failed boot has added; its own failure must not hide the boot's."""
+        """Remove what a failed boot added. An error here must not hide the boot's error."""
         with ignore_signals():
             try:
                 remove(self._engine, project, notify, keep=before)
             except LabError as error:
-                notify(f"not all of {project} could be removed: {error}; try `lab down {project}`")
+                notify(f"{project} is not fully removed: {error}; run `lab down {project}`")
             if before == NO_RESOURCES:
                 remove_compose_file(project)

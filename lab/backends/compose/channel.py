@@ -1,8 +1,8 @@
-"""Ways to the run volume: calls of `python -m lab.task.probes.volume` beside it, and uploads to it.
+"""Channels to the run volume: calls of `python -m lab.task.probes.volume`, and uploads.
 
-The calls go through an exec in a running task container. Where none runs any more (the environment
-was stopped, or a run without a client has ended) a short-lived container of the same image makes
-them, with the volume and nothing else: no network, no capabilities, a read-only root.
+A call is an exec in a running task container. If no task container runs, a short-lived container of
+the same image makes the call. It has the volume, but no network, no capabilities and a read-only
+root.
 """
 
 from __future__ import annotations
@@ -31,38 +31,40 @@ if TYPE_CHECKING:
 
 MODULE: Final = ("python", "-m", "lab.task.probes.volume")
 KILLED: Final = 128
-"""An exit code above it tells of a signal: the container was stopped under the call."""
+"""An exit code above it means a signal: the container stopped during the call."""
 
 NOT_STARTED: Final = 126
 """The exit code of a call that the engine could not start: the container has just ended."""
 
-
 _USER: Final = 1000
-"""The user of the tasks, which must be able to read uploaded files and to move them."""
+"""The user of the tasks, which must be able to read and move uploaded files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecChannel:
-    """Through a task container that runs.
+    """Calls through a running task container.
 
-    The exec passes no `user`: it is PID 1's own then, which owns the volume.
+    The exec passes no `user`, so that it runs as the user of PID 1, which owns the volume.
     """
 
     engine: Engine
     container_id: str
 
     def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the volume's module; its standard output, in pieces as they come.
+        """Call the volume's module.
+
+        Yields:
+            Pieces of its standard output.
 
         Raises:
-            Gone: The container went away under the call.
+            NotFound: The container stopped during the call.
             LabError: The call failed; the message is the end of its standard error.
         """
-        doing = f"asking the run volume to {arguments[0]}"
+        doing = f"calling {arguments[0]} on the run volume"
         with engine_errors(doing):
             api = self.engine.client().api
-            # The engine never ends an exec whose caller has gone. Nothing is ever written to this
-            # one's standard input: its end tells it.
+            # The engine does not end an exec whose caller has ended. With `--leash` the module ends
+            # itself at the end of its standard input, to which the client writes nothing.
             leash = ["--leash"] if "--follow" in arguments else []
             command = [*MODULE, *arguments, *leash]
             exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
@@ -75,7 +77,7 @@ class ExecChannel:
 
 @dataclass(frozen=True, slots=True)
 class ReaderChannel:
-    """Through a short-lived container of its own."""
+    """Calls through a short-lived container of its own."""
 
     engine: Engine
     project: str
@@ -83,8 +85,8 @@ class ReaderChannel:
     image: str
 
     def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """As `ExecChannel.call`."""
-        doing = f"asking the run volume to {arguments[0]}"
+        """Call the volume's module; see `ExecChannel.call`."""
+        doing = f"calling {arguments[0]} on the run volume"
         with engine_errors(doing):
             container = self.engine.create(
                 self.project,
@@ -111,7 +113,7 @@ Channel = ExecChannel | ReaderChannel
 
 
 def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
-    """Hand on standard output; the end of standard error is returned."""
+    """Yield standard output; return the end of standard error."""
     printed = b""
     ended = False
     try:
@@ -128,18 +130,18 @@ def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
                 yield stdout
     finally:
         if not ended:
-            # Nobody reads on. docker-py's stream holds its socket open until it is told.
+            # The caller has stopped reading. docker-py keeps the socket open until `close`.
             with suppress(OSError):
                 output.close()
 
 
 def _raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
     lines = printed.decode("utf-8", errors="replace").strip().splitlines()
-    last = short(lines[-1]) if lines else "no word"
+    last = short(lines[-1]) if lines else "no output"
     if code == 0:
         return
     if code is None or code == NOT_STARTED or code > KILLED:
-        raise NotFound(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
+        raise NotFound(f"{doing}: the container stopped during the call", "see `lab ls`")
     if code == EXIT_BUSY:
         raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
     if code == EXIT_NO_SUCH_RUN:
@@ -148,28 +150,28 @@ def _raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
 
 
 def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
-    """Copy what a run is to have from its beginning into `incoming/<run_id>/` on the volume.
+    """Copy directories for a new run into `incoming/<run_id>/` on the volume.
 
     Args:
         engine: The engine.
-        container_id: A container of it that has the volume.
-        run_id: The run that is to have them.
-        parts: Name in the run's directory to directory here.
+        container_id: A container that mounts the volume.
+        run_id: The run.
+        parts: Name in the run's directory to directory on this host.
 
     Raises:
-        LabError: The engine refuses.
+        LabError: The engine refused.
     """
     inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
     for name, folder in parts.items():
         archive = _archive(folder, PurePosixPath(inside / name))
-        with engine_errors(f"carrying the {name} into the containers"):
+        with engine_errors(f"copying {name} to the run volume"):
             done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
         if not done:
-            raise LabError(f"the engine did not take {folder}", "see `lab ps`, then try again")
+            raise LabError(f"the engine refused {folder}", "see `lab ps`, then try again")
 
 
 def _archive(source: Path, inside: PurePosixPath) -> bytes:
-    """A tar file in which all belongs to the tasks' user, whoever calls."""
+    """Return a tar file whose entries all belong to the tasks' user."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
         for parent in reversed(inside.parents[:-1]):

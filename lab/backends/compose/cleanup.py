@@ -1,4 +1,4 @@
-"""Removing what carries a project's label: all of it, or what was added since a snapshot."""
+"""Removal of all that carries a project's label, or of what was added since a snapshot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 STOP_S: Final = 10
-"""Seconds that a container gets to end before it is killed."""
+"""Seconds that a container has to end before the engine kills it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Names of everything that carries a project's label.
+    """The containers, networks and volumes that carry a project's label.
 
     Attributes:
         containers: Ids of its containers.
@@ -36,7 +36,7 @@ NO_RESOURCES: Final = Resources(frozenset(), frozenset(), frozenset())
 
 
 def list_resources(engine: Engine, project: str) -> Resources:
-    """What carries the project's label now.
+    """List what carries the project's label now.
 
     Raises:
         LabError: The engine does not answer.
@@ -53,7 +53,7 @@ def list_resources(engine: Engine, project: str) -> Resources:
 
 
 def projects(engine: Engine) -> set[str]:
-    """Names of all projects of which anything is there, be it a network.
+    """Return the names of all projects that have a container, network or volume.
 
     Raises:
         LabError: The engine does not answer.
@@ -67,22 +67,22 @@ def projects(engine: Engine) -> set[str]:
 
 
 def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO_RESOURCES) -> None:
-    """Stop and remove what carries the project's label, except what is to be kept.
+    """Stop and remove what carries the project's label, except `keep`.
 
-    Twice is as good as once: what has gone already is passed over.
+    A repeated call is safe: it skips what is removed already.
 
     Raises:
-        LabError: The engine refused, or does not answer; the next call goes on.
+        LabError: The engine refused, or does not answer; the next call continues.
     """
     now = list_resources(engine, project)
-    doomed = [
+    removed = [
         each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
     ]
-    if doomed:
-        notify(f"removing {len(doomed)} containers of {project}")
-    # All are asked to stop before the first is removed: a task without its anchor has no network.
-    engine.for_each("stopping a container", doomed, _stop)
-    engine.for_each("removing a container", doomed, _remove)
+    if removed:
+        notify(f"removing {len(removed)} containers of {project}")
+    # Stop all before the first removal: a task without its anchor has no network.
+    engine.for_each("stopping a container", removed, _stop)
+    engine.for_each("removing a container", removed, _remove)
     client = engine.client()
     for network in sorted(now.networks - keep.networks):
         with suppress(NotFound), engine_errors(f"removing the network of {project}"):
@@ -98,12 +98,12 @@ def _stop(container: Container) -> None:
 
 
 def _remove(container: Container) -> None:
-    from docker.errors import APIError  # noqa: PLC0415  (0.2 s that only this backend pays)
+    from docker.errors import APIError  # noqa: PLC0415  (takes 0.2 s)
 
     try:
         container.remove(force=True, v=True)
     except APIError as error:
         if "already in progress" not in str(error):
             raise
-        # Another command removes it just now: it goes when that is done.
+        # Another command removes it now: wait for that.
         container.wait(condition="removed", timeout=STOP_S)

@@ -1,4 +1,4 @@
-"""The `docker compose` command, run as a child whose lines are shown while it works."""
+"""The `docker compose` command, run as a child process whose output is shown while it runs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from lab.task.protocol.files import write_atomically
 from lab.task.text import visible
 
 TIMEOUT_S: Final = 30
-"""Seconds that compose gets to compare a file with containers; it needs one."""
+"""Seconds that compose has to compare a file with containers; it needs one."""
 
 KEPT_LINES: Final = 200
-"""Lines of a child that are remembered, to explain its failure."""
+"""The number of a child's last lines that are kept to explain its failure."""
 
 STOP_S: Final = 10.0
-"""Seconds that a child gets to end after it was asked to."""
+"""Seconds that a child has to end after SIGTERM."""
 
 _CHATTER: Final = re.compile(
     r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[\S+ internal\])"
     r"|#\d+ extracting|-+$|time=\S+ level=warning msg=.*Bake"
     r"| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
 )
-"""Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
+"""Lines that are not shown: compose's line for each container, and BuildKit's internal steps."""
 
 _CHANGE: Final = re.compile(r"DRY-RUN MODE - .* (?:Recreate|Create|Creating|Removing)$", re.M)
 
 _FILE: Final = "docker-compose.yml"
 
-_LEFT_OUT: Final = frozenset(
+_DROPPED: Final = frozenset(
     {
         *("COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"),
         *("LAB_EXPERIMENT", "LAB_FLAGS"),
@@ -51,14 +51,14 @@ _LEFT_OUT: Final = frozenset(
 )
 
 OLDEST: Final = (2, 19)
-"""The first compose that knows the flag `--progress`; all else that is used is older."""
+"""The first compose with the flag `--progress`, the newest feature that is used here."""
 
 
 def docker() -> str:
-    """The path of the `docker` command.
+    """Return the path of the `docker` command.
 
     Raises:
-        LabError: There is none.
+        LabError: There is no such command.
     """
     path = shutil.which("docker")
     if path is None:
@@ -70,17 +70,17 @@ def docker() -> str:
 
 
 def compose_version() -> str:
-    """The version of the compose plugin, `2.40.3`.
+    """Return the version of the compose plugin, `2.40.3`.
 
     Raises:
-        LabError: There is no plugin, or one that is too old.
+        LabError: The plugin is missing or too old.
     """
     answer = _capture([docker(), "compose", "version", "--short"])
     version = answer.stdout.strip().removeprefix("v")
     if answer.returncode != 0 or not version:
         raise LabError(
             "docker has no compose plugin",
-            "install it, `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
+            "install `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
         )
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST:
@@ -98,9 +98,9 @@ class Compose:
     Attributes:
         project: The project's name.
         file: The rendered file.
-        root: The directory that paths in it start from.
-        lock: Descriptor of the lock that compose holds while it works, also where this process is
-            killed; None: there is none.
+        root: The directory of relative paths in the file.
+        lock: Descriptor of a lock. compose inherits it, so that the lock is held until compose
+            ends, even if this process is killed. None: no lock.
     """
 
     project: str
@@ -112,23 +112,23 @@ class Compose:
         """Build the image of a service.
 
         Raises:
-            LabError: It does not build; the fix is named.
+            LabError: The build failed.
         """
         self._run("building the image", ["build", service], notify)
 
     def up(self, notify: Notify) -> None:
-        """Create and start what is missing; returns when anchors are healthy.
+        """Create and start missing containers; return when the anchors are healthy.
 
         Raises:
-            LabError: It did not come up; what was started is still there.
+            LabError: It failed; the started containers are still there.
         """
         self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"], notify)
 
     def config(self) -> dict[str, Any]:
-        """The file as compose understands it, its variables filled in.
+        """Return the file as compose reads it, with its variables replaced.
 
         Raises:
-            LabError: compose does not understand the file or the variables.
+            LabError: compose cannot read the file or its variables.
         """
         answer = _capture([*self._command(), "config", "--format", "json"])
         if answer.returncode != 0:
@@ -137,11 +137,11 @@ class Compose:
         return config
 
     def fits(self, services: Sequence[str], variables: Mapping[str, str]) -> bool:
-        """Whether compose would change nothing for these services' containers to be as in the file.
+        """Whether the containers of these services match the file: compose would change nothing.
 
         Args:
-            services: Each has a container.
-            variables: The variables that the file is filled in with.
+            services: The services; each has a container.
+            variables: The values of the file's variables.
         """
         command = [*self._command("--dry-run"), "create", "--no-build", *services]
         try:
@@ -176,27 +176,27 @@ def _folder(project: str) -> Path:
 
 
 def write_compose_file(project: str, text: str) -> Path:
-    """Write the file that compose gets, where it is known from any directory; atomically."""
+    """Write the compose file atomically to the state directory; return its path."""
     path = _folder(project) / _FILE
     write_atomically(path, text)
     return path
 
 
 def remove_compose_file(project: str) -> None:
-    """Remove it; it may be gone already."""
+    """Remove the compose file, if it is there."""
     (_folder(project) / _FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # there is none, or the user has put something there
+    with suppress(OSError):  # the directory is missing, or the user put files there
         _folder(project).rmdir()
 
 
 def compose_file(project: str, seen: Sequence[ContainerInfo]) -> str | None:
-    """The text of the file that these containers were made from.
+    """Return the text of the compose file that these containers were made from.
 
-    The containers' labels name the file. It may have been edited since. So it counts only where
-    compose finds that the containers are as the file describes them.
+    The containers' labels name the file. It may have been edited since. So compose must confirm
+    that the containers match the file.
 
     Returns:
-        None where the file is gone, unreadable or another one.
+        None if the file is missing, unreadable or does not match.
     """
     origins = {(each.file, each.folder) for each in seen if each.service}
     if len(origins) != 1:
@@ -206,11 +206,11 @@ def compose_file(project: str, seen: Sequence[ContainerInfo]) -> str | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    # The variables that the file may have been filled in with, as the containers know them.
+    # The values of the file's variables at the boot, from the containers' environments.
     known = {name: value for each in seen for name, value in each.variables.items()}
     variables = {name: known.get(name, "") for name in ("LAB_EXPERIMENT", "LAB_FLAGS")}
     variables["LAB_IMAGE"] = seen[0].image_name
-    # Not the service that starts a run: it is no part of the environment.
+    # Without the service that starts a run, which is not part of the environment.
     services = [each.service for each in seen]
     return text if Compose(project, file, folder).fits(services, variables) else None
 
@@ -222,10 +222,10 @@ def child_process(
     environment: Mapping[str, str] | None = None,
     lock: int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child process with one pipe for all that it says; it never outlives the block.
+    """Run a child process with one pipe for all its output; it ends with the block at the latest.
 
-    It gets a session of its own, so that Ctrl-C reaches only us and we choose what ends when: it is
-    asked to end, and killed when it takes too long or the user does not wait for it.
+    The child has its own session, so that Ctrl-C reaches only this process. At the end of the block
+    the child gets SIGTERM. It gets SIGKILL if it takes too long, or if the user does not wait.
     """
     process = subprocess.Popen(
         command,
@@ -248,13 +248,13 @@ def child_process(
                     process.wait(STOP_S)
             finally:
                 if process.poll() is None:
-                    # All of its session: `docker` starts compose as a child.
+                    # Kill the whole group: `docker` starts compose as a child.
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
-    """The child's lines as they come, without their ends."""
+    """Yield the child's lines as it prints them, without line ends."""
     if process.stdout is None:
         raise ValueError("the child has no pipe")
     for line in process.stdout:
@@ -279,9 +279,9 @@ def _capture(
 
 
 def compose_environment() -> dict[str, str]:
-    """This process's environment, as compose is to see it.
+    """Return the environment variables for compose.
 
-    What would choose another file or project is left out, and so is what starts an experiment
-    without the helper.
+    They are those of this process, without variables that select another file or project, and
+    without those that start an experiment.
     """
-    return {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    return {name: value for name, value in os.environ.items() if name not in _DROPPED}

@@ -1,4 +1,4 @@
-"""The Docker engine through docker-py: one client per thread, and errors in the user's words."""
+"""The Docker engine through docker-py: one client per thread, and readable errors."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 TIMEOUT_S: Final = 60
-"""Seconds without a word from the engine after which a call is given up."""
+"""Seconds without data from the engine after which a call fails."""
 
 AT_ONCE: Final = 16
-"""Containers that are asked something at the same time."""
+"""The number of containers that are handled at the same time."""
 
 T = TypeVar("T")
 
 
-class NotFound(LabError):  # noqa: N818  (a state, as in the engine's own words)
-    """What was asked for is no longer there."""
+class NotFound(LabError):  # noqa: N818  (a state, with the engine's name for it)
+    """The container, network, volume or image does not exist any more."""
 
 
 class Engine:
-    """The engine that the environment or the CLI's context names.
+    """The engine that the environment variables or docker's context name.
 
-    docker-py is imported when the first client is made, and never shares one between threads.
+    docker-py is imported for the first client. Threads never share a client.
     """
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def client(self) -> DockerClient:
-        """This thread's client.
+        """Return this thread's client.
 
         Raises:
-            LabError: No engine answers, or it may not be asked.
+            LabError: No engine answers, or the user has no permission.
         """
         client: DockerClient | None = getattr(self._local, "client", None)
         if client is None:
-            import docker  # noqa: PLC0415  (0.2 s that only this backend pays)
+            import docker  # noqa: PLC0415  (takes 0.2 s)
 
             with engine_errors("reaching the engine"):
                 client = docker.from_env(timeout=TIMEOUT_S)
@@ -56,25 +56,25 @@ class Engine:
         return client
 
     def version(self) -> str:
-        """The engine's version.
+        """Return the engine's version.
 
         Raises:
-            LabError: No engine answers, or it may not be asked.
+            LabError: No engine answers, or the user has no permission.
         """
         with engine_errors("reaching the engine"):
             return str(self.client().version()["Version"])
 
     def id(self) -> str:
-        """What tells this engine apart from others.
+        """Return the engine's unique id.
 
         Raises:
-            LabError: No engine answers, or it may not be asked.
+            LabError: No engine answers, or the user has no permission.
         """
-        with engine_errors("asking the engine for its id"):
+        with engine_errors("reading the engine's id"):
             return str(self.client().info().get("ID", ""))
 
     def containers(self, *labels: str) -> list[Container]:
-        """Containers with all these labels, also those that have stopped."""
+        """List containers with all these labels, including stopped ones."""
         with engine_errors("listing containers"):
             return list(
                 self.client().containers.list(
@@ -91,9 +91,9 @@ class Engine:
         labels: Mapping[str, str] = MappingProxyType({}),
         **options: Any,  # noqa: ANN401  (docker-py's own)
     ) -> Container:
-        """Create a short-lived container that is no part of the project's environment.
+        """Create a short-lived container that is not part of the project's environment.
 
-        It has no capabilities and a read-only root, unless the options give it more.
+        It has no capabilities and a read-only root, unless the options add more.
         """
         return self.client().containers.create(
             image,
@@ -110,13 +110,13 @@ class Engine:
     def for_each(
         self, doing: str, containers: Sequence[Container], action: Callable[[Container], T]
     ) -> list[T]:
-        """Do the same to several containers at once, each thread with a client of its own.
+        """Run an action on several containers at once, in threads.
 
         Returns:
-            The actions' results; a container that has gone meanwhile has none.
+            The actions' results, without those of containers that no longer exist.
 
         Raises:
-            LabError: The engine refused one; the others have been done all the same.
+            LabError: The engine refused one action; the others were done.
         """
 
         def apply(container: Container) -> list[T]:
@@ -135,10 +135,13 @@ class Engine:
 
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
-    """Turn what docker-py, requests and the socket raise into errors for the user.
+    """Convert exceptions of docker-py, requests and sockets into errors for the user.
+
+    Args:
+        doing: The action, for the message: `reading the output of tf2`.
 
     Raises:
-        Gone: What was asked for is no longer there.
+        NotFound: The object does not exist any more.
         LabError: The engine refused, or does not answer.
     """
     import docker.errors  # noqa: PLC0415
@@ -148,9 +151,9 @@ def engine_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.NotFound as error:
-        raise NotFound(f"{doing}: {short(_arguments(error))}", "see `lab ls`") from error
+        raise NotFound(f"{doing}: {short(_message(error))}", "see `lab ls`") from error
     except docker.errors.APIError as error:
-        raise explain(doing, [_arguments(error)]) from error
+        raise explain(doing, [_message(error)]) from error
     except (
         docker.errors.DockerException,
         requests.exceptions.RequestException,
@@ -161,12 +164,12 @@ def engine_errors(doing: str) -> Iterator[None]:
         raise _unreachable(doing, error) from error
 
 
-def _arguments(error: Any) -> str:  # noqa: ANN401  (docker-py has no types)
+def _message(error: Any) -> str:  # noqa: ANN401  (docker-py has no types)
     return str(error.explanation or error)
 
 
 def _unreachable(doing: str, error: Exception) -> LabError:
-    """Why the engine does not answer; the cause lies at the bottom of a chain of wrappers."""
+    """Why the engine does not answer; docker-py wraps the cause in several exceptions."""
     if "permission denied" in str(error).lower():
         return explain(doing, ["permission denied while trying to connect to the docker daemon"])
     if "timed out" in str(error).lower():

@@ -1,4 +1,4 @@
-"""The labels of this backend, and a container as the engine describes it."""
+"""The labels of this backend's containers, and the engine's data about a container."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
 COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
 
 TRANSIENT: Final = "lab.reader"
-"""Marks a short-lived container that is no part of the environment: it reads the volume of one that
-has stopped, or does a fault."""
+"""Label of a short-lived container that is not part of the environment: it reads the volume of a
+stopped environment, starts a run or injects a network fault."""
 
 FAULT: Final = "lab.fault"
-"""Marks, of those, one that does a fault to a node's network; its value is the node."""
+"""Label of a transient container that injects a network fault; its value is the node."""
 
 CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
 RUNS_MOUNT: Final = "/runs"
@@ -35,31 +35,29 @@ RUNS_MOUNT: Final = "/runs"
 
 @dataclass(frozen=True, slots=True)
 class ContainerInfo:
-    """One container as the engine describes it.
+    """The engine's data about one container.
 
     Attributes:
         id: The container's id.
         name: Its name, `mnist-worker-0-1`.
         service: Its compose service, `worker-0` or `tf2`.
-        task: The task that it is, or "" for an anchor, and for what carries a label that is no task
-            of the cluster spec it was told.
-        node: The node that it belongs to, or "".
-        state: The engine's word: `created`, `running`, `exited`.
-        health: `healthy`, `starting`, `unhealthy`, or "" where it has no health check.
-        fault: What the newest health check says of one that is unhealthy, or "".
+        task: Its task; "" for an anchor, and if the label is not a task of its cluster spec.
+        node: Its node, or "".
+        state: The engine's state: `created`, `running`, `exited`.
+        health: `healthy`, `starting`, `unhealthy`, or "" without a health check.
+        fault: The message of the newest health check if it is unhealthy, or "".
         exit_code: Its last exit code.
-        error: Why it did not start, in the engine's words, or "".
-        started: When it started, in UTC with all nine decimals, so that it sorts as text.
-        gpus: Device ids that the engine gives it; `all`, or a number of any, where it was asked for
-            no certain ones.
-        planned: Device ids that it was planned to have.
-        variables: Its environment.
-        cluster_sha256: Digest of the description that it came from.
-        tensorflow: The version that its image has, as the plan names it.
+        error: The engine's reason why it did not start, or "".
+        started: Its start time in UTC with all nine decimals, so that it sorts as text.
+        gpus: Device ids that the engine gives it; `all` or `2 of any` if the request has no ids.
+        planned: Device ids of its planned GPUs.
+        variables: Its environment variables.
+        cluster_sha256: Digest of its config.
+        tensorflow: The TensorFlow version of its image, as the plan names it.
         image: The id of its image.
-        image_name: The image's name as the compose file gives it.
-        file: The compose file that it came from, as compose names it.
-        folder: The directory that paths in that file start from.
+        image_name: The image's name in the compose file.
+        file: Its compose file, as compose names it.
+        folder: The directory of relative paths in that file.
         volume: The name of the volume at `/runs`, or "".
     """
 
@@ -92,24 +90,24 @@ class ContainerInfo:
 
     @property
     def up(self) -> bool:
-        """Whether it runs and its health check, if it has one, holds."""
+        """Whether it runs and is healthy; without a health check, whether it runs."""
         return self.running and self.health in {"", "healthy"}
 
     @property
     def detail(self) -> str:
-        """`running (healthy)`, `running (unhealthy: …)`, `exited (1)`."""
+        """Its state as text: `running (healthy)`, `running (unhealthy: …)`, `exited (1)`."""
         if self.running:
             health = f"{self.health}: {self.fault}" if self.fault else self.health
             return f"running ({health})" if health else "running"
         return f"exited ({self.exit_code})" if self.state == "exited" else self.state
 
     def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec as this task was told it; empty where it was told none."""
+        """TensorFlow's cluster spec from this container's variables; empty if it has none."""
         return _spec(self.variables)
 
 
 def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
-    """Read the engine's inspection of a container, which anybody may have made."""
+    """Parse the engine's inspection of a container. Its labels and variables are untrusted."""
     config, state, host = attributes["Config"], attributes["State"], attributes["HostConfig"]
     labels: Mapping[str, str] = config.get("Labels") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
@@ -152,7 +150,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
 
 
 def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
-    """The cluster spec that a container was told; empty where that is none with names of tasks."""
+    """The cluster spec in a container's variables; empty if it is missing or invalid."""
     try:
         spec = json.loads(variables.get(CLUSTER_VARIABLE) or "{}")
     except (ValueError, RecursionError):
@@ -166,18 +164,18 @@ def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The cards of its device requests; a count of -1 is the engine's word for all of them."""
+    """The GPUs of its device requests; the engine writes a count of -1 for all GPUs."""
     found: list[str] = []
     for request in requests:
         count = request.get("Count") or 0
-        # CDI names a card with its kind: `nvidia.com/gpu=GPU-…`.
+        # CDI writes a GPU with its kind: `nvidia.com/gpu=GPU-…`.
         found += [gpu.rpartition("=")[2] for gpu in request.get("DeviceIDs") or ()]
         found += ["all" if count < 0 else f"{count} of any"] if count else []
     return tuple(found)
 
 
 def _fault(health: Mapping[str, Any]) -> str:
-    """The last line of the newest health check, where the container is unhealthy."""
+    """The last line of the newest health check of an unhealthy container, or ""."""
     probes = health.get("Log") or []
     if health.get("Status") != "unhealthy" or not probes:
         return ""
@@ -186,6 +184,6 @@ def _fault(health: Mapping[str, Any]) -> str:
 
 
 def _sortable(time: str) -> str:
-    """The engine leaves out trailing zeros of the fraction, which would break the order."""
+    """Add the trailing zeros of the fraction, which the engine leaves out."""
     seconds, _, fraction = time.removesuffix("Z").partition(".")
     return f"{seconds}.{fraction:0<9}"

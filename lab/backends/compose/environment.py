@@ -1,4 +1,4 @@
-"""An environment of containers: what `lab ps`, `run`, `collect`, `logs` and `down` work on."""
+"""An environment of containers, for `lab ps`, `run`, `collect`, `logs` and `down`."""
 
 from __future__ import annotations
 
@@ -45,37 +45,35 @@ from lab.task.protocol.framing import FrameError, decode_frames
 from lab.task.text import visible
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
-"""compose writes the container's number behind the task: `worker-0-1  | …`."""
+"""compose appends the container's number to the task: `worker-0-1  | …`."""
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
-_ARGUMENT: Final = 100_000
-"""Bytes of one argument of a command line; Linux refuses one of 128 KiB."""
+_MAX_ARGUMENT_BYTES: Final = 100_000
+"""The size limit of one argument of a command line; Linux refuses 128 KiB."""
 
-_ARGUMENTS: Final = 10
-"""Arguments with offsets; a command line has 2 MiB at most. Other files are sent as a whole."""
+_MAX_ARGUMENTS: Final = 10
+"""The number of arguments with offsets: a command line has at most 2 MiB. Files whose offsets are
+left out are sent from the beginning."""
 
 
 class ComposeEnvironment(Environment):
-    """All that carries the label of one project.
+    """The containers, networks and volumes that carry the label of one project.
 
     Attributes:
         backend: `compose`.
         project: The project's name.
-        folder: The directory that its compose file's paths start from, or "" where only a volume
-            is left.
-        cluster_sha256: Digest of the description that it came from, or "" where only a volume is
-            left.
-        tensorflow: The version that its tasks have, or "" where only a volume is left.
-        found: Its containers as they were when this object was made; what they were made from
-            stays, how they are does not.
+        folder: The directory of relative paths in its compose file; "" if only a volume is left.
+        cluster_sha256: Digest of its config; "" if only a volume is left.
+        tensorflow: The TensorFlow version of its tasks; "" if only a volume is left.
+        containers: Its containers when this object was made. Their state may have changed since.
     """
 
     backend = "compose"
 
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
-        self._broken: set[str] = set()  # containers through which a call broke off
+        self._broken: set[str] = set()  # ids of containers that stopped during a call
         self.project = project
         self.containers = self.inspect()
         task = next((each for each in self.containers if each.task), None)
@@ -90,42 +88,42 @@ class ComposeEnvironment(Environment):
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine runs on this machine, by the name that it gives its own."""
-        with engine_errors("asking the engine for its machine"):
+        """Whether the engine runs on this host, by the host name that the engine reports."""
+        with engine_errors("reading the engine's host name"):
             name = str(self._engine.client().info().get("Name", ""))
         return name == platform.node()
 
     @property
     def sources_sha256(self) -> str:
-        """Digest of lab's own code in its containers; "" where that is not one and the same."""
+        """Digest of lab's code in its containers; "" if the containers differ."""
         firsts = {each.image: each.id for each in self.containers}
         digests = {container_digest(self._engine, one, image) for image, one in firsts.items()}
         return digests.pop() if len(digests) == 1 else ""
 
     def inspect(self) -> list[ContainerInfo]:
-        """Every container of it, tasks in the plan's order behind the anchors."""
+        """Inspect its containers: first the anchors, then the tasks in the plan's order."""
         found = [parse_inspection(each) for each in self._inspected()]
         spec = next((each.cluster_spec() for each in found if each.task), {})
         order = [f"{job}-{i}" for job, hosts in spec.items() for i in range(len(hosts))]
-        places = {task: place for place, task in enumerate(order, start=1)}
-        return sorted(found, key=lambda each: (places.get(each.task, 0), each.service))
+        positions = {task: position for position, task in enumerate(order, start=1)}
+        return sorted(found, key=lambda each: (positions.get(each.task, 0), each.service))
 
     def _seen_tasks(self) -> dict[str, ContainerInfo]:
         return {each.task: each for each in self.inspect() if each.task}
 
     def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec; empty where only a volume is left."""
+        """TensorFlow's cluster spec; empty if only a volume is left."""
         return next((each.cluster_spec() for each in self.containers if each.task), {})
 
     def tasks(self) -> list[TaskInfo]:
-        """Every task, in the plan's order."""
+        """All tasks, in the plan's order."""
         return list(map(_task, self._seen_tasks().values()))
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Hand a request to the agents; see `Environment`.
+        """Submit a request to the agents; see `Environment`.
 
         Raises:
-            LabError: Another run is under way, or an agent is missing.
+            LabError: Another run is active, or an agent does not run.
         """
         with lock_environment(self.backend, self.project, shared=True):
             seen = self.inspect()
@@ -137,25 +135,25 @@ class ComposeEnvironment(Environment):
             self._call("submit", request.to_json(), seen=seen)
 
     def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run onto the volume; see `Environment`."""
+        """Write one message for a run to the run volume; see `Environment`."""
         self._call(command, run_id, text)
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Do a fault to a node's network; see `Environment`.
+        """Inject a fault into a node's network; see `Environment`.
 
         Raises:
-            LabError: The node does not run, or it was refused.
+            LabError: The node does not run, or the fault was refused.
         """
         anchor = next(
             (each for each in self.inspect() if not each.task and each.node == node), None
         )
         if anchor is None or not anchor.running:
-            detail = anchor.detail if anchor else "there is none of this name"
-            raise LabError(f"node {node} does not run: {detail}", f"see `lab ps {self.project}`")
+            detail = anchor.detail if anchor else "there is no such node"
+            raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
         inject_fault(self._engine, self.project, anchor, arguments)
 
     def runs(self) -> list[Request]:
-        """All requests on the volume, oldest first."""
+        """All requests on the run volume, oldest first."""
         try:
             channel = self._channel()
         except NotFound:
@@ -169,15 +167,17 @@ class ComposeEnvironment(Environment):
             ) from error
 
     def collected(self) -> Mapping[str, str]:
-        """Run to the directory that is noted so; see `Environment`."""
-        # Imported here: not every command asks.
+        """Run id to run store, as noted on the volume; see `Environment`."""
+        # Imported here: few commands need it.
         import msgspec  # noqa: PLC0415
 
         text = self._call("collected")
         try:
             return msgspec.json.decode(text, type=dict[str, str])
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise LabError(f"the run volume of {self.project} says {error}") from error
+            raise LabError(
+                f"the run volume of {self.project} returned invalid notes: {error}"
+            ) from error
 
     def stream(
         self,
@@ -188,32 +188,33 @@ class ComposeEnvironment(Environment):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Collect a run, from the given byte offsets on; see `Environment`."""
+        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
         given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
         switches = [switch for switch, is_given in given.items() if is_given]
-        arguments = ["ship", run_id, *islice(_arguments(offsets), _ARGUMENTS), *switches]
+        offset_arguments = islice(_offset_arguments(offsets), _MAX_ARGUMENTS)
         channel = self._channel()
-        with closing(channel.call(*arguments)) as stream:
+        with closing(channel.call("ship", run_id, *offset_arguments, *switches)) as stream:
             try:
                 yield from decode_frames(stream)
             except FrameError as error:
                 self._avoid(channel)
                 raise NotFound(
-                    f"run {run_id} broke off: {error}", f"go on with `lab collect {run_id}`"
+                    f"collecting run {run_id} stopped: {error}",
+                    f"continue with `lab collect {run_id}`",
                 ) from error
             except NotFound:
                 self._avoid(channel)
                 raise
 
     def _avoid(self, channel: Channel) -> None:
-        """Prefer other containers: the engine shows one as running for a moment after its end."""
+        """Prefer other containers: for a moment the engine shows an ended one as running."""
         if isinstance(channel, ExecChannel):
             self._broken.add(channel.container_id)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
-        """Lines of the tasks' standard output, `worker-0  | …`; all tasks where none is named.
+        """Lines of the tasks' standard output, `worker-0  | …`; all tasks if none is named.
 
         Raises:
             InputError: There is no such task.
@@ -221,7 +222,7 @@ class ComposeEnvironment(Environment):
         found = self._seen_tasks()
         named = [known_task(self.project, found, task) for task in tasks] or [*found.values()]
         if not named:
-            raise LabError(f"environment {self.project} has no containers", "bring it up: `lab up`")
+            raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
         command = [
             *(cli.docker(), "compose", "--project-name", self.project, "--ansi", "never"),
             *("logs", "--no-color"),
@@ -239,28 +240,28 @@ class ComposeEnvironment(Environment):
 
         Raises:
             InputError: There is no such task.
-            LabError: It does not run.
+            LabError: The container does not run.
         """
         seen = known_task(self.project, self._seen_tasks(), task)
         if not seen.running:
-            raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
+            raise LabError(f"{task} is not running: {seen.detail}", "boot it with `lab up`")
         return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        """What every task, and every node, sees of the box's GPUs now; see `Environment`."""
+        """The GPUs that each task and each node sees now; see `Environment`."""
         seen = self.inspect()
-        asks = {
+        probes = {
             each.task: partial(probe_task, self._engine, each, tensorflow=tensorflow)
             for each in seen
             if each.task
         }
         nodes = {each.service: probe_anchor(each) for each in seen if not each.task}
-        return gpu_probe.probe_all(asks, tensorflow=tensorflow) | nodes
+        return gpu_probe.probe_all(probes, tensorflow=tensorflow) | nodes
 
     def provenance(self) -> dict[str, str]:
-        """Digest of the image that really runs, and versions of engine, kernel and compose."""
+        """The image's digest, and the versions of TensorFlow, engine, kernel and compose."""
         image = next((each.image for each in self.containers), "")
-        with engine_errors("asking the engine for its version"):
+        with engine_errors("reading the engine's version"):
             reported: dict[str, Any] = self._engine.client().version()
         return {
             "image": image,
@@ -270,10 +271,10 @@ class ComposeEnvironment(Environment):
             "compose": cli.compose_version(),
         }
 
-    def description(self) -> tuple[str, str]:
-        """The compose file that it was made from, or the containers as JSON where it is gone.
+    def boot_file(self) -> tuple[str, str]:
+        """The compose file that it was booted from, or the containers as JSON.
 
-        The file is taken only where compose itself finds that the containers were made from it.
+        The file counts only if compose confirms that the containers match it.
         """
         text = cli.compose_file(self.project, self.containers)
         if text is not None:
@@ -290,7 +291,7 @@ class ComposeEnvironment(Environment):
         """Remove every container, network and volume with the project's label; see `Environment`.
 
         Raises:
-            LabError: Another command boots it or takes it down now, or the engine refused.
+            LabError: Another command uses the environment now, or the engine refused.
         """
         with lock_environment(self.backend, self.project):
             unless()
@@ -302,7 +303,7 @@ class ComposeEnvironment(Environment):
             cli.remove_compose_file(self.project)
 
     def _channel(self, seen: Sequence[ContainerInfo] | None = None) -> Channel:
-        """A way to the volume: a task that runs, else a container made for the purpose."""
+        """A channel to the run volume: by a running task, else by a container of its own."""
         seen = self.inspect() if seen is None else seen
         running = [each for each in seen if each.task and each.running]
         if running:
@@ -314,11 +315,11 @@ class ComposeEnvironment(Environment):
             images = client.images.list(filters={"label": _OCI_TITLE})
         names = [each.volume for each in seen if each.volume] + [str(each.name) for each in volumes]
         if not names:
-            raise NotFound(f"environment {self.project} has gone", "bring it up with `lab up`")
+            raise NotFound(f"environment {self.project} no longer exists", "boot it with `lab up`")
         ids = [each.image for each in seen if each.task] + [str(each.id) for each in images]
         if not ids:
             raise LabError(
-                f"there is no image left to read the volume {names[0]} with",
+                f"no image is left to read the volume {names[0]}",
                 "build it with `lab build`",
             )
         return ReaderChannel(self._engine, self.project, names[0], ids[0])
@@ -327,7 +328,7 @@ class ComposeEnvironment(Environment):
         return b"".join(self._channel(seen).call(*arguments))
 
     def _containers(self) -> list[dict[str, Any]]:
-        """What the engine says of each container, without what changes from second to second."""
+        """The engine's data about each container, without its changing state."""
         kept = ("Name", "Image", "Path", "Args", "Config", "HostConfig", "Mounts")
         return sorted(
             ({key: each[key] for key in kept} for each in self._inspected()),
@@ -335,13 +336,13 @@ class ComposeEnvironment(Environment):
         )
 
     def _inspected(self) -> list[dict[str, Any]]:
-        """The engine's inspection of each container; one that reads the volume is none of it."""
+        """The engine's inspection of each container, without transient containers."""
         found = self._engine.containers(f"{PROJECT}={self.project}")
         return [each.attrs for each in found if TRANSIENT not in each.labels]
 
 
 def _task(seen: ContainerInfo) -> TaskInfo:
-    """A task's container as the backends' protocol describes it."""
+    """Convert a task's container to a `TaskInfo`."""
     job, _, index = seen.task.rpartition("-")
     return TaskInfo(
         task=seen.task,
@@ -353,39 +354,39 @@ def _task(seen: ContainerInfo) -> TaskInfo:
     )
 
 
-def _arguments(offsets: Mapping[str, int]) -> Iterator[str]:
-    """The offsets as JSON, in as many arguments as they need; at least one."""
-    some: dict[str, int] = {}
-    room = _ARGUMENT
-    for path, size in offsets.items():
-        needs = len(json.dumps({path: size}))
-        if needs > room:
-            yield json.dumps(some)
-            some, room = {}, _ARGUMENT
-        some[path] = size
-        room -= needs
-    yield json.dumps(some)
+def _offset_arguments(offsets: Mapping[str, int]) -> Iterator[str]:
+    """Yield the offsets as JSON, split by size into arguments; at least one."""
+    part: dict[str, int] = {}
+    left = _MAX_ARGUMENT_BYTES
+    for path, offset in offsets.items():
+        size = len(json.dumps({path: offset}))
+        if size > left:
+            yield json.dumps(part)
+            part, left = {}, _MAX_ARGUMENT_BYTES
+        part[path] = offset
+        left -= size
+    yield json.dumps(part)
 
 
 def probe_task(engine: Engine, seen: ContainerInfo, *, tensorflow: bool) -> GpuView:
-    """What a task sees: every source inside its container, and the engine."""
+    """Probe the GPUs that a task sees: by every source in its container, and by the engine."""
     command = ["python", "-m", gpu_probe.MODULE, *gpu_probe.arguments(tensorflow=tensorflow)]
-    gpu_view = GpuView.untold(seen.detail)
+    gpu_view = GpuView.unknown(seen.detail)
     try:
         if seen.running:
-            with engine_errors(f"asking {seen.task} what it sees"):
+            with engine_errors(f"probing the GPUs of {seen.task}"):
                 api = engine.client().api
-                # No user: it is PID 1's own then, which may read PID 1's variables.
+                # No user: the probe must run as the user of PID 1 to read its variables.
                 exec_id = api.exec_create(seen.id, command)["Id"]
                 stdout, stderr = api.exec_start(exec_id, demux=True)
                 code = api.exec_inspect(exec_id)["ExitCode"]
             gpu_view = gpu_probe.parse_output(code, stdout or b"", stderr or b"")
     except LabError as error:
-        gpu_view = GpuView.untold(str(error))
+        gpu_view = GpuView.unknown(str(error))
     return replace(gpu_view, isolated=True, engine=seen.gpus)
 
 
 def probe_anchor(seen: ContainerInfo) -> GpuView:
-    """What a node's anchor was given; no program runs in it, so that nothing is asked inside."""
+    """The GPUs that an anchor was given. No program runs in it, so nothing is probed inside."""
     given = {name: value for name, value in seen.variables.items() if name in VARIABLES}
     return GpuView(environment=given, isolated=True, engine=seen.gpus)

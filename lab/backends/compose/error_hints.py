@@ -1,4 +1,4 @@
-"""What the engine and compose complain of, in the user's words, each with its mend."""
+"""Errors of the engine and of compose, as readable messages with hints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lab.task.text import short
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One kind of failure.
+    """A message and a hint for one kind of failure.
 
     Attributes:
-        pattern: Found in the engine's or compose's own words.
-        what: What is wrong; `{0}` is the pattern's first group.
-        fix: How to fix it; `{0}` likewise.
+        pattern: Matches the error text of the engine or of compose.
+        what: What is wrong; `{0}` is the pattern's first matched group.
+        fix: The hint; `{0}` likewise.
     """
 
     pattern: re.Pattern[str]
@@ -26,121 +26,120 @@ class Hint:
     fix: str
 
 
-def _complaint(pattern: str, what: str, fix: str) -> Hint:
+def _hint(pattern: str, what: str, fix: str) -> Hint:
     return Hint(re.compile(pattern, re.IGNORECASE), what, fix)
 
 
-# In the order in which they are tried: the cause before what follows from it.
+# The first match counts: causes come before their consequences.
 HINTS: Final = (
-    _complaint(
+    _hint(
         r"no space left on device",
         "the disk is full",
         "see `docker system df`, free some with `docker image prune` and `docker builder prune`",
     ),
-    _complaint(
+    _hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
         r"|nvidia-container-cli: initialization error|failed to discover GPU vendor",
-        "the engine cannot hand out NVIDIA GPUs, which this description pins",
+        "the config pins NVIDIA GPUs, but the engine does not support them",
         "install the NVIDIA driver and container toolkit, or run on CPUs with `--gpus none`",
     ),
-    _complaint(
+    _hint(
         r"nvidia-container-cli: device error: (\S+?):? unknown device"
         r"|unresolvable CDI devices (\S+)",
-        "the box has no GPU {0}",
-        "the description was placed on another box: render it again here, `--gpus uuid`",
+        "this host has no GPU {0}",
+        "the config was placed on another host: render it again here with `--gpus uuid`",
     ),
-    _complaint(
+    _hint(
         r"Requested CPUs are not available - requested (\S+),",
-        "the box has no CPUs {0}",
-        "the description was placed on another box: render it again here",
+        "this host has no CPUs {0}",
+        "the config was placed on another host: render it again here",
     ),
-    _complaint(
+    _hint(
         r"permission denied while trying to connect to the docker (?:daemon|API)",
-        "no permission to talk to the Docker engine",
+        "no permission to use the Docker engine",
         "join its group with `sudo usermod -aG docker $USER`, then log in again",
     ),
-    _complaint(
+    _hint(
         r"cannot connect to the docker daemon|failed to connect to the docker API"
         r"|error during connect",
         "no Docker engine answers",
         "start it with `sudo systemctl start docker`, or use `--backend local`",
     ),
-    _complaint(
+    _hint(
         r"non-overlapping IPv4 address pool|all predefined address pools have been fully subnetted",
         "the engine has no address range left for another network",
-        "remove networks that nobody uses with `docker network prune`",
+        "remove unused networks with `docker network prune`",
     ),
-    _complaint(
+    _hint(
         r"Pool overlaps with other one on this address space",
         "the network's address range is in use by another network",
-        "see `docker network ls`, and remove the one that nobody uses",
+        "find it with `docker network ls`, and remove it if it is unused",
     ),
-    _complaint(
+    _hint(
         r"Bind for (\S+) failed: port is already allocated|listen tcp\S* (\S+): bind: address",
         "the address {0} is in use",
-        "end what listens there, or choose another port",
+        "stop the process that listens there, or choose another port",
     ),
-    _complaint(
+    _hint(
         r"bind source path does not exist: (\S+)",
         "the folder {0} is missing",
-        "make it; the containers see the project's scripts/ and data/",
+        "create it: the containers mount scripts/ and data/ of the project",
     ),
-    _complaint(
+    _hint(
         r"failed to read dockerfile|unable to prepare context|(?:stat|open) \S*Dockerfile\.gpu",
         "Dockerfile.gpu is missing",
-        "stand in the project's folder, where the image can be built",
+        "run the command in the project's directory",
     ),
-    _complaint(
+    _hint(
         r"Could not find a version that satisfies the requirement (\S+)",
         "pip finds no {0} for the image",
         "check LAB_TENSORFLOW, and whether a build can reach the Python package index "
-        "(LAB_BUILD_NETWORK=host lets it use this machine's own network)",
+        "(with LAB_BUILD_NETWORK=host the build uses the host's network)",
     ),
-    _complaint(
+    _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
         r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),",
         "the base image cannot be fetched",
-        "where no registry can be reached, `tools/base-image.sh` makes one: "
-        "then set LAB_BASE_IMAGE=lab-base:bookworm",
+        "without a registry, make it with `tools/base-image.sh` "
+        "and set LAB_BASE_IMAGE=lab-base:bookworm",
     ),
-    _complaint(
+    _hint(
         r"No such image: (\S+)",
         "there is no image {0}",
         "build it with `lab build`",
     ),
-    _complaint(
+    _hint(
         r"unknown shorthand flag: 'p' in -p|'compose' is not a docker command"
         r"|unknown command: docker compose",
         "docker has no compose plugin",
-        "install it, `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
+        "install `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
     ),
 )
 
-_NOISE = re.compile(
+_NOISE: Final = re.compile(
     r"^(?:time=\S+ level=warning|#\d+ (?:DONE|CACHED|sha256:)|-+$|exit status \d+$"
     r"|ERROR: executor failed running|failed to solve: executor failed)",
 )
 
 
 def explain(doing: str, lines: Sequence[str]) -> LabError:
-    """The error for a failure of the engine or of compose.
+    """Return the error for a failure of the engine or of compose.
 
     Args:
-        doing: What was being done: `building the image`.
-        lines: Its own words, oldest first, as they came.
+        doing: The action that failed: `building the image`.
+        lines: The printed lines, oldest first.
 
     Returns:
-        One that names cause and mend where they are known, else the last telling line.
+        An error with cause and hint if the failure is known, else with the last useful line.
     """
     text = "\n".join(lines)
-    for complaint in HINTS:
-        match = complaint.pattern.search(text)
+    for hint in HINTS:
+        match = hint.pattern.search(text)
         if match:
-            named = short(next((group for group in match.groups() if group), ""))
+            group = short(next((each for each in match.groups() if each), ""))
             return LabError(
-                f"{doing}: {complaint.what.replace('{0}', named)}",
-                complaint.fix.replace("{0}", named),
+                f"{doing}: {hint.what.replace('{0}', group)}", hint.fix.replace("{0}", group)
             )
-    telling = [line.strip() for line in lines if line.strip() and not _NOISE.match(line.strip())]
-    last = short(telling[-1]) if telling else "it failed without a word"
-    return LabError(f"{doing}: {last}", "see the lines above" if len(telling) > 1 else "")
+    useful = [line.strip() for line in lines if line.strip() and not _NOISE.match(line.strip())]
+    last = short(useful[-1]) if useful else "it failed without output"
+    return LabError(f"{doing}: {last}", "see the lines above" if len(useful) > 1 else "")

@@ -1,4 +1,4 @@
-"""The tasks' image: name, base, size, the version of lab's own code in it, and building it."""
+"""The tasks' image: its name, base and size, the version of lab's code in it, and its build."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 _DIGEST: Final = re.compile(rb"[0-9a-f]{64}\n")
-_DOING: Final = "asking for the version of lab in"
-_MOST_CACHED: Final = 32
-"""Images in the cache; a class uses two or three."""
+_DOING: Final = "reading the version of lab in"
+_MAX_CACHED: Final = 32
+"""The number of images in the cache; a class uses two or three."""
 
-_MOST: Final = 2**16
-"""Bytes of the archive that are enough: anybody may have made the image."""
+_MAX_BYTES: Final = 2**16
+"""The number of bytes of an archive that are read: the image is untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the tasks run in.
+    """The image of the tasks.
 
     Attributes:
         service: The first service that builds it.
         name: `lab:cpu`.
-        base: The image that it is built on, `python:3.11-slim-bookworm`.
-        tensorflow: What pip installs, `tensorflow-cpu==2.21.*`.
-        horovod: What pip compiles, `horovod==0.28.1`, or "".
+        base: Its base image, `python:3.11-slim-bookworm`.
+        tensorflow: pip's requirement for TensorFlow, `tensorflow-cpu==2.21.*`.
+        horovod: pip's requirement for Horovod, `horovod==0.28.1`, or "".
     """
 
     service: str
@@ -56,10 +56,10 @@ class Image:
 
 
 def image_of(config: dict[str, Any]) -> Image:
-    """The image in compose's own reading of a rendered file.
+    """Return the image of a rendered file, as compose reads it.
 
     Raises:
-        ValueError: No service builds one.
+        ValueError: No service builds an image.
     """
     for name, service in config["services"].items():
         if "build" in service:
@@ -75,7 +75,7 @@ def image_of(config: dict[str, Any]) -> Image:
 
 
 def image_exists(engine: Engine, name: str) -> bool:
-    """Whether the engine holds an image of this name.
+    """Whether the engine has an image of this name.
 
     Raises:
         LabError: The engine does not answer.
@@ -85,9 +85,9 @@ def image_exists(engine: Engine, name: str) -> bool:
 
 
 def can_pull(engine: Engine, name: str) -> bool:
-    """Whether a registry that the engine reaches has an image of this name."""
+    """Whether the engine can pull an image of this name from a registry."""
     try:
-        with engine_errors("asking the registry"):
+        with engine_errors("querying the registry"):
             engine.client().images.get_registry_data(name)
     except LabError:
         return False
@@ -96,10 +96,10 @@ def can_pull(engine: Engine, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What one choice of TensorFlow costs, measured on x86-64: docs/evidence/cuda-image.md.
+    """The size of one TensorFlow build, measured on x86-64: docs/evidence/cuda-image.md.
 
     Attributes:
-        what: In words.
+        what: Its description for the user.
         download_mb: Megabytes (10⁶ bytes) of wheels.
         image_mb: Megabytes of the whole image.
     """
@@ -112,14 +112,14 @@ class Size:
 CPU: Final = Size("TensorFlow for CPUs", 334, 1690)
 CUDA: Final = Size("TensorFlow with CUDA's libraries", 3440, 6720)
 BASE_MB: Final = 45
-"""Megabytes of an official slim Python image, compressed as it is downloaded."""
+"""Megabytes of an official slim Python image, compressed for the download."""
 
 COMPILER_MB: Final = 73
-"""Megabytes of Debian's packages that Horovod is compiled with; they leave the image again."""
+"""Megabytes of Debian's packages that compile Horovod; the build removes them again."""
 
 
 def download_notice(image: Image, *, has_base: bool) -> str:
-    """What a build from nothing downloads, and how large the image becomes; one line."""
+    """Return one line: the downloads of a build without cache, and the size of the image."""
     base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
     size = size_of(image.tensorflow)
     if size is None:
@@ -128,13 +128,13 @@ def download_notice(image: Image, *, has_base: bool) -> str:
         wheels = f"{size.what}, {image.tensorflow} (about {_size(size.download_mb)})"
         parts = [wheels, base, f"the image takes {_size(size.image_mb)}"]
     if image.horovod:
-        compiler = f"a compiler for {image.horovod} (about {COMPILER_MB} MB), which works minutes"
-        parts.insert(1, compiler)
+        compiler = f"a compiler for {image.horovod} (about {COMPILER_MB} MB)"
+        parts.insert(1, f"{compiler}, which runs for minutes")
     return f"building {image.name} downloads {'; '.join(parts)}"
 
 
 def size_of(tensorflow: str) -> Size | None:
-    """What a requirement costs; None for one that was never measured."""
+    """Return the size of a requirement; None if it was not measured."""
     if "and-cuda" in tensorflow:
         return CUDA
     return CPU if tensorflow.startswith("tensorflow-cpu") else None
@@ -145,25 +145,25 @@ def _size(megabytes: int) -> str:
 
 
 class ImageStatus(Enum):
-    """How an image stands to this lab."""
+    """Whether an image exists and matches this version of lab."""
 
     MISSING = auto()
     OLD = auto()
-    """It holds another version of the code that runs beside the programs."""
+    """It holds another version of `lab/task`."""
     FITS = auto()
 
 
 def image_status(engine: Engine, image: Image, plan: Plan) -> ImageStatus:
-    """Whether the image is here and holds the code that this lab speaks to.
+    """Return whether the engine has the image, with this version of lab's code.
 
     Args:
         engine: The engine.
-        image: What the plan's rendered file asks for.
+        image: The image of the plan's rendered file.
         plan: The plan.
 
     Raises:
-        LabError: The engine does not answer, or the image does not fit and is one that the user
-            has named. That is never replaced unasked: there may be more in it than lab's own.
+        LabError: The engine does not answer. Or the user named the image, and it does not fit. lab
+            does not replace such an image: it may contain more than lab's code.
     """
     if not image_exists(engine, image.name):
         return ImageStatus.MISSING
@@ -175,32 +175,32 @@ def image_status(engine: Engine, image: Image, plan: Plan) -> ImageStatus:
         raise LabError(
             f"the image {short(image.name)} ({variable}) holds another version of lab/task than"
             " this lab",
-            f"run `lab build` again if that made it; if you built it on {own}, run"
+            f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
             f" `{variable}= lab build` and then your own build",
         )
     return ImageStatus.OLD
 
 
 def outdated_message(image: Image) -> str:
-    """What is said of an image that is built again because it is old."""
+    """Return the message for an image that must be built again."""
     return f"the image {image.name} holds another version of lab/task than this lab"
 
 
 def build(
     engine: Engine, compose: Compose, image: Image, plan: Plan, *, root: Path, notify: Notify
 ) -> None:
-    """Build an image, and see that it holds the code that this lab speaks to.
+    """Build an image, and check that it holds this version of lab's code.
 
     Args:
         engine: The engine.
         compose: The rendered file.
-        image: What that asks for.
+        image: The image of that file.
         plan: The plan.
         root: The project's directory, with `Dockerfile.gpu`.
-        notify: Receives what will be downloaded, then progress.
+        notify: Receives the size of the download, then progress.
 
     Raises:
-        LabError: It does not build, or the project's folder has another version of lab.
+        LabError: The build failed, or the project's directory has another version of lab.
     """
     notify(download_notice(image, has_base=image_exists(engine, image.base)))
     compose.build(image.service, notify)
@@ -209,23 +209,24 @@ def build(
             f"the image {short(image.name)} was built from another version of lab/task,"
             f" {visible(str(root / 'lab' / 'task'))}, than this lab has,"
             f" {visible(str(PACKAGE / 'task'))}",
-            "run the lab of that folder, or bring both to one version",
+            "use the `lab` of that directory, or update both to one version",
         )
 
 
 def image_digest(engine: Engine, name: str, project: str) -> str:
-    """The digest of lab's sources in an image.
+    """Return the digest of lab's sources in an image.
 
-    The engine shows files of containers only, so one is made for it, which never starts. Nothing is
-    written: `lab doctor` asks, too, and leaves nothing behind.
+    The engine reads files of containers only. So this function creates a container, reads the
+    digest, and removes the container. The container never starts. The cache is not written, because
+    `lab doctor` must not change files.
 
     Args:
-        engine: The engine; it holds the image.
+        engine: The engine; it has the image.
         name: The image's name.
-        project: Whose container it is, should it be left: `lab down` removes it.
+        project: The project of the container, so that `lab down` removes it if it is left.
 
     Returns:
-        As `lab.task.probes.version` computes it; "" for an image that says none.
+        The digest as `lab.task.probes.version` computes it; "" if the image has none.
 
     Raises:
         LabError: The engine does not answer, or refused.
@@ -239,13 +240,13 @@ def image_digest(engine: Engine, name: str, project: str) -> str:
     try:
         return _read(container)
     finally:
-        # A `lab down` of this project may have been faster.
+        # A `lab down` of this project may have removed it already.
         with suppress(NotFound), engine_errors(f"{_DOING} the image"):
             container.remove(v=True, force=True)
 
 
 def container_digest(engine: Engine, container_id: str, image_id: str) -> str:
-    """The same of a container's image, whether the container runs or not; it is read once.
+    """Return the digest in a container's image, and cache it. The container may be stopped.
 
     Raises:
         LabError: The engine does not answer, or refused.
@@ -258,7 +259,7 @@ def container_digest(engine: Engine, container_id: str, image_id: str) -> str:
     except NotFound:
         return ""
     found = _read(container)
-    if found:  # that there is none may have another reason next time
+    if found:  # a missing digest is not cached: it may be readable next time
         _cache_digest(image_id, found)
     return found
 
@@ -270,7 +271,7 @@ def _read(container: Container) -> str:
             pieces, _ = container.get_archive(IN_IMAGE)
             for piece in pieces:
                 archive += piece
-                if len(archive) > _MOST:
+                if len(archive) > _MAX_BYTES:
                     break
     except NotFound:
         return ""
@@ -278,12 +279,12 @@ def _read(container: Container) -> str:
 
 
 def _first_file(archive: bytes) -> str:
-    """The digest that an archive's first file holds; "" where it holds none."""
+    """The digest in the first file of an archive; "" if there is none."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             member = tar.next()
             file = tar.extractfile(member) if member is not None and member.isfile() else None
-            text = b"" if file is None else file.read(_MOST)
+            text = b"" if file is None else file.read(_MAX_BYTES)
     except tarfile.TarError:
         return ""
     return text.decode().strip() if _DIGEST.fullmatch(text) else ""
@@ -294,8 +295,8 @@ def _cache() -> Path:
 
 
 def _cached() -> dict[str, str]:
-    """The digest of lab's sources in each image that was read before, by the image's id."""
-    # Imported here: not every command asks.
+    """The cached digests of lab's sources, by image id."""
+    # Imported here: few commands need it.
     import msgspec  # noqa: PLC0415
 
     try:
@@ -305,8 +306,8 @@ def _cached() -> dict[str, str]:
 
 
 def _cache_digest(image_id: str, digest: str) -> None:
-    """Cache a digest; where the cache cannot be written, the digest is read again next time."""
+    """Cache a digest. If the cache cannot be written, the digest is read again next time."""
     newest = {**_cached(), image_id: digest}
-    kept = dict(list(newest.items())[-_MOST_CACHED:])
+    kept = dict(list(newest.items())[-_MAX_CACHED:])
     with suppress(OSError):
         write_atomically(_cache(), json.dumps(kept, indent=2) + "\n", durable=False)

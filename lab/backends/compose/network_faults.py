@@ -1,7 +1,7 @@
-"""A fault of a node's network, done by a short-lived container beside the node's anchor.
+"""A fault of a node's network, injected by a short-lived container.
 
-The container shares the anchor's network and nothing else, and may change networks and nothing
-else. It reverts its changes by itself, and the engine removes it when it ends.
+The container shares only the network of the node's anchor. Its only capability is NET_ADMIN. It
+reverts its changes itself, and the engine removes it when it ends.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _POLL_S: Final = 0.1
 def inject_fault(
     engine: Engine, project: str, anchor: ContainerInfo, arguments: Sequence[str]
 ) -> None:
-    """Start the fault; return once it is in effect.
+    """Start the fault, and return when it is in effect.
 
     Raises:
         LabError: The fault is not in effect in time, or the engine refused the container.
     """
-    doing = f"disturbing node {anchor.node}"
+    doing = f"injecting a fault into node {anchor.node}"
     with engine_errors(doing):
         container = engine.create(
             project,
@@ -58,17 +58,17 @@ def inject_fault(
         wait_until_in_effect(anchor.node, lambda: _began(output, doing))
     except BaseException:
         with suppress(LabError), engine_errors(doing):
-            # Asked first: one that is killed reverts nothing, and the node's network lives on.
+            # Stop it before the removal: a killed container does not revert its changes.
             container.stop(timeout=_STOP_S)
-            # One that was never started would stay: the engine removes what has ended.
+            # The engine removes only containers that were started.
             container.remove(force=True)
         raise
 
 
 def end_faults(engine: Engine, project: str) -> None:
-    """End every fault of a project's networks now, and wait until its containers have gone.
+    """End all network faults of a project now, and wait until their containers are removed.
 
-    One that was never started stays: it holds nothing, and goes with the rest of the project.
+    Containers that were never started stay. They are removed with the rest of the project.
 
     Raises:
         LabError: The engine does not answer.
@@ -81,7 +81,7 @@ def end_faults(engine: Engine, project: str) -> None:
 
 
 def _began(output: Output, doing: str) -> bytes | None:
-    """None once the fault is in effect; the standard error where the container has ended."""
+    """Wait. Return None when the fault is in effect, or standard error if the container ends."""
     printed = b""
     while True:
         with engine_errors(doing):
@@ -91,7 +91,7 @@ def _began(output: Output, doing: str) -> bytes | None:
         stdout, stderr = piece
         printed = (printed + (stderr or b""))[-4096:]
         if stdout:
-            # Nothing reads on. docker-py's stream holds its socket open until it is closed.
+            # docker-py keeps the socket open until `close`.
             with suppress(OSError):
                 output.close()
             return None

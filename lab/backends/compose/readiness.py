@@ -1,4 +1,4 @@
-"""Waiting until every container is up, and saying truthfully which one is not."""
+"""Waits until every container is up, and reports the first one that is not."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 READY_S: Final = 60.0
-"""Seconds that the containers get to become healthy."""
+"""Seconds that the containers have to become healthy."""
 
 POLL_S: Final = 0.1
-"""The engine is asked this often; it probes itself once a second."""
+"""Seconds between inspections; the engine runs the health checks once a second."""
 
 LAST_LINES: Final = 5
-"""Lines of a container that is not up, for its error."""
+"""The number of a container's last lines in its error."""
 
 
 def wait_until_up(
     engine: Engine,
-    look: Callable[[], Sequence[ContainerInfo]],
+    inspect: Callable[[], Sequence[ContainerInfo]],
     notify: Notify,
     *,
     timeout_s: float = READY_S,
@@ -36,13 +36,13 @@ def wait_until_up(
     """Wait until every container runs and is healthy.
 
     Raises:
-        LabError: One ended, turned unhealthy, or is not up in time; it is named, with its state
-            and its last lines.
+        LabError: A container ended, became unhealthy, or is not up in time. The message names it,
+            its state and its last lines.
     """
     until = time.monotonic() + timeout_s
     shown: set[str] = set()
     while True:
-        seen = look()
+        seen = inspect()
         waiting = [each for each in seen if not each.up]
         for each in seen:
             if each.up and each.service not in shown:
@@ -68,22 +68,22 @@ def wait_until_up(
 def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify: Notify) -> bool:
     """Restart every task whose anchor started after it.
 
-    Such a task holds the network namespace of an anchor that is no more: it has `lo` only.
+    Such a task is still in the network namespace of the old anchor, where only `lo` is left.
 
     Returns:
-        Whether there was one.
+        Whether a task was restarted.
     """
     anchors = {each.node: each for each in seen if not each.task}
-    stranded = {
+    detached = {
         each.id: each.service
         for each in seen
         if each.task and each.node in anchors and anchors[each.node].started > each.started
     }
-    if not stranded:
+    if not detached:
         return False
-    notify(f"restarting {', '.join(sorted(stranded.values()))}: the node was started anew")
-    doomed = [each for each in engine.containers() if each.id in stranded]
-    engine.for_each("restarting a task", doomed, _restart)
+    notify(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
+    containers = [each for each in engine.containers() if each.id in detached]
+    engine.for_each("restarting a task", containers, _restart)
     return True
 
 
@@ -93,12 +93,12 @@ def _restart(container: Container) -> None:
 
 def _not_up(engine: Engine, seen: ContainerInfo, what: str) -> LabError:
     lines = last_lines(engine, seen)
-    arguments = f"; its last words: {' / '.join(lines)}" if lines else ""
-    return LabError(what + arguments, f"see what it runs: `docker inspect {seen.name}`")
+    tail = f"; its last lines: {' / '.join(lines)}" if lines else ""
+    return LabError(what + tail, f"inspect it with `docker inspect {seen.name}`")
 
 
 def last_lines(engine: Engine, seen: ContainerInfo) -> list[str]:
-    """The last lines of a container's output, else of its health check, safe to show."""
+    """Return the last lines of a container's output, else of its health check; safe to print."""
     with engine_errors(f"reading the output of {seen.service}"):
         container = engine.client().containers.get(seen.id)
         raw: bytes = container.logs(tail=LAST_LINES)

@@ -1,4 +1,4 @@
-"""Pseudo-nodes without an engine: processes, in namespaces where the kernel allows them."""
+"""The backend whose pseudo-nodes are processes, in namespaces if the kernel allows them."""
 
 from __future__ import annotations
 

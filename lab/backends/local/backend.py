@@ -1,4 +1,4 @@
-"""Boots and finds local environments."""
+"""The local backend: boots and finds environments of processes."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _POLL_S = 0.05
 
 
 class LocalBackend(Backend):
-    """Pseudo-nodes as processes of this machine."""
+    """Pseudo-nodes as processes of this host."""
 
     name = "local"
 
     def unavailable_reason(self) -> str | None:
-        """Why TensorFlow is missing here, with the fix; None where it is installed."""
+        """Why TensorFlow is missing here, with a hint; None if it is installed."""
         if importlib.util.find_spec("tensorflow") is None:
             return (
                 f"TensorFlow is not installed for {sys.executable}; "
-                "`pip install 'lab[tensorflow]'` installs it"
+                "install it with `pip install 'lab[tensorflow]'`"
             )
         return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why there is no Python with this plan's TensorFlow, with the fix; None where it is."""
+        """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
         image = IMAGES[plan.tensorflow]
         if not image.environment or image.python(root) is not None:
             return None
         return (
             f"there is no {image.environment} with TensorFlow {image.tensorflow};"
-            f" `make {image.target}` makes it"
+            f" create it with `make {image.target}`"
         )
 
     def up(
@@ -64,7 +64,7 @@ class LocalBackend(Backend):
         check: Check = no_check,
         share: bool = False,
     ) -> LocalEnvironment:
-        """Boot an environment and wait until every agent is there; see `Backend`."""
+        """Boot an environment and wait until every agent runs; see `Backend`."""
         with ExitStack() as lock:
             with _state_directory():
                 lock.enter_context(lock_environment(self.name, plan.name))
@@ -72,76 +72,78 @@ class LocalBackend(Backend):
 
     def projects(self) -> list[str]:
         """Names of all environments that have a record."""
-        return [place.directory.name for place in state.state_dirs()]
+        return [each.directory.name for each in state.state_dirs()]
 
     def find_any(self, project: str) -> LocalEnvironment | None:
-        """What is left of an environment: up, or dead with its run volume.
+        """The environment of this name: up, or stopped with its run volume; None: no record.
 
         Raises:
             LabError: Its record cannot be read.
         """
         if project not in self.projects():
             return None
-        place = state.state_dir(project)
-        record = place.read()
-        return None if record is None else LocalEnvironment(place, record)
+        state_dir = state.state_dir(project)
+        record = state_dir.read()
+        return None if record is None else LocalEnvironment(state_dir, record)
 
     def _up(
         self, plan: Plan, root: Path, notify: Notify, check: Check, *, share: bool
     ) -> LocalEnvironment:
-        there = self.find(plan.name)
-        if there is not None:
+        existing = self.find(plan.name)
+        if existing is not None:
             raise LabError(
-                f"the local environment {plan.name!r} is up already, for {there.folder}",
-                f"use it, or take it down with `lab down {plan.name}`",
+                f"the local environment {plan.name!r} is up already, booted from {existing.folder}",
+                f"use it, or remove it with `lab down {plan.name}`",
             )
-        memory = state.namespaces_cache()
-        why_not = isolation.unavailable_reason(memory)
-        kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
+        cache = state.namespaces_cache()
+        reason = isolation.unavailable_reason(cache)
+        kind = Isolation.NAMESPACES if reason is None else Isolation.PROCESSES
         if kind is Isolation.PROCESSES:
             self._check_ports(manifest.ports_of(manifest.addresses_of(plan, kind)))
-        for notice in manifest.notices_of(plan, why_not):
+        for notice in manifest.notices_of(plan, reason):
             notify(notice)
-        place = state.state_dir(plan.name)
-        holder = holder_of(plan, backend=self.name, where=str(place.directory), folder=root)
+        state_dir = state.state_dir(plan.name)
+        holder = holder_of(plan, backend=self.name, where=str(state_dir.directory), folder=root)
         with hold_gpus(holder, share=share) as hold:
             try:
-                return _boot(plan, kind, place, root=root, notify=notify, check=check, hold=hold)
+                return _boot(
+                    plan, kind, state_dir, root=root, notify=notify, check=check, hold=hold
+                )
             except LabError:
-                isolation.clear_cache(memory)  # it may be that they have been forbidden since
+                isolation.clear_cache(cache)  # namespaces may be forbidden since the last probe
                 raise
 
     def _check_ports(self, ports: list[int]) -> None:
-        """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
+        """Refuse ports of other environments, even if no server listens there between runs."""
         for other in self.all():
             addresses = [task.address for task in other.tasks()]
             shared = [each for each in addresses if each.startswith("localhost:")]
-            both = sorted(set(ports) & set(manifest.ports_of(shared)))
-            if both:
+            common = sorted(set(ports) & set(manifest.ports_of(shared)))
+            if common:
                 raise LabError(
-                    f"port {both[0]} belongs to the local environment {other.project!r}",
-                    f"take that down with `lab down {other.project}`, "
-                    "or choose another `port:` in the description",
+                    f"port {common[0]} belongs to the local environment {other.project!r}",
+                    f"remove that with `lab down {other.project}`, "
+                    "or set another `port:` in the config",
                 )
         manifest.check_ports_free(ports)
 
 
 @contextmanager
 def _state_directory() -> Iterator[None]:
-    """Name the state directory in the error where the block fails."""
+    """Convert an OSError of the block into an error that names the state directory."""
     try:
         yield
     except OSError as error:
         raise LabError(
             f"the state directory {state.base()} cannot be used: {error.strerror}",
-            "make room on it, or name another one in LAB_STATE",
+            "free space there, or set LAB_STATE to another directory",
         ) from error
 
 
 def _boot(
     plan: Plan,
     kind: Isolation,
-    place: StateDir,
+    state_dir: StateDir,
     *,
     root: Path,
     notify: Notify,
@@ -149,13 +151,13 @@ def _boot(
     hold: Handover,
 ) -> LocalEnvironment:
     with _state_directory():
-        kept = _clear(place)
-        place.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
-        log = place.log.open("ab")
+        kept = _clear(state_dir)
+        state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
+        log = state_dir.log.open("ab")
     prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()
     with log:
         supervisor = subprocess.Popen(
-            [*prefix, *module_command("lab.backends.local.supervisor"), str(place.directory)],
+            [*prefix, *module_command("lab.backends.local.supervisor"), str(state_dir.directory)],
             env=base_environ(),
             cwd="/",
             stdin=subprocess.PIPE,
@@ -165,32 +167,32 @@ def _boot(
         )
     record = None
     try:
-        record = _record_of(plan, kind, place, root, ProcessHandle.of(supervisor.pid))
-        place.write(record)
+        record = _record_of(plan, kind, state_dir, root, ProcessHandle.of(supervisor.pid))
+        state_dir.write(record)
         hold(record.process)
-        assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)
+        assert supervisor.stdin is not None  # noqa: S101 (narrows the type)
         with supervisor.stdin as stdin:
             stdin.write(START)
-        environment = LocalEnvironment(place, record)
-        _wait_for_agents(environment, supervisor, place)
+        environment = LocalEnvironment(state_dir, record)
+        _wait_for_agents(environment, supervisor, state_dir)
         notify(
             f"local: {len(record.tasks)} tasks on {len(record.nodes)} pseudo-nodes are up ({kind})"
         )
         check(environment)
     except (ProcessLookupError, BrokenPipeError) as error:
-        fault = _ended_at_once(plan.name, supervisor, place)
-        _undo(place, supervisor, record, keep_volume=kept)
-        raise fault from error
+        boot_error = _ended_at_once(plan.name, supervisor, state_dir)
+        _undo(state_dir, supervisor, record, keep_volume=kept)
+        raise boot_error from error
     except BaseException:
-        _undo(place, supervisor, record, keep_volume=kept)
+        _undo(state_dir, supervisor, record, keep_volume=kept)
         raise
     return environment
 
 
 def _record_of(
-    plan: Plan, kind: Isolation, place: StateDir, root: Path, supervisor: ProcessHandle
+    plan: Plan, kind: Isolation, state_dir: StateDir, root: Path, supervisor: ProcessHandle
 ) -> EnvironmentRecord:
-    # The Python that has the plan's TensorFlow: this one, or that of an environment beside it.
+    # The Python with the plan's TensorFlow: this one, or one in another virtual environment.
     image = IMAGES[plan.tensorflow]
     python = image.python(root) if image.environment else None
     return EnvironmentRecord(
@@ -201,73 +203,76 @@ def _record_of(
         process=supervisor,
         interpreter=str(python or sys.executable),
         nodes=manifest.nodes_of(plan, kind),
-        tasks=manifest.tasks_of(plan, kind, root=root, runs=place.runs),
+        tasks=manifest.tasks_of(plan, kind, root=root, runs=state_dir.runs),
         tensorflow=plan.tensorflow,
         sources_sha256=digest(),
     )
 
 
-def _clear(place: StateDir) -> bool:
-    """Remove what a dead environment has left, except ended runs of a volume that is to stay.
+def _clear(state_dir: StateDir) -> bool:
+    """Remove the files of a stopped environment, except ended runs of a kept run volume.
 
     Returns:
-        Whether the volume stays.
+        Whether the volume is kept.
     """
-    volume = Volume(place.runs)
+    volume = Volume(state_dir.runs)
     kept = {each.run_id for each in requests(volume) if state_of(volume, each).ended}
-    if not place.kept.exists():
-        if place.directory.is_dir():
-            remove_tree(place.directory)
+    if not state_dir.kept.exists():
+        if state_dir.directory.is_dir():
+            remove_tree(state_dir.directory)
         return False
-    for path in (*place.directory.iterdir(), *place.runs.iterdir(), *volume.requests.iterdir()):
-        if path in {place.runs, place.record, place.kept, volume.requests} or path.stem in kept:
-            continue
-        remove_tree(path)
+    needed = {state_dir.runs, state_dir.record, state_dir.kept, volume.requests}
+    directories = (state_dir.directory, state_dir.runs, volume.requests)
+    for path in [path for directory in directories for path in directory.iterdir()]:
+        if path not in needed and path.stem not in kept:
+            remove_tree(path)
     return True
 
 
 def _wait_for_agents(
-    environment: LocalEnvironment, supervisor: subprocess.Popen[bytes], place: StateDir
+    environment: LocalEnvironment, supervisor: subprocess.Popen[bytes], state_dir: StateDir
 ) -> None:
-    volume = Volume(place.runs)
+    volume = Volume(state_dir.runs)
     missing = [task.task for task in environment.tasks()]
     deadline = time.monotonic() + _BOOT_WITHIN_S
     while missing:
         if supervisor.poll() is not None:
-            raise _ended_at_once(environment.project, supervisor, place)
-        ended = next((task for task in missing if place.ended(task).exists()), None)
+            raise _ended_at_once(environment.project, supervisor, state_dir)
+        ended = next((task for task in missing if state_dir.ended(task).exists()), None)
         if ended is not None or time.monotonic() > deadline:
             task = ended or missing[0]
-            printed = last_lines(place.output(task), 3) or "it said nothing"
+            printed = last_lines(state_dir.output(task), 3) or "no output"
             if ended:
                 raise LabError(f"the agent of {task} ended at once: {printed}")
             raise LabError(
-                f"the agent of {task} did not come within {_BOOT_WITHIN_S:.0f} s: {printed}"
+                f"the agent of {task} did not start within {_BOOT_WITHIN_S:.0f} s: {printed}"
             )
         missing = [task for task in missing if not volume.agent(task).exists()]
         if missing:
             time.sleep(_POLL_S)
 
 
-def _ended_at_once(project: str, supervisor: subprocess.Popen[bytes], place: StateDir) -> LabError:
-    printed = last_lines(place.log, 3) or f"exit code {supervisor.wait()}"
-    return LabError(f"the local environment {project!r} did not come up: {printed}")
+def _ended_at_once(
+    project: str, supervisor: subprocess.Popen[bytes], state_dir: StateDir
+) -> LabError:
+    printed = last_lines(state_dir.log, 3) or f"exit code {supervisor.wait()}"
+    return LabError(f"the local environment {project!r} failed to start: {printed}")
 
 
 def _undo(
-    place: StateDir,
+    state_dir: StateDir,
     supervisor: subprocess.Popen[bytes],
     record: EnvironmentRecord | None,
     *,
     keep_volume: bool,
 ) -> None:
-    """Take down what this call started."""
+    """Remove what a failed boot started."""
     with ignore_signals():
-        if record is not None and place.read() == record:
-            LocalEnvironment(place, record).end(gently=False, keep_volume=keep_volume)
+        if record is not None and state_dir.read() == record:
+            LocalEnvironment(state_dir, record).end(gently=False, keep_volume=keep_volume)
             return
-        # It waits for its first line of input, and has started nothing.
+        # The supervisor still waits for its first line of input, and has started nothing.
         supervisor.kill()
         supervisor.wait()
         if not keep_volume:
-            remove_tree(place.directory)
+            remove_tree(state_dir.directory)

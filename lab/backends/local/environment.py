@@ -1,4 +1,4 @@
-"""A local environment that was booted."""
+"""A local environment: agents and programs as processes of this host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from lab.task.probes.sync import stream
 from lab.task.protocol import Request, Volume, control
 from lab.task.protocol.files import read_regular
 
-# Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
+# The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
+# are not enough.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
 _POSTS = {
@@ -50,15 +51,15 @@ _POSTS = {
 
 
 class LocalEnvironment(Environment):
-    """Agents under one supervisor, and their run volume."""
+    """A supervisor, its agents, and their run volume."""
 
     backend = "local"
     is_local = True
 
-    def __init__(self, place: StateDir, record: EnvironmentRecord) -> None:
-        self._place = place
+    def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
+        self._state_dir = state_dir
         self._record = record
-        self._volume = Volume(place.runs)
+        self._volume = Volume(state_dir.runs)
         self.project = record.project
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
@@ -71,7 +72,7 @@ class LocalEnvironment(Environment):
 
     @property
     def sources_sha256(self) -> str:
-        """Digest of lab's own code that its agents run."""
+        """Digest of lab's code that its agents run."""
         return self._record.sources_sha256
 
     def cluster_spec(self) -> dict[str, list[str]]:
@@ -79,7 +80,7 @@ class LocalEnvironment(Environment):
         return self._record.cluster_spec()
 
     def tasks(self) -> list[TaskInfo]:
-        """Every task, in the plan's order."""
+        """All tasks, in the plan's order."""
         pids = self._agent_pids()
         return [
             TaskInfo(
@@ -96,14 +97,14 @@ class LocalEnvironment(Environment):
         ]
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Hand a request to the agents; see `Environment`.
+        """Submit a request to the agents; see `Environment`.
 
         Raises:
-            LabError: Another run is under way in this environment, it has gone, an agent of it
-                has, or its volume cannot be written.
+            LabError: Another run is active, the supervisor or an agent does not run, or the run
+                volume cannot be written.
         """
         if not self.is_up:
-            raise self._gone()
+            raise self._stopped()
         incoming = self._volume.incoming(request.run_id)
         try:
             with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
@@ -121,36 +122,37 @@ class LocalEnvironment(Environment):
             raise
 
     def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run onto the volume; see `Environment`."""
+        """Write one message for a run to the run volume; see `Environment`."""
         with self._volume_errors():
             _POSTS[command](self._volume, run_id, text)
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Do a fault to a node's network; see `Environment`.
+        """Inject a fault into a node's network; see `Environment`.
 
         Raises:
-            LabError: The node has no network of its own, no agent is on it, or it was refused.
+            LabError: The node has no network of its own, no agent runs on it, or the kernel refused
+                the fault.
         """
         if self._record.isolation is Isolation.PROCESSES:
             raise LabError(
-                f"node {node} has no network of its own: there are no namespaces here",
-                "faults that act on a program work: kill, stop, pause, slow",
+                f"node {node} has no network of its own: namespaces are not available",
+                "use other faults: kill, stop, pause, slow",
             )
         pids = self._agent_pids()
-        here = [each.task for each in self._record.tasks if each.node == node]
-        pid = next((pids[task] for task in here if task in pids), None)
+        tasks = [each.task for each in self._record.tasks if each.node == node]
+        pid = next((pids[task] for task in tasks if task in pids), None)
         if pid is None:
-            raise LabError(f"node {node} has no agent any more", f"see `lab ps {self.project}`")
+            raise LabError(f"node {node} has no running agent", f"see `lab ps {self.project}`")
         link = next((each.link for each in self._record.nodes if each.name == node), None)
         given = link_environ(link.rate_bits, link.delay_us) if link else {}
         inject_fault(node, self._enter(pid), arguments, given)
 
     def runs(self) -> list[Request]:
-        """All requests on the volume, oldest first."""
+        """All requests on the run volume, oldest first."""
         return control.requests(self._volume)
 
     def collected(self) -> Mapping[str, str]:
-        """Run to the directory that is noted so."""
+        """Run id to run store, as noted on the volume; see `Environment`."""
         return control.collected(self._volume)
 
     def stream(
@@ -162,16 +164,16 @@ class LocalEnvironment(Environment):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Collect a run, from the given byte offsets on; see `Environment`.
+        """Stream the files of a run, from the given byte offsets on; see `Environment`.
 
         Raises:
-            LabError: There is no such run, or the environment has gone; what it has left on its
-                volume has been shipped by then.
+            LabError: There is no such run, or the environment stopped before the run ended. The
+                error is raised after all files on the run volume are sent.
         """
         collected = dict(offsets)
-        ship_on = partial(stream, self._volume, run_id, all_sizes=all_sizes)
+        chunks = partial(stream, self._volume, run_id, all_sizes=all_sizes)
         with self._volume_errors():
-            for chunk in ship_on(offsets, follow=follow, rest=rest):
+            for chunk in chunks(offsets, follow=follow, rest=rest):
                 if chunk is None and not self.is_up:
                     break
                 if chunk is not None and not chunk.fault:
@@ -179,37 +181,38 @@ class LocalEnvironment(Environment):
                 yield chunk
             else:
                 return
-            yield from ship_on(collected, follow=False, rest=True)
+            yield from chunks(collected, follow=False, rest=True)
         if not control.ended(self._volume, run_id):
-            raise self._gone()
+            raise self._stopped()
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
-        """Lines that the agents copied to their standard output, `worker-0  | …`.
+        """Lines of the agents' standard output, `worker-0  | …`; see `Environment`.
 
         Raises:
             InputError: There is no such task.
         """
         names = {each.task: each.task for each in self._record.tasks}
         wanted = [known_task(self.project, names, task) for task in tasks] or list(names)
-        files = {task: self._place.output(task) for task in wanted}
+        files = {task: self._state_dir.output(task) for task in wanted}
         width = max(map(len, files), default=0)
         lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
         return (f"{task:<{width}}  | {line}" for task, line in lines)
 
     def shell(self, task: str) -> list[str]:
-        """The command line that opens a shell in the task's place.
+        """The command line that opens a shell in the namespaces of the task's agent.
 
         Raises:
             InputError: There is no such task.
-            LabError: Its agent is not there.
+            LabError: Its agent does not run.
         """
         record = known_task(self.project, {each.task: each for each in self._record.tasks}, task)
         pid = self._agent_pids().get(task)
         if pid is None:
             raise LabError(
-                f"{task} has no agent any more", f"`lab down {self.project}` and boot anew"
+                f"{task} has no running agent",
+                f"run `lab down {self.project}`, then boot it again",
             )
         own = {
             **record.environ,
@@ -221,19 +224,19 @@ class LocalEnvironment(Environment):
         return [*self._enter(pid), "env", "-C", project, *variables, *_SHELL]
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        """What every task sees of the box's GPUs now; see `Environment`."""
+        """The GPUs that each task sees now; see `Environment`."""
         pids = self._agent_pids()
-        look = partial(self._look, tensorflow=tensorflow)
-        asks = {
-            each.task: partial(look, each.task, pids.get(each.task)) for each in self._record.tasks
+        probe = partial(self._probe_task, tensorflow=tensorflow)
+        probes = {
+            each.task: partial(probe, each.task, pids.get(each.task)) for each in self._record.tasks
         }
-        return gpu_probe.probe_all(asks, tensorflow=tensorflow)
+        return gpu_probe.probe_all(probes, tensorflow=tensorflow)
 
-    def _look(self, task: str, pid: int | None, *, tensorflow: bool) -> GpuView:
-        # Inside the namespaces its agent has another id, the one that the agent knows itself.
+    def _probe_task(self, task: str, pid: int | None, *, tensorflow: bool) -> GpuView:
+        # The probe runs inside the namespaces, where the agent has another process id.
         own = self._agent_own_pid(task)
         if pid is None or own is None:
-            return GpuView.untold(self._how_ended(task))
+            return GpuView.unknown(self._how_ended(task))
         module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own)]
         command = [*self._enter(pid), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
         done = subprocess.run(
@@ -247,7 +250,7 @@ class LocalEnvironment(Environment):
         return gpu_probe.parse_output(done.returncode, done.stdout, done.stderr)
 
     def _enter(self, pid: int) -> list[str]:
-        """The command line prefix that starts a program where this agent is."""
+        """The command line prefix that starts a program in the namespaces of this agent."""
         if self._record.isolation is Isolation.PROCESSES:
             return []
         spaces = ["-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]
@@ -262,8 +265,8 @@ class LocalEnvironment(Environment):
             **versions(self._record.interpreter),
         }
 
-    def description(self) -> tuple[str, str]:
-        """`processes.json`: nodes, tasks and the variables that they were started with."""
+    def boot_file(self) -> tuple[str, str]:
+        """`processes.json`: the nodes and the tasks with their environment variables."""
         return "processes.json", self._record.to_json()
 
     def down(
@@ -273,41 +276,41 @@ class LocalEnvironment(Environment):
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
     ) -> None:
-        """End every process of it and remove its directory; see `Environment`.
+        """End all its processes and remove its directory; see `Environment`.
 
         Raises:
-            LabError: Another command boots it or takes it down now, or something of it is left.
+            LabError: Another command uses the environment now, or parts of it are left.
         """
         with lock_environment(self.backend, self.project):
-            if self._place.read() != self._record:
-                return  # another command has taken it down since, and may have booted anew
+            if self._state_dir.read() != self._record:
+                return  # another command has removed it, and may have booted a new one
             unless()
             keep = keeps()
-            notify(f"local: taking down {self.project}")
+            notify(f"local: removing {self.project}")
             self.end(keep_volume=keep)
 
     def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
-        """The same for a caller that has the lock.
+        """End all its processes and remove its directory; the caller holds the lock.
 
         Args:
-            gently: Let programs end by themselves first, and agents write how.
-            keep_volume: Whether the run volume stays, and what is known of the environment.
+            gently: First let programs end by themselves, and agents record their ends.
+            keep_volume: Whether to keep the run volume and the environment's record.
 
         Raises:
-            LabError: Something of it is left.
+            LabError: Parts of it are left.
         """
         end_processes(
-            self._record, list(self._agent_pids().values()), self._place.log, gently=gently
+            self._record, list(self._agent_pids().values()), self._state_dir.log, gently=gently
         )
         if any(task.gpus for task in self._record.tasks):
-            release(self.backend, self.project, str(self._place.directory))
+            release(self.backend, self.project, str(self._state_dir.directory))
         if keep_volume:
-            self._place.kept.touch()
+            self._state_dir.kept.touch()
         else:
-            remove_tree(self._place.directory)
+            remove_tree(self._state_dir.directory)
 
     def _agent_pids(self) -> dict[str, int]:
-        """Task to the process id of its agent, as this process sees it; those that run."""
+        """Task to the process id of its agent in this namespace, for agents that run."""
         if not self.is_up:
             return {}
         own = {each.task: self._agent_own_pid(each.task) for each in self._record.tasks}
@@ -324,15 +327,15 @@ class LocalEnvironment(Environment):
 
     def _how_ended(self, task: str) -> str:
         with suppress(FileNotFoundError):
-            return f"agent ended, {self._place.ended(task).read_text(encoding='utf-8')}"
+            return f"agent ended, {self._state_dir.ended(task).read_text(encoding='utf-8')}"
         return "no agent"
 
     @contextmanager
     def _volume_errors(self) -> Iterator[None]:
-        """Turn the run volume's errors into errors for the user.
+        """Convert errors of the run volume into errors for the user.
 
         Raises:
-            LabError: The block has named a run that is not there, or the volume is not usable.
+            LabError: There is no such run, or the volume cannot be used.
         """
         try:
             yield
@@ -340,12 +343,12 @@ class LocalEnvironment(Environment):
             raise LabError(str(error)) from error
         except OSError as error:
             raise LabError(
-                f"the run volume {self._place.runs} cannot be used: {error.strerror}",
-                "make room on it, and see that it is yours",
+                f"the run volume {self._state_dir.runs} cannot be used: {error.strerror}",
+                "free space there, and check that you own it",
             ) from error
 
-    def _gone(self) -> LabError:
+    def _stopped(self) -> LabError:
         return LabError(
-            f"the local environment {self.project!r} has gone: its supervisor has ended",
-            f"boot it anew with `lab up`; until then its runs lie in {self._place.runs}",
+            f"the local environment {self.project!r} has stopped: its supervisor ended",
+            f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
         )

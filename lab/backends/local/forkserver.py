@@ -1,4 +1,4 @@
-"""Starts the fork server (`lab.task.agent.forkserver`), which imports TensorFlow once."""
+"""Starts the fork server (`lab.task.agent.forkserver`), which imports TensorFlow for all tasks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _SWITCH = "LAB_LOCAL_FORK"
 
 @dataclass(frozen=True, slots=True)
 class ForkServer:
-    """The process, and the agents' ends of its socket pairs.
+    """The fork server's process, and the agents' ends of its socket pairs.
 
     Attributes:
-        pid: Its process id; None: there is none.
-        ends: Task to the agent's end.
+        pid: Its process id; None: it does not run.
+        ends: Task to the agent's end of the socket pair.
     """
 
     pid: int | None = None
     ends: Mapping[str, socket.socket] = field(default_factory=dict)
 
     def close_client_end(self, task: str) -> None:
-        """The agent of this task has its end; it must be the only one."""
+        """Close this process's copy of the agent's end, so that only the agent has it."""
         if end := self.ends.get(task):
             end.close()
 
 
-def start_forkserver(record: EnvironmentRecord, place: StateDir) -> ForkServer:
-    """Start it, if a task of this environment may have its program forked.
+def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServer:
+    """Start the fork server, if programs of this environment can be forked.
 
     Raises:
         OSError: It could not be started.
@@ -46,32 +46,32 @@ def start_forkserver(record: EnvironmentRecord, place: StateDir) -> ForkServer:
     if unavailable_reason(record.tensorflow) is not None or not tasks:
         return ForkServer()
     pairs = {task.task: socket.socketpair() for task in tasks}
-    theirs = [pair[1].fileno() for pair in pairs.values()]
-    # What all agents have beside the inherited variables; what differs is no import's business.
+    server_ends = [pair[1].fileno() for pair in pairs.values()]
+    # The variables that all agents have in common.
     shared = dict(set.intersection(*(set(task.environ.items()) for task in record.tasks)))
-    with place.output("nursery").open("ab") as output:
+    with state_dir.output("forkserver").open("ab") as output:
         process = subprocess.Popen(
-            [record.interpreter, *forkserver.argv(theirs)],
+            [record.interpreter, *forkserver.argv(server_ends)],
             env=environ_of_import({**base_environ(), **shared}, record.tensorflow),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=theirs,
+            pass_fds=server_ends,
             process_group=0,
         )
     process.returncode = 0  # the supervisor reaps it, like every other process
-    for _, their_end in pairs.values():
-        their_end.close()
+    for _, server_end in pairs.values():
+        server_end.close()
     return ForkServer(process.pid, {task: pair[0] for task, pair in pairs.items()})
 
 
 def unavailable_reason(tensorflow: str) -> str | None:
-    """Why each program imports TensorFlow by itself; None where it is imported once."""
+    """Why each program must import TensorFlow itself; None if the fork server imports it."""
     if os.environ.get(_SWITCH) == "0":
         return f"{_SWITCH} is 0"
     if sys.platform != "linux":
         return f"{sys.platform} is not Linux"
     if tensorflow != CURRENT.tensorflow:
-        return f"TensorFlow {tensorflow} was not tried"
+        return f"forking is not tested with TensorFlow {tensorflow}"
     return None

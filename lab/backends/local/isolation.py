@@ -1,6 +1,6 @@
-"""Whether this user can have namespaces for pseudo-nodes, and how they are made.
+"""Checks whether this user can create namespaces for pseudo-nodes.
 
-As a program, this module builds a network with one node in its own namespaces: the probe.
+As a program, this module is the probe: it builds a network with one node in its own namespaces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.task.text import short
 
-# Process 1 of these namespaces is the supervisor; the death of either process ends everything.
+# The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.
 UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--net", "--uts", "--mount", "--pid", "--fork"),
     *("--kill-child=SIGKILL", "--mount-proc", "--"),
@@ -28,42 +28,42 @@ _SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
 
 
-def unavailable_reason(memory: Path | None = None) -> str | None:
-    """Why there can be no namespaces here; None where a node was really built in them.
+def unavailable_reason(cache: Path | None = None) -> str | None:
+    """Why namespaces are not available here; None if the probe succeeds.
 
-    Distributions forbid parts of it in different ways (sysctls, AppArmor, seccomp in containers),
-    and some only at the last step; so a network with one node is built and thrown away.
+    Distributions forbid parts of them in different ways (sysctls, AppArmor, seccomp in containers),
+    some only at the last step. So the probe builds and removes a network with one node.
 
     Args:
-        memory: A file that remembers for this boot of the machine that there can be namespaces:
-            the probe costs 0.4 s. Where that has changed since, the boot of an environment fails,
-            and `forget` has the next one probe again.
+        cache: A file that caches a successful probe until the next boot of the host: the probe
+            takes 0.4 s. If namespaces are forbidden later, the boot of an environment fails.
+            `clear_cache` then makes the next boot probe again.
     """
     if (reason := _forbidden()) is not None:
         return reason
-    if memory is None:
+    if cache is None:
         return _probe()
     with contextlib.suppress(OSError):
-        if memory.read_text(encoding="ascii") == boot_id():
+        if cache.read_text(encoding="ascii") == boot_id():
             return None
     if (reason := _probe()) is None:
-        with contextlib.suppress(OSError):  # the next one probes again
-            memory.write_text(boot_id(), encoding="ascii")
+        with contextlib.suppress(OSError):  # without the file the next boot probes again
+            cache.write_text(boot_id(), encoding="ascii")
     return reason
 
 
-def clear_cache(memory: Path) -> None:
-    """Ask again the next time."""
+def clear_cache(cache: Path) -> None:
+    """Remove the cached result, so that the next call probes again."""
     with contextlib.suppress(OSError):
-        memory.unlink()
+        cache.unlink()
 
 
 def _forbidden() -> str | None:
-    """Why there shall or can be none, as far as that is known without a try."""
+    """Why namespaces are disabled or impossible, as far as that is known without a probe."""
     if os.environ.get(_SWITCH) == "0":
         return f"{_SWITCH} is 0"
     if sys.platform != "linux":
-        return f"{sys.platform} has none"
+        return f"{sys.platform} does not have them"
     missing = [name for name in ("unshare", "nsenter") if shutil.which(name) is None]
     if missing:
         return f"{missing[0]} is not installed (package util-linux)"
@@ -71,7 +71,7 @@ def _forbidden() -> str | None:
 
 
 def _probe() -> str | None:
-    """Build a network with one node and throw it away."""
+    """Run the probe; return the reason of a failure."""
     with tempfile.TemporaryDirectory(prefix="lab-probe-") as folder:
         try:
             probed = subprocess.run(
@@ -87,7 +87,7 @@ def _probe() -> str | None:
                 timeout=_PROBE_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            return f"building one took more than {_PROBE_TIMEOUT_S:.0f} s"
+            return f"the probe took more than {_PROBE_TIMEOUT_S:.0f} s"
     if probed.returncode == 0:
         return None
     lines = probed.stderr.strip().splitlines() or [b"no reason given"]
@@ -95,23 +95,23 @@ def _probe() -> str | None:
 
 
 def main(argv: list[str]) -> int:
-    """Build a network with one node and start a program on it; returns the exit code.
+    """Build a network with one node and start a program on it; return the exit code.
 
-    The last line of standard error is the reason where the code is not 0.
+    If the code is not 0, the last line of standard error is the reason.
     """
-    # Imported here: netlink costs 0.4 s and exists on Linux only.
+    # Imported here: netlink takes 0.4 s and exists on Linux only.
     from lab.backends.local.network import NetworkError, build, hosts_text  # noqa: PLC0415
 
     hosts = Path(argv[0])
     nodes = (NodeRecord("probe", address(0), None),)
     hosts.write_text(hosts_text(nodes), encoding="utf-8")
     try:
-        space = build(nodes, hosts)["probe"]
+        namespaces = build(nodes, hosts)["probe"]
     except NetworkError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    enter = [*space.enter(), "true"]
-    return subprocess.run(enter, check=False, pass_fds=space.descriptors()).returncode
+    enter = [*namespaces.enter(), "true"]
+    return subprocess.run(enter, check=False, pass_fds=namespaces.descriptors()).returncode
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The last lines of growing files, and those that come."""
+"""Reads the last lines of growing files, and follows them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def follow(
     alive: Callable[[], bool] | None,
     since: float | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Lines of several files, safe to show, each with the name of its file.
+    """Yield lines of several files, safe to print, each with the name of its file.
 
     Args:
-        files: Name to file; one that does not exist yet is empty.
-        tail: Begin with this many lines of each, or with all of them for None.
-        alive: Go on as long as this is true; None: stop at what is there now.
-        since: Leave out lines that were stamped before this time, in seconds since the epoch. A
-            line without a stamp, such as those of a traceback, belongs to the one before it.
+        files: Name to file; a file that does not exist yet counts as empty.
+        tail: Begin with this many lines of each file; None: with all.
+        alive: Continue as long as this returns true; None: stop at the current ends.
+        since: Skip lines with a time stamp before this time, in seconds since the epoch. A line
+            without a stamp, such as a traceback's, belongs to the line before it.
     """
     earliest = "" if since is None else stamp(since)
     shown = dict.fromkeys(files, since is None)
@@ -53,7 +53,7 @@ def follow(
 
 
 def last_lines(path: Path, count: int) -> str:
-    """The last lines of a file in one line, for an error; "" where there are none."""
+    """Return the last lines of a file as one line, for an error; "" if there are none."""
     lines = [line for _, line in follow({"": path}, count, None) if line.strip()]
     return short(" / ".join(line.strip() for line in lines), 600)
 
@@ -70,7 +70,7 @@ def _pieces(path: Path, position: int) -> Iterator[bytes]:
 
 
 def _start(path: Path, tail: int | None) -> int:
-    """Where the last `tail` whole lines begin, in bytes."""
+    """The byte offset of the last `tail` whole lines."""
     if tail is None or not path.exists():
         return 0
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a local environment of a plan consists of: nodes, addresses, ports, tasks, variables."""
+"""The parts of a plan's local environment: nodes, addresses, ports, tasks and variables."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ANY: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S1
 
 
 def address(position: int) -> str:
-    """The address of the node at this position of the plan, from 0."""
+    """Return the address of the node at this position of the plan, from 0."""
     return str(NETWORK[_FIRST_HOST + position])
 
 
 def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
-    """The nodes; they have addresses and links only where they have a network of their own."""
+    """Return the nodes. Only nodes with namespaces have addresses and links."""
     if isolation is Isolation.PROCESSES:
         return tuple(NodeRecord(node.name, None, None) for node in plan.nodes)
     return tuple(
@@ -37,10 +37,10 @@ def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
 
 
 def addresses_of(plan: Plan, isolation: Isolation) -> list[str]:
-    """`host:port` of each task.
+    """Return `host:port` of each task.
 
-    Without namespaces all tasks share the loopback, where each needs a port of its own: they
-    follow the plan's lowest one.
+    Without namespaces all tasks share the loopback. So each task gets its own port, counted from
+    the plan's lowest port.
     """
     if isolation is Isolation.NAMESPACES:
         return [f"{task.node}:{task.port}" for task in plan.tasks]
@@ -49,7 +49,7 @@ def addresses_of(plan: Plan, isolation: Isolation) -> list[str]:
 
 
 def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tuple[TaskRecord, ...]:
-    """The tasks, each with the variables of its agent."""
+    """Return the tasks, each with the environment variables of its agent."""
     addresses = addresses_of(plan, isolation)
     spec: dict[str, list[str]] = {}
     for task, address in zip(plan.tasks, addresses, strict=True):
@@ -83,14 +83,14 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
 
 
 def notices_of(plan: Plan, why_no_namespaces: str | None) -> list[str]:
-    """One line for each thing that the description asks for and this environment has not."""
+    """Return one line for each feature of the config that this environment does not support."""
     lines = []
     if any(task.memory_bytes is not None for task in plan.tasks):
         lines.append("local: memory limits are not enforced")
     if why_no_namespaces is not None:
         lines.append(
-            f"local: no namespaces here ({why_no_namespaces}), so all tasks share this machine's "
-            "loopback, and TensorFlow's servers listen on every interface of it"
+            f"local: no namespaces ({why_no_namespaces}): all tasks share the host's "
+            "loopback, and TensorFlow's servers listen on every interface"
         )
         if any(node.link is not None for node in plan.nodes):
             lines.append("local: links are not applied without namespaces")
@@ -98,7 +98,7 @@ def notices_of(plan: Plan, why_no_namespaces: str | None) -> list[str]:
 
 
 def parse_cpuset(cpuset: str) -> set[int]:
-    """The CPUs that `4-7,9` means."""
+    """Return the CPUs of a list such as `4-7,9`."""
     found: set[int] = set()
     for part in cpuset.split(","):
         first, _, last = part.partition("-")
@@ -107,40 +107,38 @@ def parse_cpuset(cpuset: str) -> set[int]:
 
 
 def ports_of(addresses: Sequence[str]) -> list[int]:
-    """The ports of `host:port`."""
+    """Return the ports of `host:port` addresses."""
     return [int(address.rpartition(":")[2]) for address in addresses]
 
 
 def check_ports_free(ports: Sequence[int]) -> None:
-    """See that TensorFlow's servers, which listen on every interface, can have these ports.
+    """Check that these ports are free on every interface, as TensorFlow's servers need them.
 
     Raises:
-        LabError: One is in use or forbidden; it is named.
+        LabError: A port is in use or forbidden.
     """
     for port in ports:
         if not 0 < port <= _MAX_PORT:
-            raise LabError(
-                f"there is no port {port}", "give `port:` in the description a lower one"
-            )
+            raise LabError(f"port {port} does not exist", "set a lower `port:` in the config")
         for family, host in _ANY:
-            if fault := _fault(family, host, port):
+            if reason := _port_error(family, host, port):
                 raise LabError(
-                    f"port {port} cannot be used: {fault}",
-                    f"end what uses it (`ss -ltnp 'sport = :{port}'`), "
-                    "or choose another `port:` in the description",
+                    f"port {port} cannot be used: {reason}",
+                    f"stop the process that uses it (`ss -ltnp 'sport = :{port}'`), "
+                    "or set another `port:` in the config",
                 )
 
 
-def _fault(family: socket.AddressFamily, host: str, port: int) -> str | None:
+def _port_error(family: socket.AddressFamily, host: str, port: int) -> str | None:
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # A port that was used a moment ago is free; one with a listener is not.
+            # With this option a recently closed port counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family is socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind((host, port))
     except OSError as error:
-        # Any other error means that this machine lacks the protocol, so that nothing listens.
+        # Any other error means that the host lacks the protocol, so that nothing listens.
         return error.strerror if error.errno in {errno.EADDRINUSE, errno.EACCES} else None
     return None
 

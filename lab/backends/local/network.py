@@ -1,7 +1,7 @@
-"""The pseudo-nodes' network: a switch, and for each node namespaces with a device on it.
+"""The pseudo-nodes' network: a switch, and for each node namespaces with a device on the switch.
 
-All of this happens inside the supervisor's own user and network namespace: the machine's network
-is not touched, and nothing leads out.
+The network is inside the supervisor's user and network namespace. It does not change the host's
+network, and it has no connection to the outside.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NetworkError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class NodeNamespaces:
-    """A node's namespaces, which live as long as these descriptors are open."""
+    """A node's namespaces, which exist as long as these descriptors are open."""
 
     net: int
     uts: int
@@ -50,12 +50,12 @@ class NodeNamespaces:
         ]
 
     def descriptors(self) -> tuple[int, ...]:
-        """What that command line has to inherit."""
+        """The descriptors that this command line must inherit."""
         return (self.net, self.uts, self.mount)
 
 
 def hosts_text(nodes: Sequence[NodeRecord]) -> str:
-    """An /etc/hosts that knows every node and nothing else."""
+    """Return an /etc/hosts with localhost and all nodes."""
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{node.ip} {node.name}" for node in nodes)]
     return "\n".join(lines) + "\n"
 
@@ -65,37 +65,39 @@ def build(nodes: Sequence[NodeRecord], hosts: Path) -> dict[str, NodeNamespaces]
 
     Args:
         nodes: The nodes, each with its address.
-        hosts: A file with `hosts_text`, which every node sees as its /etc/hosts.
+        hosts: A file with `hosts_text`; every node mounts it as its /etc/hosts.
 
     Returns:
         Node to namespaces.
 
     Raises:
-        NetworkError: The kernel refused a part of it.
+        NetworkError: The kernel refused a part of the network.
     """
     try:
         with IPRoute() as netlink:
             netlink.link("set", index=_LOOPBACK_INDEX, state="up")
-            plug_in = _switch(netlink)
+            connect = _switch(netlink)
             return {
-                node.name: _build_node(plug_in, position, node, hosts)
+                node.name: _build_node(connect, position, node, hosts)
                 for position, node in enumerate(nodes)
             }
     except (OSError, NetlinkError) as error:
         raise NetworkError(f"the kernel refused to build a network: {error}") from error
 
 
-_PlugIn = Callable[[int, int], None]
-"""Gives the network namespace of a process (its id, its node's position) a device on the switch."""
+_Connect = Callable[[int, int], None]
+"""Adds a device on the switch to the network namespace of a process.
+
+The arguments are the process id and the position of its node.
+"""
 
 
-def _switch(netlink: IPRoute) -> _PlugIn:
-    """Make what the nodes are plugged in to.
+def _switch(netlink: IPRoute) -> _Connect:
+    """Create the switch that connects the nodes.
 
-    Devices of the kind macvlan hand a packet to each other at once. A bridge with a pair of devices
-    for each node takes it through twice as many hands: there and back, 100 bytes and 31 kB, took
-    40 µs by a bridge, 24 µs by macvlan, and as much by the loopback. So the bridge is for kernels
-    that know nothing else.
+    The switch uses macvlan devices. A round trip of 100 bytes and 31 kB takes 24 µs by macvlan, as
+    by the loopback, and 40 µs by a bridge with a veth pair for each node. So a bridge is used only
+    if the kernel does not support macvlan.
     """
     lower = f"{_SWITCH}-lower"
     netlink.link("add", ifname=_SWITCH, kind="veth", mtu=MTU, peer={"ifname": lower, "mtu": MTU})
@@ -117,7 +119,7 @@ def _switch(netlink: IPRoute) -> _PlugIn:
     return by_macvlan
 
 
-def _bridge(netlink: IPRoute) -> _PlugIn:
+def _bridge(netlink: IPRoute) -> _Connect:
     netlink.link("add", ifname=_SWITCH, kind="bridge", state="up")
     bridge = netlink.link_lookup(ifname=_SWITCH)[0]
 
@@ -130,8 +132,8 @@ def _bridge(netlink: IPRoute) -> _PlugIn:
     return by_pair
 
 
-def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) -> NodeNamespaces:
-    """A child makes the namespaces, this process connects them, the child sets them up."""
+def _build_node(connect: _Connect, position: int, node: NodeRecord, hosts: Path) -> NodeNamespaces:
+    """Build a node: a child creates the namespaces, this process connects them."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -140,20 +142,20 @@ def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) 
                 ours.close()
                 _in_child(node, hosts, theirs)
         if ours.recv(1) != _UNSHARED:
-            raise _fault(node, pid, ours)
-        space = NodeNamespaces(
+            raise _child_error(node, pid, ours)
+        namespaces = NodeNamespaces(
             *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
         )
-        plug_in(pid, position)
+        connect(pid, position)
         ours.send(_CONNECTED)
-        fault = _fault(node, pid, ours)
-        if fault.args[0]:
-            raise fault
-        return space
+        error = _child_error(node, pid, ours)
+        if error.args[0]:
+            raise error
+        return namespaces
 
 
-def _fault(node: NodeRecord, pid: int, channel: socket.socket) -> NetworkError:
-    """The child's last message, once it has ended; an empty one if all went well."""
+def _child_error(node: NodeRecord, pid: int, channel: socket.socket) -> NetworkError:
+    """Wait for the child's end; return its error, with an empty message if there is none."""
     message = b""
     while piece := channel.recv(4096):
         message += piece
@@ -190,7 +192,7 @@ def _set_up(node: NodeRecord, hosts: Path) -> None:
         apply_link(node.link.rate_bits, node.link.delay_us)
 
 
-# Of <sched.h> and <sys/mount.h>.
+# Constants of <sched.h> and <sys/mount.h>.
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWNET = 0x40000000
@@ -207,7 +209,7 @@ def unshare(flags: int) -> None:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Let a file appear in the place of another, in this mount namespace.
+    """Mount a file over another one, in this mount namespace.
 
     Raises:
         OSError: The kernel refused.

@@ -1,4 +1,4 @@
-"""How the processes of a local environment are started and ended."""
+"""Starts and ends the processes of a local environment."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from lab.backends.process import ProcessHandle, descendants, is_running
 from lab.errors import LabError
 from lab.task.probes.netfault import MODULE
 
-# What would make an agent do something of its own accord, or mislead a program.
+# Variables that would change the behavior of an agent or of a program.
 _DROPPED = {
-    *("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_NURSERY", "LAB_STAMPS"),
+    *("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"),
     *("TF_CONFIG", "PYTHONSAFEPATH"),
 }
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
 
-# The supervisor gives its agents 10 s.
+# The supervisor waits 10 s for its agents.
 _TERM_WITHIN_S = 15.0
 _KILL_WITHIN_S = 10.0
 _POLL_S = 0.05
 
 _REVERT_S: Final = 5.0
-"""Seconds that a network fault gets to revert its changes."""
+"""Seconds that a network fault has to revert its changes."""
 
 
 def module_command(module: str, python: str = sys.executable) -> list[str]:
-    """The command line that starts a module; it imports nothing from the current directory."""
+    """Return the command line of a module; it imports nothing from the current directory."""
     return [python, "-P", "-m", module]
 
 
 def base_environ() -> dict[str, str]:
-    """This process's environment variables, in which `lab` can be imported."""
+    """Return this process's environment variables, with `lab` in PYTHONPATH."""
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     package_root = str(Path(lab.__file__).parents[1])
     paths = [package_root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
@@ -52,8 +52,8 @@ def base_environ() -> dict[str, str]:
 
 
 def versions(python: str) -> dict[str, str]:
-    """The versions of the main packages that are installed for a Python."""
-    # Another Python's packages lie beside it: it need not be started to be asked.
+    """Return the versions of the main packages that are installed for a Python."""
+    # The packages of another Python are read from its directory, without starting it.
     beside = Path(python).parents[1].glob("lib/python*/site-packages")
     where = sys.path if python == sys.executable else [str(folder) for folder in beside]
     found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
@@ -65,16 +65,16 @@ def versions(python: str) -> dict[str, str]:
 def end_processes(
     record: EnvironmentRecord, agents: Sequence[int], log: Path, *, gently: bool
 ) -> None:
-    """End the supervisor, and every process below it.
+    """End the supervisor, and all processes below it.
 
     Args:
         record: The environment.
         agents: The process ids of its agents.
         log: The supervisor's log, for the message.
-        gently: Let programs end by themselves first, and agents write how.
+        gently: First let programs end by themselves, and agents record their ends.
 
     Raises:
-        LabError: Something of it is left.
+        LabError: Processes are left.
     """
     supervisor = record.process
     isolated = record.isolation is Isolation.NAMESPACES
@@ -83,7 +83,8 @@ def end_processes(
         (_to_signal(record), signal.SIGTERM, _TERM_WITHIN_S),
         (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
     ]
-    # Process 1 of a namespace ignores SIGTERM until it has a handler for it.
+    # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
+    # ignore the signal.
     for target, number, seconds in stages[1:] if isolated and not gently else stages:
         target.signal(number)
         deadline = time.monotonic() + seconds
@@ -95,12 +96,12 @@ def end_processes(
             time.sleep(_POLL_S)
     raise LabError(
         f"processes of the local environment {record.project!r} did not end",
-        f"look at pid {supervisor.pid} and {log}",
+        f"see pid {supervisor.pid} and {log}",
     )
 
 
 def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
-    """The supervisor: behind `unshare`, which takes no signal, its only child."""
+    """The supervisor's process. With namespaces it is the only child of `unshare`."""
     if record.isolation is Isolation.NAMESPACES and record.process.alive():
         for pid in descendants(record.process.pid)[:1]:
             with suppress(ProcessLookupError):
@@ -111,16 +112,16 @@ def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
 def inject_fault(
     node: str, enter: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
 ) -> None:
-    """Start a fault of a node's network in the node's namespaces; return once it is in effect.
+    """Start a network fault in a node's namespaces, and return when it is in effect.
 
     Args:
         node: The node's name, for messages.
         enter: The command line prefix that starts a program on the node.
         arguments: Arguments of `lab.task.probes.netfault`.
-        variables: Variables that describe the node's link.
+        variables: Environment variables that describe the node's link.
 
     Raises:
-        LabError: The fault is not in effect; what it has changed is reverted.
+        LabError: The fault is not in effect; its changes are reverted.
     """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
@@ -130,7 +131,7 @@ def inject_fault(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            start_new_session=True,  # Ctrl-C is not meant for it
+            start_new_session=True,  # Ctrl-C must not end it
         )
         assert process.stdout is not None  # noqa: S101 (narrows the type)
         pipe = process.stdout
@@ -149,11 +150,11 @@ def inject_fault(
             if process.returncode is None:
                 _end(process)
             raise
-        process.returncode = 0  # nothing waits for it: it ends by itself
+        process.returncode = 0  # no `wait` for it: it ends by itself
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a fault and what has entered the node for it; gently at first."""
+    """End the process group of a fault: with SIGTERM, after a time limit with SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -1,7 +1,7 @@
-"""What is known of an environment that was booted: `<state>/local/<project>/`.
+"""The state of a booted local environment: the directory `<state>/local/<project>/`.
 
-It holds `environment.json`, the run volume `runs/`, what the agents said in `output/`, and the
-supervisor's own `supervisor.log`.
+It holds `environment.json`, the run volume `runs/`, the agents' output in `output/`, and the
+supervisor's `supervisor.log`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lab.task.protocol.files import write_atomically
 from lab.tf_versions import CURRENT
 
 START = b"go\n"
-"""What the supervisor waits for: it is on record now, and may start agents."""
+"""The supervisor's first line of input: the record is written, and it may start agents."""
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class Isolation(StrEnum):
-    """How the pseudo-nodes are kept apart."""
+    """How the pseudo-nodes are isolated from each other."""
 
     NAMESPACES = "namespaces"
     PROCESSES = "processes"
@@ -35,7 +35,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A pseudo-node: its name, its IPv4 address where it has one of its own, its link."""
+    """A pseudo-node: its name, its IPv4 address if it has its own, and its link."""
 
     name: str
     ip: str | None
@@ -44,15 +44,15 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task: what its agent is started with.
+    """A task, and the settings of its agent.
 
     Attributes:
-        task: `worker-0`.
+        task: The task's name, `worker-0`.
         node: Its node.
         address: `host:port` of its TensorFlow server.
         gpus: Device ids that it is pinned to.
-        cpuset: CPUs that are its own (`4-7`), or None.
-        environ: Environment variables beside the inherited ones.
+        cpuset: CPUs that it is pinned to (`4-7`), or None.
+        environ: Environment variables in addition to the inherited ones.
     """
 
     task: str
@@ -65,20 +65,19 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRecord:
-    """One environment, as `environment.json` holds it.
+    """One environment, as stored in `environment.json`.
 
     Attributes:
         project: The project's name.
-        cluster_sha256: Digest of the description.
+        cluster_sha256: Digest of the config.
         root: The project's directory.
-        isolation: How the nodes are kept apart.
-        process: The process whose death ends everything.
+        isolation: How the nodes are isolated.
+        process: The supervisor, or its `unshare`. If it dies, all processes end.
         interpreter: The Python that runs agents and programs.
-        nodes: In the plan's order.
-        tasks: In the plan's order.
-        tensorflow: The version that this Python has, as the plan names it.
-        sources_sha256: Digest of lab's own code that the agents were started with, or "" where a
-            lab has booted it that knew none.
+        nodes: The nodes, in the plan's order.
+        tasks: The tasks, in the plan's order.
+        tensorflow: The TensorFlow version of this Python, as the plan names it.
+        sources_sha256: Digest of lab's code that the agents run; "" if an older lab booted it.
     """
 
     project: str
@@ -100,33 +99,33 @@ class EnvironmentRecord:
         return spec
 
     def to_json(self) -> str:
-        """Readable JSON."""
+        """Return the record as indented JSON."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> EnvironmentRecord:
-        """Read it back.
+        """Parse a record.
 
         Raises:
-            ValueError: The text is no such record.
+            ValueError: The text is not a valid record.
         """
-        # Imported here: not every command looks for local environments.
+        # Imported here: few commands look for local environments.
         import msgspec  # noqa: PLC0415
 
         try:
-            return msgspec.json.decode(text, type=cls)  # keys of a later lab are passed over
+            return msgspec.json.decode(text, type=cls)  # ignores unknown keys
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(f"not an environment: {error}") from error
+            raise ValueError(f"not an environment record: {error}") from error
 
 
 class StateDir:
-    """Where one environment lies on this machine.
+    """The state directory of one environment.
 
     Attributes:
-        directory: All of it.
-        record: The file that describes it.
+        directory: The directory.
+        record: The file with the environment's record.
         runs: The run volume.
-        kept: The file that marks a run volume which stays for files that are not collected.
+        kept: A file that marks a run volume as kept, because it has files that are not collected.
         log: The supervisor's output.
         hosts: The nodes' /etc/hosts.
     """
@@ -140,18 +139,18 @@ class StateDir:
         self.hosts = directory / "hosts"
 
     def output(self, task: str) -> Path:
-        """What a task's agent says."""
+        """The file with the output of a task's agent."""
         return self.directory / "output" / f"{task}.log"
 
     def ended(self, task: str) -> Path:
-        """How a task's agent has ended, if it has."""
+        """The file that says how a task's agent ended; it exists only after the end."""
         return self.directory / "output" / f"{task}.ended"
 
     def read(self) -> EnvironmentRecord | None:
-        """The environment; None where none was booted.
+        """Read the record; None if there is none.
 
         Raises:
-            LabError: There is a record, and it cannot be read.
+            LabError: The record cannot be read.
         """
         try:
             return EnvironmentRecord.from_json(self.record.read_text(encoding="utf-8"))
@@ -160,47 +159,47 @@ class StateDir:
         except ValueError as error:
             raise LabError(
                 f"{self.record} cannot be read: {error}",
-                f"end what still runs of it, then remove {self.directory}",
+                f"stop its processes, then remove {self.directory}",
             ) from error
 
     def write(self, record: EnvironmentRecord) -> None:
-        """Describe it, atomically."""
+        """Write the record atomically."""
         write_atomically(self.record, record.to_json())
 
 
 def base() -> Path:
-    """Where all local environments of this user lie."""
+    """Return the directory of all local environments of this user."""
     return state_directory() / "local"
 
 
 def state_dir(project: str) -> StateDir:
-    """Where the environment of this name lies, or would.
+    """Return the state directory of this name; it may not exist.
 
     Raises:
-        LabError: It is no name.
+        LabError: The name is not valid.
     """
     if not _PROJECT.fullmatch(project):
-        raise LabError(f"{project!r} is no project's name", "use a-z, 0-9 and hyphens")
+        raise LabError(f"{project!r} is not a project name", "use a-z, 0-9 and hyphens")
     return StateDir(base() / project)
 
 
 def state_dirs() -> list[StateDir]:
-    """All of them, by name."""
+    """Return the state directories of all local environments, by name."""
     return [StateDir(path.parent) for path in sorted(base().glob("*/environment.json"))]
 
 
 def namespaces_cache() -> Path:
-    """Where it is remembered that nodes can have namespaces of their own."""
+    """Return the file that caches a successful probe for namespaces."""
     return base() / "namespaces.known"  # no project has a name with a dot
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a directory with all that is below it.
+    """Remove a file, or a directory with its content.
 
-    `rm` does it: Python's own functions fail at a depth of some hundred directories.
+    It uses `rm`, because Python's functions fail at a depth of some hundred directories.
 
     Raises:
-        LabError: Something is left.
+        LabError: Files are left.
     """
     done = subprocess.run(
         ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False

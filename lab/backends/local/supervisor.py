@@ -1,8 +1,9 @@
-"""The supervisor: hosts the agents of one local environment, and takes them with it.
+"""The supervisor: starts the agents of one local environment, and ends them when it ends.
 
-Inside the namespaces it is process 1, so that its death is everybody's; elsewhere each agent holds
-the end of a pipe, which closes when the supervisor dies. It is started with the environment's
-directory, and starts nothing before its standard input says that it is on record.
+Inside namespaces it is process 1, so that the kernel kills all processes when it dies. Without
+namespaces each agent has the end of a pipe, which closes when the supervisor dies. The argument is
+the environment's state directory. It starts no agent before the line `START` on its standard input:
+then the environment's record is written.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateD
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.fork_client import VARIABLE
 
-# An agent gives its program 5 s, and its output 3 s to come.
+# An agent waits 5 s for its program, and 3 s for the rest of the output.
 _AGENTS_GRACE_S = 10.0
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """Starts agents, reaps whatever ends, stops agents.
+    """Starts agents, reaps ended processes, stops agents.
 
     Attributes:
-        place: Where the environment lies.
-        record: What it is.
+        state_dir: The environment's state directory.
+        record: The environment's record.
     """
 
-    place: StateDir
+    state_dir: StateDir
     record: EnvironmentRecord
     _agents: dict[int, str] = field(default_factory=dict)
     _leash: tuple[int, int] | None = None
@@ -48,11 +49,11 @@ class Supervisor:
     _forkserver: ForkServer = field(default_factory=ForkServer)
 
     def run(self) -> int:
-        """Host the agents until told to go; returns the exit code.
+        """Run the agents until a signal stops them; return the exit code.
 
         Raises:
             NetworkError: The network could not be built; nothing was started.
-            OSError: An agent could not be started; the others go with this process.
+            OSError: An agent could not be started; the others end with this process.
         """
         wakes, waker = socket.socketpair()
         for end in (wakes, waker):
@@ -80,18 +81,18 @@ class Supervisor:
         self._stopping = self._stopping or number in _ENDS
 
     def _start_all(self) -> None:
-        self.place.output("x").parent.mkdir(exist_ok=True)
-        # First, for all else takes less time, and fits on another CPU.
-        self._forkserver = start_forkserver(self.record, self.place)
+        self.state_dir.output("x").parent.mkdir(exist_ok=True)
+        # First, because its import takes longest; the rest runs in parallel on another CPU.
+        self._forkserver = start_forkserver(self.record, self.state_dir)
         if self.record.isolation is Isolation.NAMESPACES:
-            # Imported here: netlink costs 0.4 s and exists on Linux only.
+            # Imported here: netlink takes 0.4 s and exists on Linux only.
             from lab.backends.local.network import build, hosts_text  # noqa: PLC0415
 
-            self.place.hosts.write_text(hosts_text(self.record.nodes), encoding="utf-8")
-            spaces = build(self.record.nodes, self.place.hosts)
+            self.state_dir.hosts.write_text(hosts_text(self.record.nodes), encoding="utf-8")
+            namespaces = build(self.record.nodes, self.state_dir.hosts)
             for task in self.record.tasks:
-                space = spaces[task.node]
-                self._start(task, space.enter(), space.descriptors())
+                node = namespaces[task.node]
+                self._start(task, node.enter(), node.descriptors())
         else:
             self._leash = os.pipe()
             for task in self.record.tasks:
@@ -104,7 +105,7 @@ class Supervisor:
         if (end := self._forkserver.ends.get(task.task)) is not None:
             own[VARIABLE] = str(end.fileno())
             descriptors = (*descriptors, end.fileno())
-        with self.place.output(task.task).open("ab") as output:
+        with self.state_dir.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
                 [*prefix, *module_command("lab.task.agent", self.record.interpreter)],
                 env={**base_environ(), **own},
@@ -116,7 +117,7 @@ class Supervisor:
             )
         self._forkserver.close_client_end(task.task)
         self._agents[agent.pid] = task.task
-        # It is reaped here like every other process, so that Popen has nothing left to do.
+        # `_reap` reaps it, so that Popen must not wait for it.
         agent.returncode = 0
         if task.cpuset is not None:
             _pin(agent.pid, task)
@@ -137,16 +138,16 @@ class Supervisor:
                 code = os.waitstatus_to_exitcode(status)
                 how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
                 _log(f"{task}: agent ended, {how}")
-                # A full disk must not end the other agents, too.
+                # A full disk must not end the other agents.
                 with contextlib.suppress(OSError):
-                    self.place.ended(task).write_text(how, encoding="utf-8")
+                    self.state_dir.ended(task).write_text(how, encoding="utf-8")
 
     def _signal_all(self, number: signal.Signals) -> None:
         for pid in self._left():
             os.kill(pid, number)
 
     def _left(self) -> list[int]:
-        """Who has not ended: agents, and the nursery, which ends behind the last of these."""
+        """The processes that still run: agents, and the fork server, which ends after them."""
         forkserver = [] if self._forkserver.pid is None else [self._forkserver.pid]
         return [*self._agents, *forkserver]
 
@@ -166,17 +167,17 @@ def _log(line: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Supervise the environment in this directory; returns the exit code."""
-    place = StateDir(Path(argv[0]))
-    # Until the caller has written down who we are, nobody could find and end us.
+    """Run the environment of this state directory; return the exit code."""
+    state_dir = StateDir(Path(argv[0]))
+    # Before the caller has written the record, no command could find and end this process.
     if sys.stdin.buffer.readline() != START:
         return 1
-    record = place.read()
+    record = state_dir.read()
     if record is None:
-        sys.stderr.write(f"error: no environment in {place.directory}\n")
+        sys.stderr.write(f"error: no environment in {state_dir.directory}\n")
         return 1
     try:
-        return Supervisor(place, record).run()
+        return Supervisor(state_dir, record).run()
     except (OSError, RuntimeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""One command, one file: parse, call, print.
+"""The commands, one module each. Each parses, calls a service and prints.
 
-Each holds a function `command` whose parameters say what may stand on the command line.
+Each module has a function `command`, whose parameters define the command line.
 """

@@ -1,9 +1,9 @@
 """`lab attach [RUN]`.
 
 Examples:
-    # the newest one; it goes on after Ctrl-C
+    # the newest run; it continues after Ctrl-C
     lab attach
-    # its summary at the end, for a program
+    # print its summary as JSON at the end
     lab attach last --json
 """
 
@@ -26,22 +26,22 @@ from lab.service.outcome import check_succeeded
 def command(
     *,
     run: Annotated[
-        str, Argument("a run's id, a unique beginning of it, or last (default: last)")
+        str, Argument("a run's id, a unique prefix of it, last, or last~1 (default: last)")
     ] = LAST,
-    json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
+    json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Follow a run whose helper has gone, and bring it home; Ctrl-C leaves it going."""
+    """Follow and collect a run whose client has stopped; after Ctrl-C the run continues."""
     store = runs_dir(runs_dir_)
     found = locate_run(run, store)
     try:
         summary = attach(found, store, notify, partial(followed_view, found.run))
     except KeyboardInterrupt:
         raise InterruptError(
-            f"left run {found.run.run_id}, which goes on",
-            f"`lab attach {found.run.run_id}` follows it again, `lab cancel` ends it",
+            f"detached from run {found.run.run_id}, which continues",
+            f"`lab attach {found.run.run_id}` follows it again, `lab cancel` stops it",
         ) from None
     if found.request is not None and found.environment is not None:
-        notify(f"environment {found.environment.project!r} stays up; `lab down` removes it")
+        notify(f"environment {found.environment.project!r} is kept; remove it with `lab down`")
     print_summary(summary, json=json)
     check_succeeded(found.run, summary, notify)

@@ -1,7 +1,7 @@
 """`lab build`.
 
 Examples:
-    # for the box as it is
+    # for this host: with TensorFlow for GPUs if it has some
     lab build
     # with TensorFlow for CPUs
     lab build --gpus none
@@ -24,9 +24,9 @@ def command(
     gpus: GpuMode = AUTO,
     tensorflow: Tensorflow = None,
 ) -> None:
-    """Build the image that the tasks of a description run in."""
+    """Build the image of the tasks of a config."""
     path = cluster_path(cluster)
     image = build(
         plan_file(path, gpus, tensorflow or CURRENT.tensorflow), root=find_root(path), notify=notify
     )
-    notify(f"the image {image} is built; boot it with `lab up`")
+    notify(f"built the image {image}; boot an environment with `lab up`")

@@ -1,9 +1,9 @@
 """`lab cancel [RUN]`.
 
 Examples:
-    # the newest one
+    # the newest run
     lab cancel
-    # one by its id, or the beginning of it
+    # a run by its id, or a prefix of it
     lab cancel 20261121-0810-async-7f3a
 """
 
@@ -23,12 +23,12 @@ REASON: Final = "cancelled by `lab cancel`"
 def command(
     *,
     run: Annotated[
-        str, Argument("a run's id, a unique beginning of it, or last (default: last)")
+        str, Argument("a run's id, a unique prefix of it, last, or last~1 (default: last)")
     ] = LAST,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Ask the tasks of a run to end; whoever follows it brings it home."""
+    """Ask the tasks of a run to end; a client that follows the run collects it."""
     found = locate_run(run, runs_dir(runs_dir_))
     cancel(found, REASON)
     run_id = found.run.run_id
-    notify(f"run {run_id} ends; bring it home with `lab collect {run_id}`")
+    notify(f"run {run_id} is cancelled; collect it with `lab collect {run_id}`")

@@ -3,7 +3,7 @@
 Examples:
     # every run that is not fully collected
     lab collect
-    # one run; no line is copied twice
+    # the newest run; no line is copied twice
     lab collect last
 """
 
@@ -22,15 +22,18 @@ from lab.service.outcome import check_collected
 
 def command(
     *,
-    run: Annotated[str | None, Argument("a run's id, a unique beginning of it, or last")] = None,
-    all_sizes: Annotated[bool, Switch("collect files of any size, not only up to 1 GiB")] = False,
+    run: Annotated[
+        str | None,
+        Argument("a run's id, a unique prefix of it, last, or last~1 (default: all runs)"),
+    ] = None,
+    all_sizes: Annotated[bool, Switch("also collect files of more than 1 GiB")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Bring home what is on the run volumes of the environments that are up."""
+    """Copy missing output from the run volumes of all environments to the run store."""
     store = runs_dir(runs_dir_)
     if run is None:
         collect_all(store, notify, all_sizes=all_sizes)
-        notify(f"all that there is of every run is in {store}")
+        notify(f"all available output of every run is in {store}")
         return
     summary = collect_run(locate_run(run, store), store, notify, all_sizes=all_sizes)
     show(result_table(summary))

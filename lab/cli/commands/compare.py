@@ -1,9 +1,9 @@
 """`lab compare RUN RUN…`.
 
 Examples:
-    # the newest run beside another
+    # the newest run and another one
     lab compare 20260101-0000 last
-    # the same for a program
+    # the same as JSON
     lab compare 20260101-0000 last --json
 """
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 def command(
     *,
     run: Annotated[
-        str, Argument("the run that the others are held against: its id, or last", shows="RUN")
+        str, Argument("the run to compare the others with: its id, last, or last~1", shows="RUN")
     ],
-    runs: Annotated[tuple[str, ...], Arguments("one or more others", shows="OTHER")],
+    runs: Annotated[tuple[str, ...], Arguments("one or more other runs", shows="OTHER")],
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Lay runs side by side."""
+    """Print runs side by side."""
     store = runs_dir(runs_dir_)
     wanted = [find_run(argument, store) for argument in (run, *runs)]
-    twice = next((each for place, each in enumerate(wanted) if each in wanted[:place]), None)
-    if twice is not None:
-        raise InputError(f"run {twice.run_id} is named twice", "name another one")
-    # Imported here: pandas costs half a second, and a refusal needs none of it.
+    duplicate = next((each for place, each in enumerate(wanted) if each in wanted[:place]), None)
+    if duplicate is not None:
+        raise InputError(f"run {duplicate.run_id} is given twice", "name another run")
+    # Imported here: importing pandas takes half a second.
     from lab.compare.view import as_json, tables  # noqa: PLC0415
 
-    ask = StatusProber(backends)
-    sides = [_side(each, ask) for each in wanted]
+    prober = StatusProber(backends)
+    sides = [_side(each, prober) for each in wanted]
     if json:
         print_json(as_json(sides))
         return
@@ -54,14 +54,14 @@ def command(
         show(part)
 
 
-def _side(run: RunDir, ask: Probe) -> Side:
-    """All that is known of one run, worked out anew from its files."""
+def _side(run: RunDir, prober: Probe) -> Side:
+    """Return the column of one run, computed from its files."""
     from lab.compare.config_diff import describe  # noqa: PLC0415
     from lab.compare.metrics import of_run, of_task  # noqa: PLC0415
     from lab.compare.view import Side  # noqa: PLC0415
     from lab.run.dataframe import steps_frame  # noqa: PLC0415
 
-    found = status_or_warn(run, ask, notify)
+    found = status_or_warn(run, prober, notify)
     info = found.info
     summary = sum_up(run, info, found.statuses)
     steps = steps_frame(run, notify=notify)

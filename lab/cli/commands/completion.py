@@ -1,6 +1,6 @@
 """`lab completion SHELL`.
 
-Write it to a file where your shell finds it, and again after an update of lab:
+Write the script to the file below, and again after each update of lab:
   bash   ~/.local/share/bash-completion/completions/lab
   zsh    ~/.zfunc/_lab, and in ~/.zshrc:
          fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit
@@ -28,13 +28,13 @@ def command(
     shell: Annotated[
         str,
         Argument(
-            "bash, zsh or fish; the script's first lines say where to put it",
+            "bash, zsh or fish; the script's first lines show where to save it",
             one_of("bash", "zsh", "fish"),
         ),
     ],
 ) -> None:
     """Print the completion script of a shell."""
-    # Imported here: jinja2 is needed for nothing else.
+    # Imported here: only this command needs jinja2.
     from lab.cli.completion.scripts import script  # noqa: PLC0415
 
     sys.stdout.write(script(shell))

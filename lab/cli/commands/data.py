@@ -1,8 +1,8 @@
 """`lab data KIND [FILE]`.
 
-tfrecords: the training images as tf.train.Example, with image_raw (784 bytes),
-label, pixels, height and width. `lab run --listing` copies such a file with the
-program.
+tfrecords: the training images as tf.train.Example with the features image_raw
+(784 bytes), label, pixels, height and width. `lab run --listing` copies such a file
+together with the program.
 
 Examples:
     # output.tfrecords in this directory
@@ -27,17 +27,17 @@ from lab.run.project import check_data_dir
 
 def command(
     *,
-    kind: Annotated[str, Argument("what to write: tfrecords", one_of("tfrecords"))],
+    kind: Annotated[str, Argument("the format: tfrecords", one_of("tfrecords"))],
     file: Annotated[str, Argument("the file to write (default: output.tfrecords)")] = (
         "output.tfrecords"
     ),
     data_dir: Annotated[
-        str | None, Flag("your own data, in the four IDX files", shows="DIR")
+        str | None, Flag("a directory with your own data: the four IDX files", shows="DIR")
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write MNIST's training images in the format that a printed program reads."""
-    # Imported here: NumPy costs more than to refuse wrong arguments.
+    """Write MNIST's training images as a TFRecord file."""
+    # Imported here: NumPy takes longer to import than wrong arguments take to report.
     from lab.task.sdk.data import DataError, load_mnist  # noqa: PLC0415
     from lab.tfrecords import encode_examples, is_tfrecords  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def command(
     try:
         train = load_mnist(folder).train
     except DataError as error:
-        raise InputError(error.what, error.mend) from error
+        raise InputError(error.what, error.fix) from error
     data = encode_examples(train)
     write_output(path, data)
-    notify(f"{file} is written: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")
+    notify(f"wrote {file}: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")

@@ -1,9 +1,9 @@
 """`lab doctor`.
 
 Examples:
-    # check everything; nothing is changed
+    # run all checks; they change nothing
     lab doctor
-    # for a program; exit code 1 when something needed fails
+    # as JSON; exit code 1 if a required check fails
     lab doctor --json
 """
 
@@ -16,16 +16,16 @@ from lab.errors import LabError
 
 
 def command(*, json: AsJson = False) -> None:
-    """Say what this box can and cannot do, and the mend for each.
+    """Check this host and suggest fixes.
 
     Raises:
-        LabError: Something that is needed fails, or no backend can be used.
+        LabError: A required check fails, or no backend can be used.
     """
     if json:
         report = Report(list(examine()))
         print_json(report.as_json())
     else:
-        # Imported here: rich is one of the packages that may be missing.
+        # Imported here: the package rich may be missing.
         from lab.doctor.view import View  # noqa: PLC0415
 
         view = View()
@@ -37,5 +37,5 @@ def command(*, json: AsJson = False) -> None:
     broken = report.broken()
     if broken:
         names = ", ".join(each.name for each in broken)
-        raise LabError(f"what is needed here fails: {names}", "mend it as the lines above say")
-    raise LabError("no backend can be used here", "mend one of them as the lines above say")
+        raise LabError(f"required checks fail: {names}", "fix them as shown above")
+    raise LabError("no backend can be used on this host", "fix one backend as shown above")

@@ -1,9 +1,9 @@
 """`lab down`.
 
 Examples:
-    # the one of ./cluster.yaml
+    # the environment of ./cluster.yaml
     lab down
-    # all that `lab ls` shows, without asking
+    # all environments, without a question
     lab down --all --yes
 """
 
@@ -28,12 +28,12 @@ def command(
     name: Annotated[
         str | None, Argument("the environment (default: the one of ./cluster.yaml)")
     ] = None,
-    all_: Annotated[bool, Switch("all that `lab ls` shows")] = False,
-    yes: Annotated[bool, Switch("do not ask", short="-y")] = False,
-    discard: Annotated[bool, Switch("remove what is not at home yet, uncollected")] = False,
+    all_: Annotated[bool, Switch("remove all environments that `lab ls` lists")] = False,
+    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+    discard: Annotated[bool, Switch("remove the environment without collecting its runs")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Collect what is not at home, then remove an environment."""
+    """Collect the runs of an environment, then remove it."""
     if all_ and name is not None:
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     doomed = environments_to_remove(name, every=all_)
@@ -55,11 +55,11 @@ def command(
 
 
 def _assume_yes(_question: str) -> None:
-    """Take a yes for granted."""
+    """Answer yes to every question."""
 
 
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise InputError(f"nobody is there to ask: {question}", "add --yes")
+        raise InputError(f"cannot ask: {question} (stdin is not a terminal)", "add --yes")
     if not confirm(question):
-        raise InputError("nothing was removed", "answer y, or add --yes")
+        raise InputError("no environment was removed", "answer y, or add --yes")

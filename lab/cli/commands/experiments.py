@@ -1,9 +1,9 @@
 """`lab experiments`.
 
 Examples:
-    # all of them
+    # all experiments
     lab experiments
-    # the flags of one
+    # the flags of one experiment
     lab experiments async
 """
 
@@ -27,7 +27,7 @@ from lab.task.text import suggestion
 
 def command(
     *,
-    experiment: Annotated[str | None, Argument("one of them, to see its flags")] = None,
+    experiment: Annotated[str | None, Argument("list the flags of this experiment")] = None,
     json: AsJson = False,
 ) -> None:
     """List the experiments, or the flags of one."""
@@ -43,12 +43,12 @@ def command(
         show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
         print()
-        show(table_of(("its flags", "what they do"), flags))
+        show(table_of(("flag", "description"), flags))
 
 
 def _experiments_table(experiments: Sequence[Experiment]) -> Table:
-    """Two lines for each, so that they fit a terminal of 80 columns: what it does, and facts."""
-    found = table("experiment", "what it does, what it needs, its lesson")
+    """Return a table with two lines for each experiment, so that it fits into 80 columns."""
+    found = table("experiment", "description, requirements, lesson")
     for each in experiments:
         facts = [f"needs {' '.join(each.jobs)}", f"image {each.tensorflow}"]
         lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
@@ -73,11 +73,12 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _end_condition(experiment: Experiment) -> str:
-    """When a run of it ends, in words."""
+    """Describe when a run of an experiment ends."""
     if not experiment.services:
-        return "when every task has"
+        return "when every task has ended"
     others = [job for job in experiment.jobs if job not in experiment.services]
-    return f"when every {' and '.join(others)} has; then each {' and '.join(experiment.services)}"
+    then = " and ".join(experiment.services)
+    return f"when every {' and '.join(others)} has ended; then each {then} ends"
 
 
 def _as_json(experiment: Experiment) -> dict[str, object]:

@@ -3,17 +3,17 @@
 kill                  end the program of a task, as a crash does (SIGKILL)
 stop                  ask the program to end (SIGTERM)
 pause:10s             suspend it for this time
-slow:0.3,30s          let it run for 0.3 of the time, for 30 s
-cut:5s                take a node off the network for this time
+slow:0.3,30s          let it run for 30 % of the time, for 30 s
+cut:5s                disconnect a node from the network for this time
 link:rate=10mbit,delay=20ms,30s
                       slow and delay what a node sends, for this time
-A target is a task, a node (all of its tasks) or random. `lab run --fault` takes
-the same, several with semicolons between them.
+TARGET is a task, a node (all of its tasks) or random. `lab run --fault` takes the
+same faults, separated by semicolons.
 
 Examples:
-    # in the newest run, at once
+    # in the newest run, now
     lab fault kill worker-1
-    # as soon as the run is that far
+    # at global step 500
     lab fault pause:10s worker-1 after 500 steps
 """
 
@@ -39,31 +39,34 @@ def command(
     *,
     fault: Annotated[str, Argument("kill, stop, pause:10s, slow:0.3, link:rate=10mbit or cut:5s")],
     task: Annotated[str, Argument("a task, a node, or random", shows="TARGET")] = "",
-    when: Annotated[str, Argument("nothing: at once; else the word after", shows="after")] = "",
-    moment: Annotated[str, Argument("5s, from now on, or a number of global steps")] = "",
-    unit: Annotated[str, Argument("the word steps, behind a number of steps", shows="steps")] = "",
-    run: Annotated[str, Flag("a run's id, or a unique beginning of it", shows="RUN")] = LAST,
-    json: Annotated[bool, Switch("print what was done, for a program")] = False,
+    when: Annotated[str, Argument("`after MOMENT` delays the fault", shows="after")] = "",
+    moment: Annotated[str, Argument("seconds from now (5s), or a number of global steps")] = "",
+    unit: Annotated[
+        str, Argument("follows a number of steps: `after 500 steps`", shows="steps")
+    ] = "",
+    run: Annotated[str, Flag("a run's id, or a unique prefix of it", shows="RUN")] = LAST,
+    json: Annotated[bool, Switch("print the fault as JSON")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Do a fault to a run that is under way."""
+    """Inject a fault into a run that is in progress."""
     requested = _read(" ".join(filter(None, (fault, task, when, moment, unit))))
-    here = default_name()
-    found = find(run, runs_dir(runs_dir_), reachable(backends(), here), here)
+    default = default_name()
+    found = find(run, runs_dir(runs_dir_), reachable(backends(), default), default)
     run_id = found.run.run_id
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")
-    places = {each.task: each.node for each in found.environment.tasks()}
-    (text,) = resolve([requested], places, found.request.spec.stall_s, notify)
-    # Seconds count from now; those of `lab run --fault`, and of agents, from the run's begin.
+    node_of = {each.task: each.node for each in found.environment.tasks()}
+    (text,) = resolve([requested], node_of, found.request.spec.stall_s, notify)
+    # Seconds count from now here. In `lab run --fault`, and for agents, they count from the run's
+    # start.
     wanted = relative_to_now(parse(text), max(0.0, time.time() - found.request.submitted_unix))
-    tasks = [name for name, node in places.items() if concerns(wanted, name, node)]
+    tasks = [name for name, node in node_of.items() if concerns(wanted, name, node)]
     _check_running(wanted, tasks, found.environment, run_id)
     inject(found.environment, run_id, wanted)
     if json:
         print_json({"run": run_id, "fault": wanted.text, "tasks": tasks})
     else:
-        notify(f"run {run_id}: {wanted.text}: it hits {', '.join(tasks)}")
+        notify(f"run {run_id}: {wanted.text}: affects {', '.join(tasks)}")
 
 
 def _read(text: str) -> Fault:
@@ -73,8 +76,8 @@ def _read(text: str) -> Fault:
         raise input_error(error) from error
     if fault.kind.on_network and (fault.when is not None or fault.between is not None):
         raise InputError(
-            f"`lab fault` does {fault.kind} at once, and {text!r} says when",
-            "leave that out, or give it to `lab run --fault`",
+            f"`lab fault` injects {fault.kind} at once, but {text!r} has a time",
+            "leave the time out, or use `lab run --fault`",
         )
     return fault
 

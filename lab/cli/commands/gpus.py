@@ -1,9 +1,9 @@
 """`lab gpus`.
 
 Examples:
-    # a table, and what each task really sees
+    # a table of GPUs, and the GPUs that each task sees
     lab gpus
-    # for a program
+    # as JSON
     lab gpus --json
 """
 
@@ -40,26 +40,26 @@ _TASKS_EVERY_S: Final = 30.0
 def command(
     *,
     json: AsJson = False,
-    watch: Annotated[bool, Switch("draw anew each second, until Ctrl-C")] = False,
+    watch: Annotated[bool, Switch("update every second, until Ctrl-C")] = False,
 ) -> None:
-    """Show the cards of this box, how they are connected, and which task holds each."""
+    """Show the GPUs of this host, their connections, and the task that holds each."""
     if not watch:
         _once(json=json)
         return
     if not json and not sys.stdout.isatty():
-        raise InputError("--watch draws on a terminal", "add --json for a line each second")
-    with suppress(KeyboardInterrupt):  # the way to end it
+        raise InputError("--watch needs a terminal", "add --json to print a line every second")
+    with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
         _watch(json=json)
 
 
 def _once(*, json: bool) -> None:
-    seen = _take_snapshot()
+    snapshot = _take_snapshot()
     if json:
-        print_json(seen.to_json())
+        print_json(snapshot.to_json())
     else:
-        show(seen.shown())
-    for fault in seen.inventory.faults:
-        # That there is no driver is an answer; that one is there and does not work is a failure.
+        show(snapshot.tables())
+    for fault in snapshot.inventory.faults:
+        # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.condition is not Condition.NO_DRIVER:
             raise LabError(f"the driver does not work: {fault.condition}", fault.mend)
 
@@ -68,35 +68,37 @@ def _watch(*, json: bool) -> None:
     watcher = _Watcher()
     if json:
         while True:
-            print(json_.dumps(watcher.look().to_json()), flush=True)
+            print(json_.dumps(watcher.snapshot().to_json()), flush=True)
             time.sleep(_EVERY_S)
-    with Live(watcher.look().shown(), console=Console(), auto_refresh=False, screen=True) as live:
+    with Live(
+        watcher.snapshot().tables(), console=Console(), auto_refresh=False, screen=True
+    ) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(watcher.look().shown(), refresh=True)
+            live.update(watcher.snapshot().tables(), refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """The box, and who holds which of its cards.
+    """The GPUs of the host, and the tasks that hold them.
 
     Attributes:
-        inventory: What NVML says.
-        pinned: Every task of every environment that is up, and what is known of its cards.
+        inventory: What NVML reports.
+        pinned: Every task of every environment that is up, and the check of its GPUs.
     """
 
     inventory: Inventory
     pinned: tuple[Pinned, ...]
 
-    def shown(self) -> Group:
-        """For people."""
+    def tables(self) -> Group:
+        """Return the tables."""
         parts = [overview(self.inventory, self._holders())]
-        if any(each.verdict.planned or not each.verdict.status.good for each in self.pinned):
+        if any(each.check.planned or not each.check.status.good for each in self.pinned):
             parts.append(pinned_table(self.pinned))
         return Group(*parts)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the object of `--json`."""
         holders = self._holders()
         gpus = [
             {**asdict(gpu), "unknown": dict(gpu.unknown), "tasks": list(holders[gpu.device_id])}
@@ -113,13 +115,13 @@ class _Snapshot:
         }
 
     def _holders(self) -> Holders:
-        """By device id; a pin that is an index names the whole card with it."""
+        """Return the holders by device id. A pin by index means the whole GPU of this index."""
         found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
         by_index = {
             str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
         }
         for each in self.pinned:
-            for pin in each.verdict.planned:
+            for pin in each.check.planned:
                 device = by_index.get(pin, pin)
                 if device in found:
                     found[device].append(each.name)
@@ -132,23 +134,23 @@ def _take_snapshot() -> _Snapshot:
 
 
 class _Watcher:
-    """Looks at the cards each time, and at the tasks, who are asked by programs of their own, less.
+    """Reads the GPUs at each call, and the tasks' GPUs less often, because that starts processes.
 
-    An engine that does not answer for a while ends nothing: what was known of the tasks stays.
+    If the engine does not answer, the last known data of the tasks is shown.
     """
 
     def __init__(self) -> None:
         self._backends = backends()
         self._pinned: tuple[Pinned, ...] = ()
-        self._ask_at = -math.inf
+        self._next_check = -math.inf
 
-    def look(self) -> _Snapshot:
-        """The box now."""
+    def snapshot(self) -> _Snapshot:
+        """Return the current state of the host."""
         inventory = read_host()
-        if time.monotonic() >= self._ask_at:
+        if time.monotonic() >= self._next_check:
             with suppress(LabError):
                 self._pinned = _all_pinned(self._backends, inventory.gpus)
-            self._ask_at = time.monotonic() + _TASKS_EVERY_S
+            self._next_check = time.monotonic() + _TASKS_EVERY_S
         return _Snapshot(inventory, self._pinned)
 
 
@@ -158,7 +160,7 @@ def _all_pinned(known: Sequence[Backend], gpus: Sequence[Gpu]) -> tuple[Pinned, 
 
 def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
-    # Of another machine's cards nothing is known here.
+    # The inventory has no GPUs of another host.
     known = gpus if environment.is_local else ()
-    for task, verdict in evaluate(environment, planned, known).items():
-        yield Pinned(environment.project, environment.backend, task, verdict)
+    for task, check in evaluate(environment, planned, known).items():
+        yield Pinned(environment.project, environment.backend, task, check)

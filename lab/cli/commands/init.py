@@ -3,7 +3,7 @@
 Examples:
     # cluster.yaml, from the GPUs that the driver reports
     lab init
-    # for a box with 4 GPUs, to look at
+    # for another host with 4 GPUs, printed to stdout
     lab init --gpus 4 --output -
 """
 
@@ -38,17 +38,17 @@ from lab.task.text import short
 
 _AUTO: Final = "auto"
 _NONE: Final = "none"
-_MOST: Final = 1000
+_MAX: Final = 1000
 
 
 def gpus_of(raw: str) -> str | int:
-    """`auto`, `none`, or how many GPUs another box has."""
+    """Parse `auto`, `none`, or the number of GPUs of another host."""
     if raw in {_AUTO, _NONE}:
         return raw
     try:
-        return whole(1, _MOST)(raw)
+        return whole(1, _MAX)(raw)
     except ValueError:
-        raise ValueError(f"auto, none, or a number from 1 to {_MOST:,}") from None
+        raise ValueError(f"auto, none, or a number from 1 to {_MAX:,}") from None
 
 
 def command(
@@ -58,21 +58,22 @@ def command(
     ] = None,
     gpus: Annotated[
         str | int,
-        Flag("auto: those of this box; none; or how many another box has", gpus_of, shows="N"),
+        Flag("auto: those of this host; none; or the number of another host", gpus_of, shows="N"),
     ] = _AUTO,
     workers: Annotated[
-        int | None, Flag("how many workers (default: as fits)", whole(1, _MOST), shows="N")
+        int | None, Flag("the number of workers (default: as fits)", whole(1, _MAX), shows="N")
     ] = None,
-    ps: Annotated[int, Flag("how many parameter servers", whole(1, _MOST), shows="N")] = 1,
+    ps: Annotated[int, Flag("the number of parameter servers", whole(1, _MAX), shows="N")] = 1,
     nodes: Annotated[
-        int | None, Flag("how many pseudo-nodes (default: as fits)", whole(1, _MOST), shows="N")
+        int | None,
+        Flag("the number of pseudo-nodes (default: as fits)", whole(1, _MAX), shows="N"),
     ] = None,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         DEFAULT_CLUSTER
     ),
-    force: Annotated[bool, Switch("write over a file that is there")] = False,
+    force: Annotated[bool, Switch("replace an existing file")] = False,
 ) -> None:
-    """Write a description for this box."""
+    """Write a cluster config for this host, or for another one."""
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
     if output != "-":
         _check_free(path, force=force)
@@ -82,15 +83,15 @@ def command(
         notify(notice)
     options = Options(workers, ps, nodes)
     text = generate(inventory, chosen, options, schema=_schema(path))
-    # What is handed out is valid and fits: the same checks as for a file that somebody typed.
+    # The generated file must pass the same checks as a file that a user writes.
     place(parse_cluster(text.encode(), str(path)), inventory)
-    box = "this box" if isinstance(gpus, str) else "that box"
+    host = "this host" if isinstance(gpus, str) else "that host"
     if output == "-":
         sys.stdout.write(text)
         return
     write(path, text)
-    notify(f"{box} has {describe_host(inventory)}")
-    notify(f"{output} is written: {chosen}, {summary(inventory, options)}")
+    notify(f"{host} has {describe_host(inventory)}")
+    notify(f"wrote {output}: {chosen}, {summary(inventory, options)}")
     _report_next_steps(path, elsewhere=not isinstance(gpus, str))
 
 
@@ -107,13 +108,13 @@ def _check_free(path: Path, *, force: bool) -> None:
     check_output("--output", path, lambda _begin: True, force=force)
     if (path.is_file() or path.is_symlink()) and not force:
         raise InputError(
-            f"{short(str(path))} is there already",
-            "replace it with --force, or name another with --output",
+            f"{short(str(path))} already exists",
+            "replace it with --force, or name another file with --output",
         )
 
 
 def _schema(path: Path) -> str | None:
-    """Where an editor finds the schema: only what lies in the same project goes into a file."""
+    """Return the relative path of the schema for editors; None outside the project."""
     folder = path.absolute().parent
     project = SCHEMA.parents[2]
     if not folder.is_relative_to(project):
@@ -128,11 +129,11 @@ def _report_next_steps(path: Path, *, elsewhere: bool) -> None:
         shipped = SCHEMA.parents[2] / SCRIPTS
         here = shlex.quote(str(path.parent))
         if shipped.is_dir():
-            how = f"bring lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
+            how = f"copy lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
         else:
-            how = f"copy {SCRIPTS}/ out of lab's repository to {here}"
-        notify(f"no {SCRIPTS}/ with the programs is beside it or above it yet; {how}")
+            how = f"copy {SCRIPTS}/ from lab's repository to {here}"
+        notify(f"no directory {SCRIPTS}/ with programs in {here} or above it; {how}")
     if elsewhere:
-        notify(f"render it for that box with `lab render --gpus index{named}`")
+        notify(f"render it for that host with `lab render --gpus index{named}`")
     else:
         notify(f"train with `lab run async --epochs 2{named}`")

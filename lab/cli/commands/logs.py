@@ -31,37 +31,40 @@ def command(
     run: Annotated[
         str | None,
         Argument(
-            "a run's id, a unique beginning of it, or last (default: the environment's tasks)"
+            "a run's id, a unique prefix of it, last, or last~1 (default: the environment's tasks)"
         ),
     ] = None,
     task: Annotated[
-        str | None, Flag("one task, or several with commas (default: all)", shows="TASK")
+        str | None, Flag("one task, or several separated by commas (default: all)", shows="TASK")
     ] = None,
-    tensorflow: Annotated[bool, Switch("of a run: TensorFlow's own lines, too")] = False,
-    follow: Annotated[bool, Switch("of an environment: go on until Ctrl-C", short="-f")] = False,
+    tensorflow: Annotated[bool, Switch("for a run: also print TensorFlow's own lines")] = False,
+    follow: Annotated[
+        bool, Switch("for an environment: print new lines until Ctrl-C", short="-f")
+    ] = False,
     tail: Annotated[
         int | None, Flag("only the last N lines of each task", count, shows="N", short="-n")
     ] = None,
     since: Annotated[
         float | None,
         Flag(
-            "of an environment: lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05",
+            "for an environment: only lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05",
             point_in_time,
+            shows="TIME",
         ),
     ] = None,
     name: EnvironmentName = None,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Print what the programs of a run, or the tasks of an environment, print."""
+    """Print the output of the programs of a run, or of the tasks of an environment."""
     if run is not None:
         for given, flag in ((follow, "--follow"), (since is not None, "--since"), (name, "--name")):
             if given:
-                raise InputError(f"{flag} is for the tasks of an environment", "leave the run out")
+                raise InputError(f"{flag} is only for an environment", "leave out the run")
         _of_run(find_run(run, runs_dir(runs_dir_)), task, tail, tensorflow=tensorflow)
         return
     if tensorflow or runs_dir_:
         flag = "--tensorflow" if tensorflow else "--runs-dir"
-        raise InputError(f"{flag} is for a run", "name it: `lab logs last`")
+        raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
     environment = find_environment(name)
     there = [each.task for each in environment.tasks()]
     tasks = _tasks(task, there, f"environment {environment.project!r}")
@@ -73,7 +76,7 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
     info = run.read()
     tasks = _tasks(given, info.task_names(), f"run {run.run_id}")
     width = max(map(len, tasks), default=0)
-    found: Counter[bool] = Counter()  # lines of TensorFlow's, and others
+    found: Counter[bool] = Counter()  # the number of lines, by whether TensorFlow printed them
 
     def shown(task: str) -> Iterator[bytes]:
         of_tensorflow = TensorFlowLines()
@@ -90,10 +93,11 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
         notify(tensorflow_notice(run.run_id))
     elif not found:
         notify(
-            f"no program of run {run.run_id} printed a line; `lab show {run.run_id}` has its table"
+            f"no program of run {run.run_id} printed a line; show its results with"
+            f" `lab show {run.run_id}`"
         )
     if not info.state.ended:
-        notify(f"run {run.run_id} has not ended: `lab attach {run.run_id}` collects the rest")
+        notify(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
 
 
 def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:

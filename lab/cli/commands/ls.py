@@ -1,9 +1,9 @@
 """`lab ls`.
 
 Examples:
-    # from any directory
+    # all environments, from any directory
     lab ls
-    # for a program
+    # as JSON
     lab ls --json
 """
 
@@ -18,7 +18,7 @@ from lab.run.tables import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:
-    """List the environments that are up, and what is left of others."""
+    """List all environments, including those that have stopped but are not removed."""
     rows = []
     for environment in list_all(backends()):
         tasks = environment.tasks()
@@ -50,7 +50,7 @@ def command(*, json: AsJson = False) -> None:
 
 
 def _runs(environment: Environment) -> int | None:
-    """How many runs its volume has; None where nothing is left that could read it."""
+    """Return the number of runs on an environment's run volume; None if it cannot be read."""
     try:
         return len(environment.runs())
     except LabError:

@@ -1,7 +1,7 @@
 """`lab predict RUN [IMAGE]`.
 
 Examples:
-    # the test set, and an image of some of its digits
+    # the accuracy on the test set, and an image of some digits
     lab predict last
     # an image of your own
     lab predict last tests/golden/digits/seven.png
@@ -25,51 +25,51 @@ from lab.task.text import visible
 if TYPE_CHECKING:
     from lab.service.predict import PicturePrediction, TestSetPrediction
 
-MOST = 100
+MAX_IMAGES = 100
 
 
 def up_to_a_hundred(raw: str) -> int:
-    """A whole number from 1 to 100: a picture with more cannot be read."""
-    if not (raw.isascii() and raw.isdigit() and len(raw) < 4 and 1 <= int(raw) <= MOST):  # noqa: PLR2004
-        raise ValueError(f"a whole number from 1 to {MOST}")
+    """Parse a whole number from 1 to 100: an image with more digits cannot be read."""
+    if not (raw.isascii() and raw.isdigit() and len(raw) < 4 and 1 <= int(raw) <= MAX_IMAGES):  # noqa: PLR2004
+        raise ValueError(f"a whole number from 1 to {MAX_IMAGES}")
     return int(raw)
 
 
 def command(  # longer than 60 lines: the parameters are the command line
     *,
-    run: Annotated[str, Argument("a run's id, a unique beginning of it, or last")],
+    run: Annotated[str, Argument("a run's id, a unique prefix of it, last, or last~1")],
     image: Annotated[
-        str | None, Argument("a PNG of your own with one digit on it, of any size (default: none)")
+        str | None, Argument("a PNG file of your own with one digit, of any size (default: none)")
     ] = None,
     count: Annotated[
-        int | None, Flag("images of the test set to show (default: 24)", up_to_a_hundred)
+        int | None, Flag("number of images to show (default: 24)", up_to_a_hundred, shows="N")
     ] = None,
-    seed: Annotated[int | None, Flag("which ones are drawn (default: 0)", whole)] = None,
-    wrong: Annotated[bool, Switch("show only images that the model takes for another digit")] = (
-        False
-    ),
+    seed: Annotated[
+        int | None, Flag("the seed that selects them (default: 0)", whole, shows="N")
+    ] = None,
+    wrong: Annotated[bool, Switch("show only images that the model classifies wrongly")] = (False),
     averages: Annotated[
-        bool, Switch("answer with the moving averages of the parameters (models mlp)")
+        bool, Switch("use the moving averages of the parameters (model mlp)")
     ] = False,
     data_dir: Annotated[
-        str | None, Flag("another test set, in the IDX files (default: the run's)", shows="DIR")
+        str | None, Flag("another test set: its IDX files (default: the run's)", shows="DIR")
     ] = None,
     output: Annotated[
         str | None,
-        Flag("the picture to write (default: RUN/figures/digits.png, own.png)", shows="FILE"),
+        Flag("the image to write (default: digits.png or own.png in RUN/figures)", shows="FILE"),
     ] = None,
     force: Force = False,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Let a run's saved model answer."""
+    """Test a run's saved model."""
     about_test_set = wrong or any(each is not None for each in (count, seed, data_dir))
     if image is not None and about_test_set:
         raise InputError(
-            "--count, --seed, --wrong and --data-dir choose among the test set",
-            "leave them out with a picture of your own",
+            "--count, --seed, --wrong and --data-dir select images of the test set",
+            "leave them out with an image of your own",
         )
-    # Imported here: NumPy costs more than to refuse wrong arguments, or to explain the right ones.
+    # Imported here: NumPy takes longer to import than wrong arguments take to report.
     from lab.service.predict import predict_picture, predict_test_set  # noqa: PLC0415
 
     wanted = find_run(run, runs_dir(runs_dir_))
@@ -108,17 +108,17 @@ def _show_picture(found: PicturePrediction) -> None:
         Text(),
     )
     screen.picture(found.image, found.probabilities)
-    notify(f"what the model saw: {found.output}")
+    notify(f"the model's input: {found.output}")
 
 
 def _show_test_set(found: TestSetPrediction) -> None:
     from lab.predict.terminal import Screen, scores_table  # noqa: PLC0415
 
     screen = Screen()
-    beside = "" if found.recorded is None else f"  (the run recorded {found.recorded:.4f})"
+    recorded = "" if found.recorded is None else f"  (the run recorded {found.recorded:.4f})"
     screen.show(
         Text(visible(found.model.headline)),
-        Text(f"{found.headline}{beside}"),
+        Text(f"{found.headline}{recorded}"),
         Text(),
         scores_table(found.evaluation.scores()),
         Text(),
@@ -127,4 +127,4 @@ def _show_test_set(found: TestSetPrediction) -> None:
         screen.digits(list(found.answers.values()), list(found.answers))
         notify(f"{len(found.answers)} digits: {found.output}")
     else:
-        notify("the model takes no image for another digit: there is nothing to show")
+        notify("the model classifies every image correctly: no image to show")

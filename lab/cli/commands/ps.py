@@ -3,7 +3,7 @@
 Examples:
     # the environment of ./cluster.yaml
     lab ps
-    # one by its name, for a program
+    # an environment by its name, as JSON
     lab ps mnist --json
 """
 
@@ -32,7 +32,7 @@ def command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the tasks of an environment, and where its newest run stands."""
+    """List the tasks of an environment, and the status of its newest run."""
     environment = find_environment(name)
     requests = environment.runs()
     newest = requests[-1].run_id if requests else None
@@ -50,7 +50,7 @@ def command(
             task.node,
             task.address,
             " ".join(task.gpus) or "none",
-            task.detail if task.alive else f"gone ({task.detail})",
+            task.detail if task.alive else f"stopped ({task.detail})",
             explain(statuses[task.task]) if task.task in statuses else "waiting",
         )
         for task in tasks
@@ -69,7 +69,7 @@ def _as_json(task: TaskInfo, run: str | None, status: TaskStatus | None) -> dict
 
 
 def _lost(status: TaskStatus) -> TaskStatus:
-    """A task's state where no agent is left that could have written another one."""
+    """Return a task's status when no agent runs that could update it."""
     if status.state.ended:
         return status
     return replace(status, state=State.LOST, reason=GONE, cause=Cause.NODE_LOST)

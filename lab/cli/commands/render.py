@@ -1,13 +1,13 @@
 """`lab render`.
 
 Examples:
-    # with the GPUs of this box
+    # with the GPUs of this host
     lab render
-    # of another description, to look at
+    # from another config, printed to stdout
     lab render clusters/book.yaml --output -
-    # exit 1 and a diff when the file is stale
+    # print a diff and exit with code 1 if the file is out of date
     lab render --check
-    # and a picture of the cluster
+    # also draw the cluster
     lab render --picture cluster.svg
 """
 
@@ -38,8 +38,8 @@ from lab.plots import is_svg
 from lab.render import (
     is_rendered,
     planned_run,
-    recorded,
     render_file,
+    render_options,
     render_plan,
     run_override,
     stale_diff,
@@ -59,7 +59,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     file: ClusterArgument = None,
     cluster: ClusterFile = None,
     check: Annotated[
-        bool, Switch("write nothing; exit 1 and a diff when the file is stale")
+        bool, Switch("write no file; print a diff and exit with code 1 if the file is out of date")
     ] = False,
     gpus: GpuMode = AUTO,
     explain: Explain = False,
@@ -70,29 +70,28 @@ def command(  # longer than 60 lines: the parameters are the command line
     ),
     force: Force = False,
     picture: Annotated[
-        str | None, Flag("also draw the cluster, as an SVG", text, shows="FILE")
+        str | None, Flag("also draw the cluster to this SVG file", text, shows="FILE")
     ] = None,
     run: Annotated[
         str | None,
         Flag(
-            "what `docker compose up` trains: an experiment, or none (default: `run:` of the"
-            " description)",
+            "what `docker compose up` trains: an experiment, or none (default: `run:` of FILE)",
             shows="EXPERIMENT",
         ),
     ] = None,
     rest: Annotated[
-        tuple[str, ...], ProgramArguments("flags of that experiment, behind --", verbatim=True)
+        tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> None:
-    """Render the description as a compose file."""
+    """Render the config as a compose file."""
     path = cluster_path(cluster, file)
     override = run_override(run, rest)
     others = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
     if check and any(others.values()):
-        # Whether a file is stale must not depend on who uses the box at the moment.
-        argument = next(name for name, given in others.items() if given)
+        # The result must not depend on which GPUs are in use now.
+        flag = next(name for name, given in others.items() if given)
         raise InputError(
-            f"--check only compares: {argument} means nothing to it", f"leave out {argument}"
+            f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
         )
     if check:
         _check(path, Path(output), gpus, tensorflow, override)
@@ -103,15 +102,15 @@ def command(  # longer than 60 lines: the parameters are the command line
         check_output("--picture", Path(picture), is_svg, force=force)
         if output != "-" and Path(picture).resolve() == Path(output).resolve():
             raise InputError("--picture and --output name the same file", "name another file")
-    described = load_cluster(path)
-    trained = planned_run(described, override)
+    config = load_cluster(path)
+    trained = planned_run(config, override)
     version = tensorflow_version(trained, tensorflow, CURRENT.tensorflow)
     reasons = notify if explain else None
-    planned = make_plan(described, gpus, tensorflow=version, explain=reasons)
+    planned = make_plan(config, gpus, tensorflow=version, explain=reasons)
     planned.report_warnings(notify, strict=strict)
     for fault in trained.faults if trained else ():
         if parse(fault).kind.on_network:
-            notify(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
+            notify(f"warning: `docker compose up` ignores the fault {fault}, which needs `lab run`")
     if picture is not None:
         _draw(planned.plan, trained, Path(picture))
     if output == "-":
@@ -121,18 +120,18 @@ def command(  # longer than 60 lines: the parameters are the command line
         text = render_plan(planned.plan, path, trained, override, relative_to=target.parent)
         write(target, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""
-        notify(f"{output} is written; boot it with {_boot_command(target)}{trains}")
+        notify(f"wrote {output}; boot it with {_boot_command(target)}{trains}")
 
 
 def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
-    # Imported here: matplotlib costs a second, and only a picture needs it.
+    # Imported here: importing matplotlib takes a second, and only a picture needs it.
     from lab.plots.cluster import draw_shape  # noqa: PLC0415
     from lab.plots.shape import of_plan  # noqa: PLC0415
     from lab.plots.style import svg  # noqa: PLC0415
 
     experiment = EXPERIMENTS[run.arguments[0]] if run else None
     write(picture, svg(draw_shape(of_plan(plan, experiment))).decode(), "--picture")
-    notify(f"{short(str(picture))} is drawn")
+    notify(f"wrote {short(str(picture))}")
 
 
 def _boot_command(file: Path) -> str:
@@ -145,8 +144,8 @@ def _check(path: Path, output: Path, gpus: str, tensorflow: str | None, override
         raise InputError("--check needs a file", "leave out --output -")
     if not output.is_file():
         raise LabError(f"{output} is missing", "write it with `lab render`")
-    found = recorded(output)
-    # What nobody asked for is as the file has it.
+    found = render_options(output)
+    # Options that the user did not give are taken from the file.
     mode = found.mode if found and gpus == AUTO else gpus
     run = override or (found.run if found and found.run else "")
     version = tensorflow or (found.tensorflow if found else None)
@@ -155,5 +154,5 @@ def _check(path: Path, output: Path, gpus: str, tensorflow: str | None, override
     diff = stale_diff(output, text)
     if diff:
         sys.stdout.write(diff)
-        raise LabError(f"{output} is stale", f"write it anew with `lab render {path}`")
+        raise LabError(f"{output} is out of date", f"write it again with `lab render {path}`")
     notify(f"{output} is up to date")

@@ -1,13 +1,13 @@
 """`lab report RUN…`.
 
-The page needs no network and no other file. Its figures are kept as PNG and SVG,
-too, in figures/ beside it; those of --output both.html in both-figures/.
---output replaces an older page, and no other file.
+The page needs no network and no other file. lab also writes its figures as PNG and
+SVG files to figures/ next to it, or to both-figures/ with --output both.html.
+--output replaces an older page, but no other file.
 
 Examples:
     # the newest run: report.html in its directory
     lab report last
-    # several, and where to
+    # several runs, to a file
     lab report 20260101-0000-async-aaaa last --output both.html
 """
 
@@ -27,34 +27,35 @@ from lab.run.store import find_run, runs_dir
 def command(
     *,
     runs: Annotated[
-        tuple[str, ...], Arguments("runs' ids, unique beginnings of them, or last", shows="RUN")
+        tuple[str, ...],
+        Arguments("ids of runs, unique prefixes of them, last, or last~1", shows="RUN"),
     ],
     output: Annotated[
         str | None,
         Flag(
-            "the page to write, its figures beside it (default: in the run, or beside several)",
+            "the page to write (default: in the run's directory; for several, in the run store)",
             shows="FILE",
         ),
     ] = None,
     verdicts: Annotated[
-        str | None, Flag("show the verdicts in a file that `lab reproduce` wrote", shows="FILE")
+        str | None, Flag("also show the results of claims that `lab reproduce` wrote", shows="FILE")
     ] = None,
     force: Force = False,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Write one page with the figures and tables of one run, or of several side by side."""
+    """Write one page with the figures and tables of one or several runs."""
     store = runs_dir(runs_dir_)
     found = {run.run_id: run for run in (find_run(argument, store) for argument in runs)}
     wanted = list(found.values())
-    # Imported here: matplotlib and pandas cost a second, and a refusal needs none of them.
+    # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
     from lab.report.loader import read_runs  # noqa: PLC0415
     from lab.report.verdicts import read_verdicts  # noqa: PLC0415
 
     where = output_paths([run.path for run in wanted], output, store, force=force)
-    judged = read_verdicts(Path(verdicts)) if verdicts is not None else None
-    page, figures = build(read_runs(wanted, StatusProber(backends), notify), judged, where, notify)
+    claims = read_verdicts(Path(verdicts)) if verdicts is not None else None
+    page, figures = build(read_runs(wanted, StatusProber(backends), notify), claims, where, notify)
     if json:
         print_json({"report": str(page), "figures": [str(file) for file in figures]})
     else:

@@ -1,16 +1,16 @@
 """`lab reproduce NAME`.
 
-PASS                as the source claims
-OUTSIDE_BAND        it is not (exit code 1)
-TOO_GOOD            better than this training can be (exit code 1)
-INSUFFICIENT_RUNS   too few runs to tell (exit code 3)
-NOT_COMPARABLE      the source prints nothing, or the runs were shorter (3)
+PASS                the claim holds
+OUTSIDE_BAND        the claim does not hold (exit code 1)
+TOO_GOOD            better than this training can be: check the run (exit code 1)
+INSUFFICIENT_RUNS   too few runs for a result (exit code 3)
+NOT_COMPARABLE      the source prints no value, or the runs were shorter (exit code 3)
 docs/reproduce.md explains how each band was derived.
 
 Examples:
-    # three trainings of the chapter, for a class
+    # three short trainings, for a class
     lab reproduce book-async --quick
-    # a run that exists already; for a program
+    # evaluate the newest run, and print JSON
     lab reproduce book-async --runs last --json
 """
 
@@ -40,13 +40,13 @@ from lab.task.text import visible
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation
 
-_DESCRIPTION: Final = "clusters/book.yaml"
-_MOST: Final = 100
+_CONFIG: Final = "clusters/book.yaml"
+_MAX: Final = 100
 _REPEATS: Final = 3
 
 
 def _runs(raw: str) -> tuple[str, ...]:
-    """Names of runs, separated by commas or blanks."""
+    """Parse names of runs, separated by commas or spaces."""
     found = tuple(raw.replace(",", " ").split())
     if not found:
         raise ValueError("runs, such as last or 20261122-1533,20261122-1534")
@@ -56,56 +56,54 @@ def _runs(raw: str) -> tuple[str, ...]:
 def command(  # longer than 60 lines: the parameters are the command line
     *,
     name: Annotated[
-        str, Argument(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
+        str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
     repeats: Annotated[
         int | None,
         Flag(
-            f"runs of each kind, each with a seed of its own (default: {_REPEATS})",
-            whole(1, _MOST),
+            f"the number of runs of each kind, each with its own seed (default: {_REPEATS})",
+            whole(1, _MAX),
             shows="N",
         ),
     ] = None,
     quick: Annotated[
-        bool, Switch("for a class: the quick listings, and a shorter training of the blog")
+        bool, Switch("for a class: only the quick listings, and a shorter training of the blog")
     ] = False,
     seed: Annotated[
         int | None,
         Flag(
-            "seed of the first repeat; each further one adds 1 (default: 1)",
+            "the seed of the first repeat; each further repeat adds 1 (default: 1)",
             whole(0, MAX_SEED),
             shows="N",
         ),
     ] = None,
     runs: Annotated[
         tuple[str, ...] | None,
-        Flag("judge these runs, and make none: ids or directories", _runs, shows="RUN,RUN"),
+        Flag("evaluate these runs (ids or directories), and start none", _runs, shows="RUN,RUN"),
     ] = None,
     backend: BackendName = AUTO,
     cluster: Annotated[
-        str | None, Flag(f"the cluster description (default: {_DESCRIPTION})", shows="FILE")
+        str | None, Flag(f"the cluster config (default: {_CONFIG})", shows="FILE")
     ] = None,
     gpus: GpuMode = AUTO,
-    json: Annotated[bool, Switch("print all verdicts as JSON on stdout")] = False,
+    json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Train what a source tells of, and judge each of its claims."""
+    """Run the trainings that a source describes, and evaluate each of its claims."""
     store = runs_dir(runs_dir_)
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     if runs is not None:
         for flag, given in (("--repeats", repeats), ("--quick", quick or None), ("--seed", seed)):
             if given is not None:
-                raise InputError(f"{flag} is for runs to be made", "leave it out, or --runs")
+                raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
         found = [_find(each, store) for each in runs]
-        several = list({run.path.resolve(): run for run in found}.values())  # each counts once
-        _finish(
-            [_evaluate(each, several, store, strict=name != ALL) for each in sources], json=json
-        )
+        unique = list({run.path.resolve(): run for run in found}.values())
+        _finish([_evaluate(each, unique, store, strict=name != ALL) for each in sources], json=json)
         return
     options = ReproduceOptions(
         backend, gpus, repeats or _REPEATS, 1 if seed is None else seed, quick
     )
-    project = Project.load(cluster or _DESCRIPTION)
+    project = Project.load(cluster or _CONFIG)
     evaluations = []
     for source in sources:
         batches = plan_reproduction(options, source, project, store, notify)
@@ -120,14 +118,14 @@ def command(  # longer than 60 lines: the parameters are the command line
             total = sum(len(batch.points) for batch in batches)
             raise InterruptError(
                 f"interrupted in run {len(outcome.begun)} of {total} for {source.name}",
-                "those that were made are at home, see `lab runs`",
+                "see the collected runs with `lab runs`",
             )
         raise outcome.stopped
     _finish(evaluations, json=json)
 
 
 def _find(name: str, runs_dir: Path) -> RunDir:
-    """A run by its directory, or by its id in the local run store.
+    """Find a run by its directory, or by its id in the local run store.
 
     Raises:
         InputError: There is no such run, or it has not ended.
@@ -136,8 +134,8 @@ def _find(name: str, runs_dir: Path) -> RunDir:
     run = RunDir(path) if (path / "run.json").is_file() else find_run(name, runs_dir)
     if not run.read().state.ended:
         raise InputError(
-            f"run {run.run_id} has not ended, or not all of it is at home",
-            f"follow it with `lab attach {run.run_id}`, or bring it home with `lab collect`",
+            f"run {run.run_id} has not ended, or is not fully collected",
+            f"follow it with `lab attach {run.run_id}`, or collect it with `lab collect`",
         )
     return run
 
@@ -145,8 +143,8 @@ def _find(name: str, runs_dir: Path) -> RunDir:
 def _evaluate(
     source: Source, runs: Sequence[RunDir], runs_dir: Path, *, strict: bool = True
 ) -> Evaluation:
-    """Evaluate runs and save the result; what cannot be saved is at least shown."""
-    # SciPy costs a second: it is imported after the runs.
+    """Evaluate runs and save the result; print a result that cannot be saved."""
+    # Imported here: importing SciPy takes a second.
     from lab.service.evaluation import evaluate  # noqa: PLC0415
 
     found = evaluate(source, runs, strict=strict)
@@ -159,7 +157,7 @@ def _evaluate(
 
 
 def _show(evaluations: Sequence[Evaluation], *, json: bool) -> None:
-    """Print the verdicts: a table for each source, or all as JSON."""
+    """Print the results of the claims: a table for each source, or all as JSON."""
     from lab.reproduce import view  # noqa: PLC0415
 
     if json:
@@ -184,7 +182,7 @@ def _show(evaluations: Sequence[Evaluation], *, json: bool) -> None:
 
 
 def _finish(evaluations: Sequence[Evaluation], *, json: bool) -> None:
-    """Print the verdicts, and end as the worst of them says."""
+    """Print the results of the claims; raise an error if a claim does not hold."""
     from lab.service.evaluation import check_reproduced  # noqa: PLC0415
 
     _show(evaluations, json=json)

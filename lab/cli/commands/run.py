@@ -1,16 +1,16 @@
 """`lab run EXPERIMENT`.
 
-worker-0=a.py,worker-1=b.py in the place of a program gives each task its own.
-All lie in one directory. A service, such as ps-0, may be left out.
+PROGRAM may name a program for each task: worker-0=a.py,worker-1=b.py. All of them
+must be in one directory. A service, such as ps-0, may be left out.
 
 Examples:
-    # three workers, each on its own
+    # three asynchronous workers
     lab run async --epochs 2
     # without containers
     lab run sync --cluster clusters/book.yaml --backend local --epochs 1
-    # a worker that dies comes back
+    # restart a worker that fails
     lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
-    # a program that a book of 2017 prints, unchanged
+    # an unchanged program from a book of 2017
     lab run --listing printed.py --cluster clusters/book.yaml
 """
 
@@ -44,7 +44,7 @@ from lab.tf_versions import CURRENT, IMAGES, TF1
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
-    """The flags of an experiment's program; of all of them where none is named."""
+    """Return the flags of an experiment's program; without an experiment, those of all programs."""
     if experiment is not None and names_a_program(experiment):
         return {}
     if experiment is not None and experiment in EXPERIMENTS:
@@ -68,25 +68,25 @@ def command(  # longer than 60 lines: the parameters are the command line
     strict: Strict = False,
     share: Share = False,
     data_dir: Annotated[
-        str | None, Flag("your own data, in the four IDX files", shows="DIR")
+        str | None, Flag("a directory with your own data: the four IDX files", shows="DIR")
     ] = None,
-    keep: Annotated[bool, Switch("leave the environment up that this run boots")] = False,
+    keep: Annotated[bool, Switch("keep the environment that this run boots")] = False,
     detach: Annotated[
-        bool, Switch("leave it as soon as it has begun; `lab attach` follows it", short="-d")
+        bool, Switch("return when the run has started; `lab attach` follows it", short="-d")
     ] = False,
-    wait: Annotated[bool, Switch("wait for the runs that are ahead in this environment")] = False,
+    wait: Annotated[bool, Switch("wait until earlier runs in the environment have ended")] = False,
     stall: Annotated[
         float,
-        Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
+        Flag("fail after this time without a step: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
     max_time: Annotated[
         float,
-        Flag("save a checkpoint and end after this time: 10m; 0: never", duration, shows="TIME"),
+        Flag("save a checkpoint and end after this time: 10m; 0: no limit", duration, shows="TIME"),
     ] = 0.0,
     on_failure: Annotated[
         Policy | None,
         Flag(
-            "when a task fails: fail (the default), restart, restart:N or continue",
+            "if a task fails: fail (the default), restart, restart:N or continue",
             parse_policy,
             shows="WHAT",
         ),
@@ -101,44 +101,44 @@ def command(  # longer than 60 lines: the parameters are the command line
     ] = None,
     ready_within: Annotated[
         float | None,
-        Flag("fail when a program is not ready by then (default: 120s)", duration, shows="TIME"),
+        Flag("fail if a program is not ready in this time (default: 120s)", duration, shows="TIME"),
     ] = None,
     fault: Annotated[
         tuple[Fault, ...] | None,
         Flag(
-            "what is done to it: kill worker-1 after 500 steps; cut:5s tf2",
+            "faults to inject: kill worker-1 after 500 steps; cut:5s tf2",
             parse_faults,
             shows="FAULTS",
         ),
     ] = None,
     listing: Annotated[
-        bool, Switch("run your program as it was printed in 2017, with TensorFlow 1's API")
+        bool, Switch("run your program unchanged with TensorFlow 1's API, as printed in 2017")
     ] = False,
     faithful: Annotated[
-        bool, Switch("of --listing: leave polls of 30 seconds, and go on from old checkpoints")
+        bool, Switch("with --listing: keep 30-second polls, and resume from old checkpoints")
     ] = False,
     mend: Annotated[
-        bool, Switch("of --listing: mend the known faults of printed synchronous programs")
+        bool, Switch("with --listing: fix the known bugs of printed synchronous programs")
     ] = False,
     tensorflow: Annotated[
         str | None,
         Flag(
-            f"of your own program: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator",
+            f"for your own program: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator",
             one_of(*IMAGES),
             shows="VERSION",
         ),
     ] = None,
     resume: Annotated[
-        str | None, Flag("go on from the checkpoints of this run", shows="RUN")
+        str | None, Flag("continue from the checkpoints of this run", shows="RUN")
     ] = None,
-    json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
+    json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
         tuple[str, ...],
-        ProgramArguments("flags of the programs, see `lab experiments`", program_flags),
+        ProgramArguments("flags of the programs (see `lab experiments`)", program_flags),
     ] = (),
 ) -> None:
-    """Train an experiment from its start to its end."""
+    """Train an experiment, collect it, and print its results."""
     spec = RunSpec(
         experiment,
         args=rest,
@@ -173,10 +173,10 @@ def command(  # longer than 60 lines: the parameters are the command line
         run = interrupt.run
         print_summary(summarize(run), json=json)
         raise InterruptError(
-            f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"
+            f"run {run.run_id} was interrupted", f"show its results with `lab show {run.run_id}`"
         ) from None
     if detach:
-        notify(f"run {run.run_id} goes on; follow it with `lab attach {run.run_id}`")
+        notify(f"run {run.run_id} continues; follow it with `lab attach {run.run_id}`")
         print(summary.to_json() if json else run.run_id)
         return
     print_summary(summary, json=json)

@@ -1,9 +1,9 @@
 """`lab runs`.
 
 Examples:
-    # the newest last
+    # sorted by start time, the newest last
     lab runs
-    # those of another directory
+    # another run store, as JSON
     lab runs --runs-dir /tmp/runs --json
 """
 
@@ -23,20 +23,20 @@ from lab.run.tables import Cell, show, state_cell, table_of
 from lab.task.text import visible
 
 DAMAGED: Final = "damaged"
-"""The state of a run whose files cannot be read; no run of the protocol has it."""
+"""The state of a run whose files cannot be read. The protocol has no such state."""
 
 _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
 
 
 def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
-    """List the runs at home, the newest last."""
+    """List the runs of the run store, the newest last."""
     store = runs_dir(runs_dir_)
-    ask = StatusProber(backends)
+    prober = StatusProber(backends)
     rows = []
     for run in all_runs(store):
         try:
-            rows.append(_row(run, ask))
-        except (LabError, OSError) as error:  # one that is damaged hides no other
+            rows.append(_row(run, prober))
+        except (LabError, OSError) as error:  # a damaged run must not hide the others
             rows.append(_damaged(run, error))
     if json:
         print_json(rows)
@@ -49,8 +49,8 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
                 notify(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
 
 
-def _row(run: RunDir, ask: Probe) -> dict[str, object]:
-    found = status_or_warn(run, ask, notify)
+def _row(run: RunDir, prober: Probe) -> dict[str, object]:
+    found = status_or_warn(run, prober, notify)
     info = found.info
     summary = read_summary(run.summary_path)
     return {

@@ -1,9 +1,9 @@
 """`lab schema`.
 
 Examples:
-    # print it
+    # print the schema
     lab schema
-    # for an editor
+    # write it to a file, for an editor
     lab schema > cluster.schema.json
 """
 
@@ -14,5 +14,5 @@ from lab.console import print_json
 
 
 def command() -> None:
-    """Print the JSON Schema of the description."""
+    """Print the JSON Schema of the cluster config."""
     print_json(json_schema())

@@ -3,7 +3,7 @@
 Examples:
     # where worker-0 runs
     lab shell worker-0
-    # in an environment by its name
+    # in another environment
     lab shell ps-0 --name mnist
 """
 
@@ -23,11 +23,11 @@ def command(
     task: Annotated[str, Argument("a task, such as worker-0")],
     name: EnvironmentName = None,
 ) -> None:
-    """Become a shell in the task's place."""
+    """Replace this process by a shell in the container or node of a task."""
     environment = find_environment(name)
     there = [each.task for each in environment.tasks()]
     check_tasks([task], there, f"environment {environment.project!r}")
     argv = environment.shell(task)
     sys.stdout.flush()
-    # The arguments come from the backend as a list; no shell reads them. This process ends here.
+    # The arguments are a list from the backend; no shell parses them.
     os.execvp(argv[0], argv)  # noqa: S606

@@ -3,7 +3,7 @@
 Examples:
     # the newest run
     lab show last
-    # its summary, for a program
+    # its summary as JSON
     lab show last --json
 """
 
@@ -23,11 +23,11 @@ from lab.run.tables import result_table, show
 
 def command(
     *,
-    run: Annotated[str, Argument("a run's id, a unique beginning of it, or last")],
+    run: Annotated[str, Argument("a run's id, a unique prefix of it, last, or last~1")],
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Show one run's table, worked out anew from its files."""
+    """Print one run's table, computed from its files."""
     wanted = find_run(run, runs_dir(runs_dir_))
     found = status_or_warn(wanted, StatusProber(backends), notify)
     summary = sum_up(wanted, found.info, found.statuses)

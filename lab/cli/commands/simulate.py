@@ -1,13 +1,13 @@
 """`lab simulate WAY`.
 
-Nothing is trained: every figure is a prediction, of softmax regression on MNIST,
-from what each part of a step was measured to cost. docs/scaling.md shows how far
-such predictions were off where they could be checked.
+No model is trained. Every figure is a prediction for softmax regression on MNIST,
+computed from the measured time of each part of a step. docs/scaling.md compares
+such predictions with measurements.
 
 Examples:
-    # a machine for each task, and GPUs that take 2 ms for a batch
+    # a host for each task, and GPUs that take 2 ms for a batch
     lab simulate async --workers 1,8,64 --ps 1,4 --network 100gbit --step 2ms
-    # a description's tasks on this box, for a program
+    # the tasks of a config on this host, as JSON
     lab simulate sync --cluster clusters/book.yaml --json
 """
 
@@ -29,15 +29,15 @@ from lab.run.tables import show, table_of
 if TYPE_CHECKING:
     from lab.service.simulate import Row
 
-MOST_WORKERS: Final = 512
-MOST_PS: Final = 64
-MOST_CORES: Final = 1024
+MAX_WORKERS: Final = 512
+MAX_PS: Final = 64
+MAX_CORES: Final = 1024
 LATENCY: Final = "20us"
-_MOST_SHAPES: Final = 64
+_MAX_SHAPES: Final = 64
 
 
 def up_to(most: int) -> Callable[[str], tuple[int, ...]]:
-    """A parse function of numbers of tasks: `1,8,64`."""
+    """Return a parse function for numbers of tasks: `1,8,64`."""
 
     def parse(raw: str) -> tuple[int, ...]:
         try:
@@ -50,7 +50,7 @@ def up_to(most: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def rate(raw: str) -> float:
-    """Bytes per second of `100gbit`."""
+    """Return the bytes per second of `100gbit`."""
     try:
         bits = sizes.parse(raw.lower(), sizes.RATE)
     except ValueError:
@@ -61,7 +61,7 @@ def rate(raw: str) -> float:
 
 
 def span(raw: str) -> float:
-    """Seconds of `2ms` or `20us`."""
+    """Return the seconds of `2ms` or `20us`."""
     try:
         return sizes.parse(raw, sizes.DELAY) / 1e6
     except ValueError:
@@ -69,7 +69,7 @@ def span(raw: str) -> float:
 
 
 def duration(raw: str) -> float:
-    """Seconds of `2ms`, more than none."""
+    """Return the seconds of `2ms`, more than 0."""
     seconds = span(raw)
     if not seconds:
         raise ValueError("a time such as 2ms, or 20us")
@@ -83,49 +83,53 @@ def command(  # longer than 60 lines: the parameters are the command line
     ],
     workers: Annotated[
         tuple[int, ...] | None,
-        Flag("how many workers: 1,8,64 (default: 1,2,4,8)", up_to(MOST_WORKERS), shows="COUNTS"),
+        Flag("numbers of workers: 1,8,64 (default: 1,2,4,8)", up_to(MAX_WORKERS), shows="COUNTS"),
     ] = None,
     ps: Annotated[
         tuple[int, ...] | None,
-        Flag("how many parameter servers: 1,4 (default: 1)", up_to(MOST_PS), shows="COUNTS"),
+        Flag("numbers of parameter servers: 1,4 (default: 1)", up_to(MAX_PS), shows="COUNTS"),
     ] = None,
     cluster: Annotated[
-        str | None, Flag("take workers, ps and nodes from a cluster description", shows="FILE")
+        str | None, Flag("take workers, ps and nodes from a cluster config", shows="FILE")
     ] = None,
     network: Annotated[
         float | None,
-        Flag("each task a machine on such a network: 100gbit (default: one box)", rate, "RATE"),
+        Flag(
+            "each task on its own host in this network: 100gbit (default: one host)", rate, "RATE"
+        ),
     ] = None,
     latency: Annotated[
-        float | None, Flag(f"from one machine to another (default: {LATENCY})", span, "TIME")
+        float | None, Flag(f"latency between two hosts (default: {LATENCY})", span, "TIME")
     ] = None,
     cores: Annotated[
         int | None,
-        Flag("CPU cores of each machine (default: as here)", whole(1, MOST_CORES), shows="N"),
+        Flag("CPU cores of each host (default: as on this host)", whole(1, MAX_CORES), shows="N"),
     ] = None,
     step: Annotated[
         float | None,
-        Flag("a card computes a batch in: 2ms (default: cores do, as measured)", duration, "TIME"),
+        Flag("time of a GPU for a batch: 2ms (default: CPUs, as measured)", duration, "TIME"),
     ] = None,
     batch_size: Annotated[
-        int, Flag("images in a worker's batch", whole(1, 1_000_000), shows="N")
+        int, Flag("the number of images in a worker's batch", whole(1, 1_000_000), shows="N")
     ] = 100,
     json: AsJson = False,
 ) -> None:
-    """Predict a training's figures by a simulation of its steps."""
+    """Predict the speed of a training by a simulation of its steps."""
     if way == "multiworker" and ps is not None:
         raise InputError("multiworker has no parameter servers", "leave out --ps")
     if cluster is not None and (workers is not None or ps is not None):
-        raise InputError("--cluster says how many tasks there are", "leave out --workers and --ps")
-    if latency is not None and network is None:
-        raise InputError("--latency is a network's", "add --network, or leave it out")
-    counts, servers = workers or (1, 2, 4, 8), ps or (1,)
-    if len(counts) * len(servers) > _MOST_SHAPES:
         raise InputError(
-            f"{len(counts)} times {len(servers)} trainings are too many at once",
-            f"ask for {_MOST_SHAPES} or fewer",
+            "--cluster already sets the number of tasks", "leave out --workers and --ps"
         )
-    # Imported here: SimPy is not needed to refuse wrong arguments, or to explain the right ones.
+    if latency is not None and network is None:
+        raise InputError("--latency needs a network", "add --network, or leave out --latency")
+    counts, servers = workers or (1, 2, 4, 8), ps or (1,)
+    if len(counts) * len(servers) > _MAX_SHAPES:
+        raise InputError(
+            f"{len(counts)} times {len(servers)} trainings are too many",
+            f"use {_MAX_SHAPES} or fewer",
+        )
+    # Imported here: wrong arguments are reported without SimPy.
     from lab.service.simulate import SimulateOptions, simulate_all  # noqa: PLC0415
     from lab.simulation import Way  # noqa: PLC0415
 
@@ -147,11 +151,11 @@ def command(  # longer than 60 lines: the parameters are the command line
         return
     rows = [_cells(row) for row in simulation.rows]
     show(table_of(list(rows[0]), [list(row.values()) for row in rows]))
-    notify("predicted, not measured: docs/scaling.md tells from what, and how far off it can be")
+    notify("predicted, not measured: docs/scaling.md describes the method and its errors")
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """A row of the table: column to text."""
+    """Return a row of the table: column to text."""
     found = row.forecast
     speed = found.steps_per_s
     stale = {} if found.staleness is None else {">stale": f"{found.staleness:.1f}"}
@@ -164,5 +168,5 @@ def _cells(row: Row) -> dict[str, str]:
         **stale,
         ">busiest\ncores": percent(found.cores_busy),
         ">busiest\nlink": percent(found.link_busy),
-        ">bytes\na step": f"{found.wire_bytes / 1e3:,.1f} kB",
+        ">bytes\nper step": f"{found.wire_bytes / 1e3:,.1f} kB",
     }

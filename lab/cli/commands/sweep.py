@@ -1,13 +1,12 @@
 """`lab sweep EXPERIMENT --over "…"`.
 
-Whether a figure rises or falls is judged along the first quantity, while all the
-others are held. `workers` varies the number of tasks of job `worker`. All points are
-tried with the same seeds.
+The first quantity of --over is tested for trends, while the others are constant.
+`workers` varies the number of tasks of job `worker`. All points use the same seeds.
 
 Examples:
-    # the effect of late gradients on the loss
+    # the effect of stale gradients on the loss
     lab sweep staleness --over "workers=1,2,4" --cluster clusters/laptop.yaml
-    # a row for each run in a file
+    # write a row for each run to a file
     lab sweep async --over "batch_size=50,100" --repeats 1 --epochs 1 --csv b.csv
 """
 
@@ -36,8 +35,8 @@ from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
 from lab.task.protocol import STALL_S, RunSpec
 
-MOST: Final = 1000
-"""Repeats; who wants more of them wants another tool."""
+MAX_REPEATS: Final = 1000
+"""The maximum number of repeats."""
 
 
 def command(
@@ -45,28 +44,33 @@ def command(
     experiment: Annotated[str, Argument("an experiment (`lab experiments` lists them)")],
     over: Annotated[
         Mapping[str, tuple[str, ...]],
-        Flag("what is varied: workers=1,2,4; learning_rate=0.1,1", parse_over, shows="QUANTITIES"),
+        Flag("values to try: workers=1,2,4; learning_rate=0.1,1", parse_over, shows="QUANTITIES"),
     ],
     repeats: Annotated[
-        int, Flag("runs at each point, each with a seed of its own", whole(1, MOST), shows="N")
+        int,
+        Flag(
+            "the number of runs at each point, each with its own seed",
+            whole(1, MAX_REPEATS),
+            shows="N",
+        ),
     ] = 3,
     backend: BackendName = AUTO,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
     stall: Annotated[
         float,
-        Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
+        Flag("fail after this time without a step: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
     csv: Annotated[str | None, Flag("write a row for each run to this file", shows="FILE")] = None,
     force: Force = False,
-    json: Annotated[bool, Switch("print all figures as JSON on stdout")] = False,
+    json: Annotated[bool, Switch("print all results as JSON")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
         tuple[str, ...],
-        ProgramArguments("flags of the programs, see `lab experiments`", program_flags),
+        ProgramArguments("flags of the programs (see `lab experiments`)", program_flags),
     ] = (),
 ) -> None:
-    """Run an experiment at every point of a grid, and say what follows from what."""
+    """Run an experiment at every point of a grid, and test for trends."""
     project = Project.load(cluster)
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
@@ -83,7 +87,7 @@ def command(
             total = sum(len(batch.points) for batch in batches)
             raise InterruptError(
                 f"the sweep was interrupted after {len(outcome.results)} of {total} runs",
-                "those that were made are at home, see `lab runs`",
+                "see the collected runs with `lab runs`",
             )
         if outcome.stopped is not None:
             raise outcome.stopped
@@ -91,13 +95,13 @@ def command(
 
 
 def _is_table(begin: bytes) -> bool:
-    """Whether a file that begins so is the table of an earlier sweep."""
+    """Whether a file that begins with these bytes is the table of an earlier sweep."""
     return begin.startswith(b"run_id,state,")
 
 
 def _show(results: Sequence[RunResult], along: str, *, json: bool, csv: str | None) -> None:
-    """Print the tables, and write the file that was asked for."""
-    # SciPy costs a second: only where something is to be counted.
+    """Print the tables, and write the file of --csv."""
+    # Imported here: importing SciPy takes a second.
     from lab.sweep.statistics import means, trends  # noqa: PLC0415
     from lab.sweep.view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
@@ -112,18 +116,18 @@ def _show(results: Sequence[RunResult], along: str, *, json: bool, csv: str | No
         print()
         show(trends_table(found))
     if len(found) > 1:
-        print(f"\nEach p is for one trend by itself: among {len(found)}, some are small by chance.")
+        print(f"\nEach p is for one trend alone: of {len(found)}, some may be small by chance.")
 
 
 def _check_succeeded(results: Sequence[RunResult]) -> None:
     """Check that every run succeeded with the expected results.
 
     Raises:
-        LabError: One did not.
+        LabError: A run failed, or gave unexpected results.
     """
     bad = [each for each in results if not (each.succeeded and each.summary.as_expected)]
     if bad:
         raise LabError(
-            f"{len(bad)} of {len(results)} runs did not succeed, or found what they should not",
-            f"see the first of them with `lab show {bad[0].summary.run_id}`",
+            f"{len(bad)} of {len(results)} runs failed, or gave unexpected results",
+            f"show the first of them with `lab show {bad[0].summary.run_id}`",
         )

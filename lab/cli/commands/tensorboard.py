@@ -1,13 +1,13 @@
 """`lab tensorboard [RUN…]`.
 
-The event files are made of the records, in `runs/<id>/tb/<task>/`, again where
-these are newer. A program's own summaries are shown, too. A run that is under way
-is followed until it ends.
+lab writes event files from the records to `runs/<id>/tb/<task>/`, and updates them
+when there are new records. TensorBoard also shows a program's own summaries. A run
+in progress is updated until it ends.
 
 Examples:
     # the newest run; Ctrl-C ends it
     lab tensorboard last --port 6006
-    # the event files of all collected runs, and no page
+    # write the event files of all collected runs, and start no server
     lab tensorboard --write-only
 """
 
@@ -28,30 +28,30 @@ from lab.run.store import RunDir, all_runs, find_run, runs_dir
 from lab.task.text import visible
 
 _LAST_PORT = 65535
-_PERIOD_S = 2.0  # TensorBoard itself looks every five
+_PERIOD_S = 2.0  # TensorBoard reloads every 5 s
 
 
 def command(
     *,
     runs: Annotated[
         tuple[str, ...],
-        Arguments("runs' ids, or last (default: all that are at home)", shows="RUN"),
+        Arguments("ids of runs, last, or last~1 (default: all collected runs)", shows="RUN"),
     ] = (),
     port: Annotated[
         int | None,
-        Flag("of 127.0.0.1 (default: one that is free)", whole(1, _LAST_PORT), shows="PORT"),
+        Flag("the port on 127.0.0.1 (default: a free one)", whole(1, _LAST_PORT), shows="PORT"),
     ] = None,
-    write_only: Annotated[bool, Switch("write the files of events, and serve nothing")] = False,
+    write_only: Annotated[bool, Switch("write the event files, and start no server")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
     """Show runs in TensorBoard, until Ctrl-C."""
     wanted = _selected_runs(runs, runs_dir(runs_dir_))
-    # Imported here: pandas and TensorBoard cost a second, and not every call needs them.
+    # Imported here: importing pandas and TensorBoard takes a second.
     from lab.tensorboard.export import link_events, write_events  # noqa: PLC0415
     from lab.tensorboard.server import serve  # noqa: PLC0415
 
     written = [path for run in wanted for path in write_events(run, notify)]
-    notify(f"files of events: {len(written)} written, see {wanted[-1].path / 'tb'}")
+    notify(f"event files: {len(written)} written, see {wanted[-1].path / 'tb'}")
     if write_only:
         for path in written:
             print(path)
@@ -61,34 +61,35 @@ def command(
         named = {"" if alone else run.run_id: run for run in wanted}
         link_events(named, Path(folder))
         print(serve(Path(folder), port or 0), flush=True)
-        notify("Ctrl-C ends it")
+        notify("stop TensorBoard with Ctrl-C")
         _follow(named, Path(folder))
         threading.Event().wait()
 
 
 def _follow(named: Mapping[str, RunDir], folder: Path) -> None:
-    """Show what comes of the runs that are under way, until the last of them has ended."""
+    """Update the event files of the runs in progress, until all of them have ended."""
     from lab.tensorboard.export import link_events, write_events  # noqa: PLC0415
 
     under_way = {name: run for name, run in named.items() if not run.read().state.ended}
     if under_way:
-        notify(f"runs under way: {len(under_way)}, looked at every {_PERIOD_S:g} s")
+        notify(f"runs in progress: {len(under_way)}, updated every {_PERIOD_S:g} s")
     while under_way:
         threading.Event().wait(_PERIOD_S)
         for name, run in list(under_way.items()):
             try:
-                ended = run.read().state.ended  # asked first: what it wrote before is there then
+                # Read the state first: all records from before the end are written then.
+                ended = run.read().state.ended
                 if write_events(run, notify, append=True):
                     link_events({name: run}, folder)
             except (LabError, OSError) as error:
-                notify(f"warning: run {run.run_id} is followed no longer: {visible(str(error))}")
+                notify(f"warning: run {run.run_id} is no longer updated: {visible(str(error))}")
                 ended = True
             if ended:
                 del under_way[name]
 
 
 def _selected_runs(arguments: Sequence[str], store: Path) -> list[RunDir]:
-    """The runs that are meant, each once."""
+    """Return the runs that the arguments name, each once."""
     if not arguments:
         found = all_runs(store)
         if not found:

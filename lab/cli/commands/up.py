@@ -1,9 +1,9 @@
 """`lab up`.
 
 Examples:
-    # on containers where an engine answers, else on processes
+    # in containers if an engine runs, else as processes
     lab up
-    # on processes, without GPUs
+    # as processes, without GPUs
     lab up --backend local --cluster clusters/book.yaml --gpus none
 """
 
@@ -39,7 +39,7 @@ def command(
     tensorflow: Tensorflow = None,
     runs_dir_: RunsDir = None,
 ) -> None:
-    """Boot the environment of a description, unless it is up already."""
+    """Boot the environment of a config, unless it exists."""
     project = Project.load(cluster)
     planned = make_plan(
         project.cluster,

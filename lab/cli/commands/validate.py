@@ -3,7 +3,7 @@
 Examples:
     # ./cluster.yaml
     lab validate
-    # another description, for a program
+    # another config, as JSON
     lab validate clusters/book.yaml --json
 """
 
@@ -20,15 +20,15 @@ from lab.run.project import cluster_path
 def command(
     *, file: ClusterArgument = None, cluster: ClusterFile = None, json: AsJson = False
 ) -> None:
-    """Check a description; all its faults at once."""
+    """Check a config, and report all its errors."""
     path = cluster_path(cluster, file)
     try:
-        described = load_cluster(path)
+        config = load_cluster(path)
     except ConfigError as error:
         if json:
             print_json({"file": str(path), "valid": False, "problems": error.problems})
         raise
-    warnings = idle_gpus(described)
+    warnings = idle_gpus(config)
     if json:
         print_json(
             {
@@ -36,11 +36,11 @@ def command(
                 "valid": True,
                 "problems": [],
                 "warnings": warnings,
-                "sha256": described.sha256,
+                "sha256": config.sha256,
             }
         )
     else:
         for line in warnings:
             notify(f"warning: {line}")
-        tasks = sum(len(job.on) for job in described.jobs.values())
-        notify(f"{path}: valid: {described.name}, {len(described.nodes)} nodes, {tasks} tasks")
+        tasks = sum(len(job.on) for job in config.jobs.values())
+        notify(f"{path}: valid: {config.name}, {len(config.nodes)} nodes, {tasks} tasks")

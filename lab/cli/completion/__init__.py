@@ -1,8 +1,8 @@
-"""Shell completion: what can stand where on the command line, and as a script for each shell.
+"""Shell completion: the values of each argument and flag, and a script for each shell.
 
-`spec.py` describes all commands, and a template for each shell makes a script of that, so that a
-shell answers at once. What depends on the moment, such as the collected runs, the script asks for
-with `lab __complete runs` (`dynamic.py`), which imports next to nothing. No shell ever evaluates
-such an answer. A script takes it line by line, and leaves out what is more than plain letters,
-digits, dots and dashes.
+`spec.py` describes all commands. A template for each shell turns this into a script, so that a
+shell completes without a call of lab. For names that change, such as the collected runs, the script
+calls `lab __complete runs` (`dynamic.py`), which imports almost nothing. No shell evaluates its
+output. A script reads it line by line, and ignores lines with other characters than letters,
+digits, dots, underscores and dashes.
 """

@@ -1,7 +1,7 @@
-"""The answers of `lab __complete`: names that depend on the moment, such as the collected runs.
+"""The output of `lab __complete`: names that change, such as the collected runs.
 
-A shell waits for them at every press of Tab. So this module imports neither pydantic nor docker,
-and reads names, not contents. A name that it cannot read is left out.
+A shell waits for it at every press of Tab. Therefore this module imports neither pydantic nor
+docker, and reads names, not contents. It leaves out what it cannot read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MAX_NAMES: Final = 1000
 
 
 def names_of(kind: str) -> list[str]:
-    """The names of a kind that can stand on the command line now; none of an unknown kind."""
+    """Return the current names of a kind; an empty list for an unknown kind."""
     found = SOURCES.get(kind)
     return list(found()) if found else []
 
 
 def _runs() -> list[str]:
-    """The collected runs, the newest first: their names begin with their time."""
+    """Return the collected runs, the newest first: their names begin with their start time."""
     store = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
     names = sorted((name for name in _names(store) if _RUN.fullmatch(name)), reverse=True)
     runs = [name for name in names[:_MAX_NAMES] if (store / name / "run.json").is_file()]
@@ -35,7 +35,7 @@ def _runs() -> list[str]:
 
 
 def _tasks() -> Iterator[str]:
-    """The tasks of the config in this directory."""
+    """Yield the tasks of the config in this directory."""
     jobs = _load_config(Path("cluster.yaml")).get("jobs")
     for name, job in (jobs if isinstance(jobs, dict) else {}).items():
         on = job.get("on") if isinstance(job, dict) else None
@@ -44,10 +44,10 @@ def _tasks() -> Iterator[str]:
 
 
 def _environments() -> list[str]:
-    """The environments of processes, and those that the configs in this directory name."""
+    """Return the environments of the local backend, and those of the configs in this directory."""
     state = os.environ.get("LAB_STATE")
-    store = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    base = (Path(state) if state else Path(store) / "lab") / "local"
+    xdg_state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    base = (Path(state) if state else Path(xdg_state) / "lab") / "local"
     names = {name for name in _names(base) if (base / name / "environment.json").is_file()}
     names |= {
         str(_load_config(path).get("name"))
@@ -65,13 +65,13 @@ def _names(folder: Path) -> list[str]:
 
 
 def _load_config(path: Path) -> dict[object, object]:
-    """A description without its types and rules; empty where it cannot be read."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  (most answers need none of it)
+    """Read a config without validation; return an empty dict if it cannot be read."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  (most calls do not need it)
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415
 
     try:
         with path.open("rb") as file:
-            # With `base` every scalar stays a text.
+            # `base` reads every scalar as a text.
             found = YAML(typ="base", pure=True).load(file.read(_MAX_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError, YAMLError):
         return {}

@@ -16,16 +16,16 @@ _QUOTED: Final[Mapping[str, Callable[[str], str]]] = {
     "zsh": lambda text: "'" + text.replace("'", r"'\''") + "'",
     "fish": lambda text: "'" + re.sub(r"([\\'])", r"\\\1", text) + "'",
 }
-"""From a shell to the filter that makes one word of any text."""
+"""Shell to a filter that quotes a text as one argument of the shell."""
 
 
 def script(shell: str) -> str:
-    """The script of `bash`, `zsh` or `fish`."""
-    environment = Environment(  # noqa: S701  (it writes no HTML)
+    """Return the script for `bash`, `zsh` or `fish`."""
+    environment = Environment(  # noqa: S701  (the output is not HTML)
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["quoted"] = _QUOTED[shell]
-    # For zsh, where these characters separate the parts of a specification.
+    # In zsh these characters separate the parts of a specification.
     environment.filters["escaped"] = lambda text: re.sub(r"([\\\[\]:])", r"\\\1", text)
     template = environment.from_string(Path(__file__).with_name(f"{shell}.j2").read_text("utf-8"))
     return template.render(commands=specs())

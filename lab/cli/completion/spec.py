@@ -1,4 +1,4 @@
-"""What can stand where on the command line, from the registry and the commands' signatures."""
+"""The arguments and flags of all commands, from the registry and the commands' signatures."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from lab.cli.registry import COMMANDS
 from lab.task.protocol.experiments import EXPERIMENTS
 
 _SOURCES: Final = {"run": "runs", "runs": "runs", "task": "tasks", "name": "environments"}
-"""From a parameter's name to the kind of what `lab __complete` answers for it."""
+"""Parameter name to the kind of names that `lab __complete` prints for it."""
 
 _MAX_ARGUMENTS: Final = 10
-"""The number of arguments that are completed where a command takes any number of them."""
+"""The number of completed arguments of a command that accepts any number of them."""
 
 _NEW_NAMES: Final = frozenset({("init", "name")})
-"""Commands and their parameters that name what does not exist yet."""
+"""Command and parameter, for names that do not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What can stand in a place.
+    """The possible values of an argument or flag.
 
     Attributes:
-        metavar: What it is called: `FILE`.
-        choices: These words.
-        source: The kind of what `lab __complete` answers, or "".
-        files: Names of files; several shells also offer directories, to go into.
-        directories: Names of directories.
+        metavar: The placeholder in the help: `FILE`.
+        choices: The allowed values.
+        source: The kind of names that `lab __complete` prints, or "".
+        files: Whether to offer files; some shells also offer their directories.
+        directories: Whether to offer directories.
     """
 
     metavar: str
@@ -41,13 +41,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A flag as the shell sees it.
+    """A flag, as a completion script needs it.
 
     Attributes:
-        name: Without dashes, as help shows it: `runs-dir`.
+        name: The name without leading dashes, as in the help: `runs-dir`.
         help: One line.
         short: `y`, or "".
-        value: What follows it; None for a switch.
+        value: Its value; None for a switch.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Option:
 
     @property
     def names(self) -> list[str]:
-        """All its names, with dashes."""
+        """All names, with dashes."""
         return [f"--{self.name}", *([f"-{self.short}"] if self.short else [])]
 
 
@@ -69,7 +69,7 @@ class CommandSpec:
         name: The command.
         summary: One line.
         options: Its flags, and `--help`.
-        arguments: What stands there without a flag, in this order.
+        arguments: Its positional arguments, in this order.
         passes_arguments: Whether arguments after `--` are passed to the program.
     """
 
@@ -81,14 +81,14 @@ class CommandSpec:
 
 
 def specs() -> list[CommandSpec]:
-    """What can stand behind `lab`."""
+    """Return the specifications of all commands."""
     return [_command(name) for name in COMMANDS]
 
 
 def _command(name: str) -> CommandSpec:
     known = parameters(importlib.import_module(f"lab.cli.commands.{name}").command)
-    places = [each for each in known if isinstance(each.kind, Argument)]
-    places += [
+    positional = [each for each in known if isinstance(each.kind, Argument)]
+    positional += [
         each for each in known if isinstance(each.kind, Arguments) for _ in range(_MAX_ARGUMENTS)
     ]
     rests = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
@@ -99,8 +99,8 @@ def _command(name: str) -> CommandSpec:
     return CommandSpec(
         name,
         COMMANDS[name],
-        [*options.values(), Option("help", "usage and examples", "h")],
-        [_value(name, each) for each in places],
+        [*options.values(), Option("help", "print usage and examples", "h")],
+        [_value(name, each) for each in positional],
         passes_arguments=bool(rests),
     )
 
@@ -118,13 +118,13 @@ def _value(command: str, parameter: Parameter) -> Value:
     kind, name = parameter.kind, parameter.flag
     shows = getattr(kind, "shows", "")
     if name == "experiment":
-        # A program of one's own is named by its path.
+        # The path of a program is allowed, too.
         return Value(shows or "EXPERIMENT", tuple(EXPERIMENTS), files="PROGRAM" in shows)
-    arguments = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()
-    fixed = arguments or (command, name) in _NEW_NAMES
+    choices = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()
+    fixed = choices or (command, name) in _NEW_NAMES
     return Value(
         shows or name.upper(),
-        arguments,
+        choices,
         "" if fixed else _SOURCES.get(name, ""),
         files=shows == "FILE",
         directories=shows == "DIR" or name.endswith("_dir"),

@@ -1,4 +1,4 @@
-"""What a task was to see, and what it sees: the comparison. Nothing here asks anybody."""
+"""Compares the GPUs that a task sees with the planned ones; pure."""
 
 from __future__ import annotations
 

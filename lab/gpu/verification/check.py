@@ -1,4 +1,4 @@
-"""The verdict: all sources together, the best witness first."""
+"""The check of a task's GPUs: combines the evidence of all sources."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ from lab.task.probes.gpu_probe import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UN
 from lab.task.text import short
 
 _RESTART: Final = (
-    "restart its container (`docker restart`), or `lab down` and `lab up`; it comes back with each"
-    " `systemctl daemon-reload` until the engine uses the cgroupfs driver or CDI"
+    "restart its container (`docker restart`), or run `lab down` and `lab up`; to prevent it after"
+    " each `systemctl daemon-reload`, set the engine to the cgroupfs driver or CDI"
 )
 
-_DEAD: Final = "check `nvidia-smi` and `dmesg | grep Xid` on the host, then reboot"
+_NO_ANSWER: Final = "check `nvidia-smi` and `dmesg | grep Xid` on the host, then reboot"
 
 _FILE_MODE: Final = (
-    "let every user open the cards: NVreg_DeviceFileMode=0666 in the driver's options"
+    "let every user open the GPUs: set NVreg_DeviceFileMode=0666 in the driver's options"
 )
 
-_CUDA_FAILS: Final = "check `nvidia-smi` and `dmesg | grep -i nvrm` on the host, and `lab doctor`"
+_CUDA_FAILS: Final = (
+    "check `nvidia-smi` and `dmesg | grep -i nvrm` on the host, and run `lab doctor`"
+)
 
 _NODE_HINTS: Final = {
     "Permission denied": _FILE_MODE,
-    "Operation not permitted": _RESTART,  # so the engine's fence refuses
+    "Operation not permitted": _RESTART,  # the engine's device cgroup refuses it
 }
-"""Why a node cannot be opened → the mend; whatever else it is, the card does not answer."""
+"""Why a device node cannot be opened → the hint; for any other reason `_NO_ANSWER`."""
 
 _CUDA_HINTS: Final = {
-    "802": "start the fabric manager: `sudo systemctl start nvidia-fabricmanager` on the host",
+    "802": "start the fabric manager on the host: `sudo systemctl start nvidia-fabricmanager`",
     "803": "reboot the host: its driver and the driver's library differ",
     "804": "update the NVIDIA driver",
-    "999": "`sudo nvidia-modprobe -u -c=0` on the host, else see `dmesg`",
+    "999": "run `sudo nvidia-modprobe -u -c=0` on the host, else check `dmesg`",
 }
-"""CUDA's codes for a driver that is there and cannot start → the mend."""
+"""CUDA's code for a driver that cannot start → the hint."""
 
 
 class GpuStatus(StrEnum):
-    """What is known of a task's cards."""
+    """The result of a check."""
 
     PROVED = "proved"
     DECLARED = "declared"
@@ -52,21 +54,21 @@ class GpuStatus(StrEnum):
 
     @property
     def good(self) -> bool:
-        """Whether nothing speaks against the plan."""
+        """Whether no source contradicts the plan."""
         return self not in {GpuStatus.MISMATCH, GpuStatus.LOST}
 
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """What is known of one task's cards.
+    """The check of one task's GPUs.
 
     Attributes:
-        status: The verdict.
-        planned: Device ids that it was to have.
-        seen: Device ids that it has, by the best source that could tell; None where none could.
-        sources: Those that could tell and agree with the plan.
-        explanation: In one line: `planned GPU-b…, sees GPU-c… (NVML)`.
-        fix: How to fix it; "" where nothing speaks against the plan.
+        status: The result.
+        planned: Device ids of the planned GPUs.
+        seen: Device ids that the best source shows; None if no source shows any.
+        sources: The sources that agree with the plan.
+        explanation: One line: `planned GPU-b…, sees GPU-c… (NVML)`.
+        fix: The hint; "" if no source contradicts the plan.
     """
 
     status: GpuStatus
@@ -83,27 +85,34 @@ def check_gpus(
     minors: Mapping[str, int] | None = None,
     index_to_uuid: Mapping[str, str] | None = None,
 ) -> GpuCheck:
-    """Compare a task's plan with what it sees.
+    """Compare the planned GPUs of a task with the GPUs that it sees.
 
     Args:
         planned: Device ids: UUIDs, or indices as text.
-        gpu_view: What it sees.
-        minors: Device id to the minor number of its device node on this box.
-        index_to_uuid: Index as text to the UUID of that card on this box.
+        gpu_view: What the task sees.
+        minors: Device id to the minor number of its device node on this host.
+        index_to_uuid: Index as text to the UUID of that GPU on this host.
     """
     uuids = tuple((index_to_uuid or {}).get(each, each) for each in planned)
     known = ExpectedGpus(planned, uuids)
-    # The best witness comes first; the variables are only what somebody wrote down.
-    fence = [evidence.of_nvml(known, gpu_view), evidence.of_nodes(known, gpu_view, minors or {})]
-    strong = [evidence.of_cuda(known, gpu_view), *fence, evidence.of_tensorflow(known, gpu_view)]
+    # The best source is first; environment variables alone prove nothing.
+    in_container = [
+        evidence.of_nvml(known, gpu_view),
+        evidence.of_nodes(known, gpu_view, minors or {}),
+    ]
+    strong = [
+        evidence.of_cuda(known, gpu_view),
+        *in_container,
+        evidence.of_tensorflow(known, gpu_view),
+    ]
     proved = any(each.agrees and each.proves for each in strong)
     lost = _why_lost(known, gpu_view, minors or {})
     environment = evidence.of_environment(
         known,
         gpu_view,
-        # A card that was lost had been given, too.
+        # A lost GPU was given to the task, too.
         shown=lost is not None or any(each.agrees and each.seen for each in strong),
-        fenced=any(each.agrees and each.proves for each in fence),
+        exact=any(each.agrees and each.proves for each in in_container),
     )
     weak = [environment, evidence.of_engine(known, gpu_view)]
     against = next((each for each in [*weak, *strong] if each.agrees is False), None)
@@ -111,57 +120,55 @@ def check_gpus(
         lost = _why_failing(known, gpu_view)
     if lost is not None and (against is None or against not in weak):
         why, fix = lost
-        text = f"planned {_arguments(planned)}, and cannot use it: {why}"
+        text = f"planned {_ids(planned)}, but cannot use it: {why}"
         return GpuCheck(GpuStatus.LOST, planned, (), (), text, fix)
     answers = [*strong, *weak]
     if against is not None:
-        text = f"planned {_arguments(planned)}, sees {_arguments(against.seen)} ({against.source})"
+        text = f"planned {_ids(planned)}, sees {_ids(against.seen)} ({against.source})"
         return GpuCheck(GpuStatus.MISMATCH, planned, against.seen, (), text, against.fix)
     agreeing = [each for each in answers if each.agrees]
     sources = tuple(each.source for each in agreeing)
     if not agreeing:
-        text = f"planned {_arguments(planned)}; what it sees cannot be told ({_reasons(answers)})"
+        text = f"planned {_ids(planned)}; the GPUs that it sees are unknown ({_reasons(answers)})"
         return GpuCheck(GpuStatus.UNKNOWN, planned, None, (), text)
     if proved:
-        text = f"planned {_arguments(planned)}, sees the same ({', '.join(sources)})"
+        text = f"planned {_ids(planned)}, sees the same ({', '.join(sources)})"
         return GpuCheck(GpuStatus.PROVED, planned, planned, sources, text)
-    text = (
-        f"planned {_arguments(planned)}, told the same ({', '.join(sources)}); {_reasons(strong)}"
-    )
+    text = f"planned {_ids(planned)}, declared the same ({', '.join(sources)}); {_reasons(strong)}"
     return GpuCheck(GpuStatus.DECLARED, planned, planned, sources, text)
 
 
 def _why_lost(
     planned: ExpectedGpus, gpu_view: GpuView, minors: Mapping[str, int]
 ) -> tuple[str, str] | None:
-    """Why cards that are this task's cannot be used, and how to mend it."""
+    """Return why the planned GPUs cannot be used, and the hint; None if they can."""
     if not planned.ids or not gpu_view.isolated:
         return None
     wanted = {minors[each] for each in planned.ids if each in minors}
     for minor, fault in (gpu_view.nodes or {}).items():
         if fault and (minor in wanted or not wanted):
-            fix = _NODE_HINTS.get(fault, _DEAD)
+            fix = _NODE_HINTS.get(fault, _NO_ANSWER)
             return f"/dev/nvidia{minor} cannot be opened ({fault})", fix
     reason = gpu_view.reasons.get("nvml", "")
     if reason not in LOST.values():
         return None
-    return f"NVML says: {reason}", _RESTART if reason == LOST[UNKNOWN_ERROR] else _DEAD
+    return f"NVML reports: {reason}", _RESTART if reason == LOST[UNKNOWN_ERROR] else _NO_ANSWER
 
 
 def _why_failing(planned: ExpectedGpus, gpu_view: GpuView) -> tuple[str, str] | None:
-    """Why CUDA's driver cannot start, and how to mend it; None where it can, or there is none.
+    """Return why CUDA's driver cannot start, and the hint; None if it starts or is missing.
 
-    A program would train on CPUs without a word.
+    Without this check, a program would train on CPUs silently.
     """
     reason = gpu_view.reasons.get("cuda", NOT_ASKED)
     if not planned.ids or gpu_view.cuda is not None or reason in {NOT_ASKED, NO_LIBCUDA}:
         return None
     code = CUDA_CODE.search(reason)
     fix = _CUDA_HINTS.get(code[1], _CUDA_FAILS) if code else _CUDA_FAILS
-    return f"CUDA says: {short(reason, 120)}", fix
+    return f"CUDA reports: {short(reason, 120)}", fix
 
 
-def _arguments(ids: Sequence[str]) -> str:
+def _ids(ids: Sequence[str]) -> str:
     return short(", ".join(ids)) or "none"
 
 

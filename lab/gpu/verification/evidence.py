@@ -1,4 +1,4 @@
-"""What each source says of a task's cards, beside its plan."""
+"""The evidence of each source about a task's GPUs, compared with its plan."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from lab.gpu.verification.observed import (
 from lab.task.probes.gpu_probe import NO_LIBCUDA, NOT_ASKED
 
 NOTHING: Final = frozenset({"", "-1", "void", "none"})
-"""What the variables say where a process is to see no card."""
+"""The values of the variables that hide all GPUs from a process."""
 
-_BOOT_ANEW: Final = "boot it anew; if it stays so, see `lab doctor`"
+_BOOT_AGAIN: Final = "boot it again; if that does not help, run `lab doctor`"
 
 _LIBRARIES: Final = (
-    "TensorFlow and its CUDA libraries do not fit: build the image anew (`lab build`)"
+    "build the image again (`lab build`): TensorFlow and its CUDA libraries do not fit"
 )
 
 _WHEELS: Final = (
-    "`pip install 'tensorflow[and-cuda]==2.21.*'` into this Python, or train on CPUs with"
+    "run `pip install 'tensorflow[and-cuda]==2.21.*'` for this Python, or train on CPUs with"
     " `--gpus none`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedGpus:
-    """A task's plan.
+    """The planned GPUs of a task.
 
     Attributes:
-        ids: Device ids as the plan has them.
-        uuids: The same by UUID, as far as it is known; an index where it is not.
+        ids: Device ids, as in the plan.
+        uuids: The same GPUs by UUID; by index if the UUID is unknown.
     """
 
     ids: tuple[str, ...]
@@ -52,35 +52,35 @@ class ExpectedGpus:
 
     @property
     def cut(self) -> bool:
-        """Whether there are slices among them."""
+        """Whether some of them are MIG slices."""
         return any(each.upper().startswith(SLICE) for each in self.uuids)
 
     def same(self, seen: Collection[str]) -> bool:
-        """Whether these are the planned UUIDs, in any order."""
+        """Return whether these are the planned UUIDs, in any order."""
         return normalized(self.uuids) == normalized(seen)
 
 
 def normalized(ids: Collection[str]) -> set[str]:
-    """Ids as they are compared: without order, in one way of writing."""
+    """Return ids for a comparison: without order, in lower case."""
     return {each.strip().lower() for each in ids}
 
 
 def bare_uuid(uuid: str) -> str:
-    """A UUID without the word that says whether it is a card's or a slice's."""
+    """Return a UUID without its prefix `GPU-` or `MIG-`."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one source says.
+    """The evidence of one source.
 
     Attributes:
-        source: Which.
-        agrees: With the plan; None: it cannot tell.
-        proves: Whether its consent is enough, as it knows which cards are really there.
-        seen: What it shows.
-        why: Why it cannot tell.
-        fix: How to fix it, where it disagrees.
+        source: The source.
+        agrees: Whether it agrees with the plan; None if it has no answer.
+        proves: Whether its agreement is a proof: it shows the real GPUs.
+        seen: The GPUs that it shows.
+        why: Why it has no answer.
+        fix: The hint if it disagrees.
     """
 
     source: str
@@ -88,35 +88,35 @@ class Evidence:
     proves: bool = False
     seen: tuple[str, ...] = ()
     why: str = ""
-    fix: str = _BOOT_ANEW
+    fix: str = _BOOT_AGAIN
 
 
 def of_engine(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
-    """What the engine says that it has given."""
+    """Return the evidence of the engine: the GPUs that it gave to the container."""
     if gpu_view.engine is None:
-        return Evidence(ENGINE, why="there is none")
+        return Evidence(ENGINE, why="no engine")
     agrees = normalized(planned.ids) == normalized(gpu_view.engine)
     return Evidence(ENGINE, agrees, seen=gpu_view.engine)
 
 
 def of_environment(
-    planned: ExpectedGpus, gpu_view: GpuView, *, shown: bool, fenced: bool
+    planned: ExpectedGpus, gpu_view: GpuView, *, shown: bool, exact: bool
 ) -> Evidence:
-    """What the variables say.
+    """Return the evidence of the environment variables.
 
     Args:
         planned: The plan.
         gpu_view: What the task sees.
-        shown: Whether others show cards that fit.
-        fenced: Whether others show that the container has exactly the planned ones; CUDA does not,
-            as `CUDA_VISIBLE_DEVICES` narrows it, and of several slices it shows one.
+        shown: Whether other sources show the planned GPUs.
+        exact: Whether other sources show that the container has exactly the planned GPUs. CUDA
+            does not: `CUDA_VISIBLE_DEVICES` limits it, and it shows only one of several slices.
     """
     variables = gpu_view.environment
     if variables is None:
         return Evidence(ENVIRONMENT, why=gpu_view.reasons.get(ENVIRONMENT, NOT_ASKED))
     cuda = _pins(variables.get("CUDA_VISIBLE_DEVICES"))
     if not gpu_view.isolated:
-        # Where nothing is set, all of the box is seen.
+        # Without the variable, a process sees all GPUs of the host.
         seen = ("all",) if cuda is None else cuda
         return Evidence(ENVIRONMENT, normalized(seen) == normalized(planned.ids), seen=seen)
     runtime = _pins(variables.get("NVIDIA_VISIBLE_DEVICES"))
@@ -128,27 +128,27 @@ def of_environment(
         )
     if cuda is not None and normalized(cuda) != normalized(planned.ids):
         return Evidence(ENVIRONMENT, agrees=False, seen=cuda)
-    return _runtime(planned, runtime or (), shown=shown, fenced=fenced)
+    return _runtime(planned, runtime or (), shown=shown, exact=exact)
 
 
 def _runtime(
-    planned: ExpectedGpus, runtime: tuple[str, ...], *, shown: bool, fenced: bool
+    planned: ExpectedGpus, runtime: tuple[str, ...], *, shown: bool, exact: bool
 ) -> Evidence:
-    """What `NVIDIA_VISIBLE_DEVICES` says in a container that was to have cards."""
+    """Return the evidence of `NVIDIA_VISIBLE_DEVICES` in a container with planned GPUs."""
     if not runtime:
-        # So it is where the engine hands out cards by CDI: then others must have seen them.
-        why = "the engine has set no NVIDIA_VISIBLE_DEVICES"
+        # This is normal with CDI: then other sources must show the GPUs.
+        why = "the engine set no NVIDIA_VISIBLE_DEVICES"
         return Evidence(ENVIRONMENT, None if shown else False, why=why)
-    if fenced and normalized(runtime) == {"all"}:
-        # So an image of CUDA's has it, and an engine that hands out cards by CDI may leave it.
-        return Evidence(ENVIRONMENT, why="the image says `all`")
+    if exact and normalized(runtime) == {"all"}:
+        # CUDA's images set it, and an engine with CDI may not change it.
+        return Evidence(ENVIRONMENT, why="the image sets `all`")
     return Evidence(ENVIRONMENT, normalized(runtime) == normalized(planned.ids), seen=runtime)
 
 
 def of_nodes(planned: ExpectedGpus, gpu_view: GpuView, minors: Mapping[str, int]) -> Evidence:
-    """What the device nodes show."""
+    """Return the evidence of the device nodes."""
     if not gpu_view.isolated or gpu_view.nodes is None:
-        return Evidence(NODES, why=gpu_view.reasons.get("nodes", "not this task's own"))
+        return Evidence(NODES, why=gpu_view.reasons.get("nodes", "not limited to this task"))
     names: dict[int, str] = {}
     for each in [*planned.ids, *minors]:
         if each in minors:
@@ -156,25 +156,25 @@ def of_nodes(planned: ExpectedGpus, gpu_view: GpuView, minors: Mapping[str, int]
     seen = tuple(names.get(minor, f"/dev/nvidia{minor}") for minor in gpu_view.nodes)
     if all(each in minors for each in planned.ids):
         wanted = {minors[each] for each in planned.ids}
-        # Which slice of its card a task has, the card's node cannot tell.
+        # The node of a GPU does not show which of its slices a task has.
         return Evidence(NODES, wanted == set(gpu_view.nodes), not planned.cut, seen)
     if not seen:
-        return Evidence(NODES, why="there are none, as on this box")
+        return Evidence(NODES, why="no device nodes, as on this host")
     fits = len(seen) <= len(planned.ids) if planned.cut else len(seen) == len(set(planned.ids))
     return Evidence(NODES, fits, seen=seen)
 
 
 def of_nvml(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
-    """What NVML shows."""
+    """Return the evidence of NVML."""
     if not gpu_view.isolated or gpu_view.nvml is None:
-        return Evidence(NVML, why=gpu_view.reasons.get("nvml", "not this task's own"))
+        return Evidence(NVML, why=gpu_view.reasons.get("nvml", "not limited to this task"))
     if planned.named:
         return Evidence(NVML, planned.same(gpu_view.nvml), proves=True, seen=gpu_view.nvml)
     return Evidence(NVML, len(gpu_view.nvml) == len(set(planned.ids)), seen=gpu_view.nvml)
 
 
 def of_cuda(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
-    """What CUDA's driver shows."""
+    """Return the evidence of CUDA's driver."""
     if gpu_view.cuda is None:
         why = gpu_view.reasons.get("cuda", NOT_ASKED)
         if not planned.ids and not gpu_view.isolated and why == NO_LIBCUDA:
@@ -185,8 +185,8 @@ def of_cuda(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
     if planned.cut:
         whole = any(each.upper().startswith("GPU-") for each in gpu_view.cuda)
         if whole or any("/" in each for each in planned.uuids):
-            return Evidence(CUDA, why="this driver does not tell which slice it is")
-        # Of several slices a process gets one, whichever it has.
+            return Evidence(CUDA, why="this driver does not report the slice")
+        # CUDA shows a process any one of its slices.
         fits = len(seen) == 1 and seen[0] in planned.uuids
         return Evidence(CUDA, fits, len(planned.uuids) == 1, seen)
     if planned.named:
@@ -195,19 +195,19 @@ def of_cuda(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
 
 
 def of_tensorflow(planned: ExpectedGpus, gpu_view: GpuView) -> Evidence:
-    """How many GPUs TensorFlow lists."""
+    """Return the evidence of TensorFlow: the number of GPUs that it lists."""
     if gpu_view.tensorflow is None:
         return Evidence(TENSORFLOW, why=gpu_view.reasons.get("tensorflow", NOT_ASKED))
-    # Of several slices a process gets one.
+    # CUDA shows a process only one of its slices.
     expected = 1 if planned.cut else len(set(planned.ids))
     seen = tuple(f"GPU:{position}" for position in range(gpu_view.tensorflow))
-    # In a container they are the image's, locally this Python's.
-    fix = _BOOT_ANEW if len(seen) >= expected else _LIBRARIES if gpu_view.isolated else _WHEELS
+    # In a container TensorFlow is part of the image, locally of this Python.
+    fix = _BOOT_AGAIN if len(seen) >= expected else _LIBRARIES if gpu_view.isolated else _WHEELS
     return Evidence(TENSORFLOW, len(seen) == expected, seen=seen, fix=fix)
 
 
 def _pins(value: str | None) -> tuple[str, ...] | None:
-    """The device ids of a variable; None where it is not set."""
+    """Return the device ids of a variable; None if it is not set."""
     if value is None:
         return None
     return tuple(each for each in value.split(",") if each.strip().lower() not in NOTHING)

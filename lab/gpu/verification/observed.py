@@ -1,4 +1,4 @@
-"""What a task sees, as it has told it."""
+"""The GPUs that a task sees, as its probe reports them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-# Who tells it, in words of a message.
+# The names of the sources in messages.
 ENGINE: Final = "engine"
 ENVIRONMENT: Final = "environment"
 NODES: Final = "device nodes"
@@ -17,19 +17,19 @@ TENSORFLOW: Final = "TensorFlow"
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """What a task sees, as `lab.task.probes.gpu_probe` tells it, and what the engine says of it.
+    """The report of `lab.task.probes.gpu_probe` for a task, and the engine's.
 
-    None means that this source cannot tell; `reasons` says why.
+    None means that the source has no answer; `reasons` has the reason.
 
     Attributes:
-        environment: The variables of its first process, or of its agent.
+        environment: The variables of the task's first process, or of its agent.
         nodes: Minor number of each device node → "", or why it cannot be opened.
         nvml: UUIDs that NVML shows.
-        cuda: UUIDs that CUDA shows; bare where it may be a card's or a slice's.
-        tensorflow: How many GPUs TensorFlow lists.
-        reasons: Source → why it cannot tell.
-        isolated: Whether nodes and NVML are this task's own, as in a container.
-        engine: Device ids that the engine has given it.
+        cuda: UUIDs that CUDA shows; without prefix if CUDA does not report GPU or slice.
+        tensorflow: The number of GPUs that TensorFlow lists.
+        reasons: Source → why it has no answer.
+        isolated: Whether nodes and NVML show only this task's GPUs, as in a container.
+        engine: Device ids that the engine gave to its container.
     """
 
     environment: Mapping[str, str] | None = None
@@ -43,26 +43,26 @@ class GpuView:
 
     @classmethod
     def from_json(cls, text: str) -> GpuView:
-        """Read what `lab.task.probes.gpu_probe` has printed.
+        """Parse the output of `lab.task.probes.gpu_probe`.
 
         Raises:
-            ValueError: It is no such text.
+            ValueError: The text is not such an output.
         """
         import msgspec  # noqa: PLC0415  (only a boot reads views)
 
         try:
             gpu_view = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(f"no sight: {error}") from None
-        # These two are not the task's own to report.
+            raise ValueError(f"not a GPU report: {error}") from None
+        # A task must not set these two itself.
         return replace(gpu_view, isolated=False, engine=None)
 
     @classmethod
-    def untold(cls, why: str) -> GpuView:
-        """Of a task that could not be asked."""
+    def unknown(cls, why: str) -> GpuView:
+        """Return the view of a task that did not answer."""
         return cls(reasons={ENVIRONMENT: why})
 
     @property
     def answered(self) -> bool:
-        """Whether there is a driver that shows something inside: CUDA can be had there."""
+        """Whether a driver shows a GPU to the task, so that it can use CUDA."""
         return bool(self.cuda or self.nvml or self.nodes)

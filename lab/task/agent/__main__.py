@@ -1,4 +1,4 @@
-"""`python -m lab.task.agent`: what a container runs, and the local supervisor for each task."""
+"""The entry point `python -m lab.task.agent`; a container or the local supervisor starts it."""
 
 import sys
 

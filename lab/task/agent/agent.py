@@ -1,12 +1,12 @@
-"""The task agent: the one way in which a training program starts, on every backend.
+"""The task agent: it starts the training program of one task, on every backend.
 
-`python -m lab.task.agent` says where it lives and waits for requests on the run volume
-(`lab.task.protocol`). It starts the program as its own child, is the only writer of the task's
-output, watches the other tasks, and ends the program when the run is over. It needs nothing but
-the standard library.
+The agent (`python -m lab.task.agent`) announces its task and waits for requests on the run volume
+(`lab.task.protocol`). It starts the program as its own child and is the only writer of the task's
+output. It watches the other tasks, and ends the program when the run ends. It needs only the
+standard library.
 
-With `LAB_EXPERIMENT` the leader's agent writes one request itself, leaves when that run has ended,
-and its exit code says how; the other agents stay until they are told to go.
+With `LAB_EXPERIMENT` the leader's agent writes one request itself. It exits when that run has
+ended, with an exit code for the result. The other agents stay until they get a signal.
 """
 
 from __future__ import annotations
@@ -36,76 +36,79 @@ _EXIT_USAGE = 2
 
 
 class StopSignal:
-    """Why the agent is to go: a signal, or the end of its leash; wakes a waiting agent.
+    """Why the agent must stop: a signal, or the end of its leash. Either wakes a waiting agent.
 
     Attributes:
-        reason: In words; None while it is to stay.
-        count: How often it was told.
+        reason: Text; None while the agent must not stop.
+        count: The number of stop signals so far.
     """
 
     def __init__(self, *, leash: bool) -> None:
-        """Listen.
+        """Install the signal handlers.
 
         Args:
-            leash: Standard input is a pipe whose end says that the supervisor has gone.
+            leash: Standard input is a pipe that closes when the supervisor ends.
         """
         self.reason: str | None = None
         self.count = 0
         self._leash = leash
-        self._awake, waker = socket.socketpair()
-        self._waker = waker  # kept open
-        for end in (self._awake, waker):
+        self._wake_read, wake_write = socket.socketpair()
+        self._wake_write = wake_write  # kept open
+        for end in (self._wake_read, wake_write):
             end.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._reported)
+            signal.signal(number, self._on_signal)
 
     def wait(self, at_most_s: float, also: Sequence[int] = ()) -> None:
-        """Sleep until a signal comes, the leash ends, or the time is over.
+        """Sleep until a signal arrives, the leash ends, or the time is over.
 
         Args:
             at_most_s: Seconds.
-            also: Further descriptors; it wakes when one of them gets readable, and reads none.
+            also: Further descriptors that end the sleep when readable. They are not read.
         """
-        own = [self._awake.fileno(), *([sys.stdin.fileno()] if self._leash else [])]
+        own = [self._wake_read.fileno(), *([sys.stdin.fileno()] if self._leash else [])]
         watched = [*own, *also]
         ready, _, _ = select.select(watched, [], [], at_most_s)
-        if self._awake.fileno() in ready:
-            self._awake.recv(4096)
+        if self._wake_read.fileno() in ready:
+            self._wake_read.recv(4096)
         if self._leash and sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 4096):
             self._leash = False
-            self.reason = "the supervisor has gone"
+            self.reason = "the supervisor has ended"
             self.count += 1
 
-    def _reported(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.reason = f"the agent was stopped ({signal.Signals(number).name})"
         self.count += 1
 
 
 class Agent:
-    """Serves one request after the other."""
+    """Executes requests one after the other."""
 
     def __init__(
-        self, place: AgentConfig, agent_log: AgentLog, stop: StopSignal, starter: Launcher
+        self, config: AgentConfig, agent_log: AgentLog, stop: StopSignal, launcher: Launcher
     ) -> None:
-        self._place = place
+        self._config = config
         self._agent_log = agent_log
         self._stop = stop
-        self._starter = starter
-        self._volume = Volume(place.runs)
+        self._launcher = launcher
+        self._volume = Volume(config.runs)
         self._heartbeat = Heartbeat(
-            self._volume, place.task, node=place.node, address=place.address, gpus=place.gpus
+            self._volume, config.task, node=config.node, address=config.address, gpus=config.gpus
         )
-        self._inbox = RequestQueue(self._volume, place.task, agent_log)
+        self._queue = RequestQueue(self._volume, config.task, agent_log)
         self._execution: Execution | None = None
-        self._own: Request | None = None  # what the leader has to submit
+        self._own_request: Request | None = None  # the leader submits it
         self._submit_at = 0.0
-        self._verdict: oneshot.RunOutcome | None = None
+        self._outcome: oneshot.RunOutcome | None = None
 
     def run(self, own: Request | None) -> int:
-        """Serve until told to go; with a request of its own, until that run has ended.
+        """Execute requests until a stop signal, or until the run of the own request has ended.
+
+        Args:
+            own: The request that this agent submits; None: it submits none.
 
         Returns:
             The exit code.
@@ -113,94 +116,94 @@ class Agent:
         Raises:
             OSError: The run volume cannot be used.
         """
-        self._own = own
+        self._own_request = own
         leads = own is not None
         self._heartbeat.announce()
-        self._greet()
+        self._log_start()
         try:
             while self._stop.reason is None:
                 self._heartbeat.beat()
-                self._serve()
+                self._serve_once()
                 idle = self._execution is None
-                code = self._verdict.exit_code() if idle and self._verdict else None
+                code = self._outcome.exit_code() if idle and self._outcome else None
                 if code is not None:
                     return self._conclude(code)
                 if self._execution is None:
                     self._stop.wait(POLL_S)
                 else:
-                    self._stop.wait(self._execution.pause_s, self._execution.wakes)
-            self._wind_up(self._stop.reason)
+                    self._stop.wait(self._execution.pause_s, self._execution.wake_fds)
+            self._shut_down(self._stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
         self._heartbeat.remove()
         return int(leads)
 
-    def _serve(self) -> None:
+    def _serve_once(self) -> None:
         if self._execution is None:
-            self._submit_own()
-            request = self._inbox.next()
+            self._submit_own_request()
+            request = self._queue.next()
             if request is None:
                 return
-            self._inbox.mark_served(request)
-            self._execution = Execution(self._place, request, self._agent_log, self._starter)
+            self._queue.mark_served(request)
+            self._execution = Execution(self._config, request, self._agent_log, self._launcher)
             self._execution.begin()
         if self._execution.step():
             self._execution = None
 
-    def _submit_own(self) -> None:
-        """The leader's request, as soon as what an earlier life left under way has ended."""
-        if self._own is None or time.monotonic() < self._submit_at:
+    def _submit_own_request(self) -> None:
+        """Submit the leader's request, as soon as a run of an earlier agent process has ended."""
+        if self._own_request is None or time.monotonic() < self._submit_at:
             return
         try:
-            submit(self._volume, self._own)
+            submit(self._volume, self._own_request)
         except VolumeBusy as busy:
             self._agent_log.notify(f"waiting: {busy}")
             self._submit_at = time.monotonic() + _SUBMIT_AGAIN_S
             return
-        self._verdict = oneshot.RunOutcome(self._volume, self._own, self._place.task)
-        self._own = None
+        self._outcome = oneshot.RunOutcome(self._volume, self._own_request, self._config.task)
+        self._own_request = None
 
     def _conclude(self, code: int) -> int:
-        assert self._verdict is not None  # noqa: S101 (narrows the type)
-        for line in self._verdict.lines():
+        assert self._outcome is not None  # noqa: S101 (narrows the type)
+        for line in self._outcome.lines():
             self._agent_log.notify(line)
         self._heartbeat.remove()
         return code
 
-    def _wind_up(self, reason: str) -> None:
-        """Told to go: end the program first; told again: at once."""
+    def _shut_down(self, reason: str) -> None:
+        """End the program with a grace period; a second stop signal ends it at once."""
         if self._execution is None:
             return
-        reported = 1
-        self._execution.leave(reason)
+        signals_seen = 1
+        self._execution.interrupt(reason)
         while not (self._execution.step() or self._execution.cannot_end):
             self._heartbeat.beat()
-            self._stop.wait(POLL_S, self._execution.wakes)
-            if self._stop.count > reported:
-                reported = self._stop.count
-                self._execution.leave(reason, grace_s=0.0)
+            self._stop.wait(POLL_S, self._execution.wake_fds)
+            if self._stop.count > signals_seen:
+                signals_seen = self._stop.count
+                self._execution.interrupt(reason, grace_s=0.0)
         self._execution = None
 
-    def _greet(self) -> None:
-        place = self._place
+    def _log_start(self) -> None:
+        config = self._config
         self._agent_log.notify(
-            f"{place.task} of {place.project} lives on {place.node}, "
-            f"serves at {place.address}, GPUs: {place.gpus}"
+            f"{config.task} of {config.project} runs on {config.node}, "
+            f"address {config.address}, GPUs: {config.gpus}"
         )
-        if not place.experiment:
-            self._agent_log.notify("it waits for a run; start one with: python -m lab run async")
-        elif place.leads:
-            self._agent_log.notify(f"it starts {place.experiment} now")
+        if not config.experiment:
+            self._agent_log.notify("waiting for a run; start one with: python -m lab run async")
+        elif config.leads:
+            self._agent_log.notify(f"starting {config.experiment}")
         else:
-            self._agent_log.notify(f"it waits for {place.experiment}, which another task starts")
+            self._agent_log.notify(f"waiting for {config.experiment}, which another task starts")
 
 
 def main() -> int:
-    """Run the agent of this process's environment; returns its exit code."""
+    """Run the agent that the environment variables describe; return the exit code."""
     try:
-        place = AgentConfig.from_environ(os.environ)
-        own = oneshot.request_for(place) if place.experiment and place.leads else None
+        config = AgentConfig.from_environ(os.environ)
+        own = oneshot.request_for(config) if config.experiment and config.leads else None
     except (AgentConfigError, oneshot.OneshotError) as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
@@ -208,7 +211,9 @@ def main() -> int:
     agent_log = AgentLog(stamped=os.environ.get("LAB_STAMPS") == "1")
     stop = StopSignal(leash=os.environ.get("LAB_LEASH") == "stdin")
     try:
-        return Agent(place, agent_log, stop, launcher_of(place, os.environ)).run(own)
+        return Agent(config, agent_log, stop, launcher_of(config, os.environ)).run(own)
     except OSError as error:
-        agent_log.notify(f"error: the run volume {place.runs} cannot be used: {error}; see to it")
+        agent_log.notify(
+            f"error: the run volume {config.runs} cannot be used: {error}; check its mount"
+        )
         return 1

@@ -1,4 +1,4 @@
-"""Where an agent lives, as its environment variables tell it."""
+"""The settings of an agent, read from its environment variables."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ _NO_GPUS = {"", "-1", "void", "none"}
 
 
 class AgentConfigError(ValueError):
-    """An environment variable is missing or has no readable value; the message names it."""
+    """An environment variable is missing or invalid; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Where an agent lives.
+    """The settings of an agent.
 
     Attributes:
         project: The project's name.
         node: The pseudo-node's name.
-        task: `worker-0`.
+        task: The task's name, such as `worker-0`.
         cluster: TensorFlow's cluster spec.
         runs: The run volume.
         scripts: Directory of the training programs.
         data: Directory of a student's own data.
-        gpus: The cards that it was given, as their device ids; `all` where nothing pins them.
-        experiment: The experiment that the leader is to start at boot, or "".
-        flags: Further arguments of that experiment, as one would type them.
-        tensorflow: The version that its programs have, as experiments name it; "" where nobody
-            says.
+        gpus: Device ids of the task's GPUs; `all` if no GPUs are assigned; `none` without GPUs.
+        experiment: The experiment that the leader starts at boot, or "".
+        flags: Further arguments of that experiment, as a shell command line.
+        tensorflow: The TensorFlow version of the programs, such as `2.21`; "" if unknown.
     """
 
     project: str
@@ -49,23 +48,23 @@ class AgentConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> AgentConfig:
-        """Read it.
+        """Read the variables.
 
         Raises:
-            PlaceError: A variable is missing or has no readable value.
+            AgentConfigError: A variable is missing or invalid.
         """
         missing = [name for name in _NEEDED if not environ.get(name)]
         if missing:
             raise AgentConfigError(f"{', '.join(missing)} not set")
         task = environ["LAB_TASK"]
         if not TASK.fullmatch(task):
-            raise AgentConfigError(f"LAB_TASK is no task: {task!r}")
+            raise AgentConfigError(f"LAB_TASK is not a task name: {task!r}")
         try:
             cluster = json.loads(environ["LAB_CLUSTER"])
             job, _, index = task.rpartition("-")
             _ = cluster[job][int(index)]
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise AgentConfigError(f"LAB_CLUSTER is no cluster spec with {task}") from error
+            raise AgentConfigError(f"LAB_CLUSTER is not a cluster spec with {task}") from error
         return cls(
             project=environ["LAB_PROJECT"],
             node=environ["LAB_NODE"],
@@ -82,22 +81,22 @@ class AgentConfig:
 
     @property
     def job(self) -> str:
-        """`worker` of `worker-0`."""
+        """The job's name: `worker` of `worker-0`."""
         return self.task.rpartition("-")[0]
 
     @property
     def index(self) -> int:
-        """0 of `worker-0`."""
+        """The index in the job: 0 of `worker-0`."""
         return int(self.task.rpartition("-")[2])
 
     @property
     def address(self) -> str:
-        """`host:port` of its TensorFlow server."""
+        """The `host:port` of the task's TensorFlow server."""
         return self.cluster[self.job][self.index]
 
     @property
     def leads(self) -> bool:
-        """Whether it starts and ends a run that needs no helper: ps-0, else the first task."""
+        """Whether it starts and ends a run without a client: ps-0, or else the first task."""
         first = "ps" if self.cluster.get("ps") else next(iter(self.cluster))
         return self.task == f"{first}-0"
 
@@ -114,6 +113,6 @@ _NEEDED = (
 
 
 def _gpus(environ: Mapping[str, str]) -> str:
-    # CUDA's variable narrows what the container runtime's has let in.
+    # CUDA's variable selects from the GPUs that the container runtime's variable permits.
     visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("NVIDIA_VISIBLE_DEVICES", ""))
     return "none" if visible.lower() in _NO_GPUS else visible

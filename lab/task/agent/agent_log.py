@@ -1,4 +1,4 @@
-"""What an agent says to people: its standard output, which engines and supervisors keep."""
+"""An agent's log: its standard output, which the engine or the supervisor stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.task.text import bounded
 
 
 def stamp(unix: float) -> str:
-    """A time in seconds since the epoch as `2026-11-21T14:25:14.123456Z`, which sorts as text."""
+    """Format seconds since the epoch as `2026-11-21T14:25:14.123456Z`, which sorts as text."""
     at = datetime.fromtimestamp(unix, UTC)
     return at.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
@@ -20,16 +20,16 @@ def stamp(unix: float) -> str:
 class AgentLog:
     """Writes whole lines, one `write` each, so that lines of two threads do not mix.
 
-    It is a convenience: where nobody reads or the disk is full, lines are dropped in silence,
-    because the run must go on. The truth lies on the run volume.
+    If the disk is full or the reader has ended, lines are dropped without an error, because the
+    run must continue. The complete output is on the run volume.
     """
 
     def __init__(self, descriptor: int | None = None, *, stamped: bool = False) -> None:
-        """Where to write.
+        """Create a log.
 
         Args:
             descriptor: A file descriptor; standard output by default.
-            stamped: Begin each line with the time, where no engine keeps it with the line.
+            stamped: Whether each line begins with the time. Container engines add it themselves.
         """
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
         self._stamped = stamped
@@ -43,5 +43,5 @@ class AgentLog:
             write_all(self._descriptor, data)
 
     def notify(self, line: str) -> None:
-        """One line of the agent's own."""
+        """Write one line of the agent itself."""
         self.echo(f"lab: {bounded(line)}\n".encode())

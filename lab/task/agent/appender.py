@@ -1,8 +1,7 @@
-"""Files that an agent alone appends to, and whether that is true.
+"""Files to which only the agent appends, with a check that no other process changed them.
 
-An agent and the programs share one user, so a path is no boundary: a program can write to the
-records of any task, or remove them. So the agent remembers how long each of its files is and what
-it holds, and compares at the end.
+An agent and the programs run as the same user, so a program can change or remove the records of
+any task. So the agent stores the size and the digest of its files, and compares them at the end.
 
 The volume may be full, or a disk fault has made it read-only. The program continues meanwhile. The
 agent buffers the lines in memory and writes them in order as soon as the volume accepts them. The
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 REFUSED_S: Final = 8.0
 """Seconds that an agent waits for a volume that refuses writes. This is shorter than the time after
-which the other agents count a silent agent as lost."""
+which the other agents declare an agent without heartbeat lost."""
 
 BUFFER_BYTES: Final = 16 * 2**20
 """Bytes of one file that are buffered. Lines beyond that are dropped and counted."""
@@ -37,11 +36,11 @@ _PIECE: Final = 1 << 20
 
 @dataclass(slots=True)
 class AppendedContent:
-    """All that was appended to a file, by all attempts of a program.
+    """The size and digest of everything that all attempts of a program appended to a file.
 
     Attributes:
-        size: Bytes.
-        digest: SHA-256 of them, which goes on with each append.
+        size: The number of bytes.
+        digest: The SHA-256 object; each append updates it.
     """
 
     size: int = 0
@@ -49,7 +48,7 @@ class AppendedContent:
 
     @classmethod
     def of(cls, path: Path) -> AppendedContent:
-        """What a file holds already; nothing where there is no regular file."""
+        """The content of an existing file; empty if there is no regular file."""
         try:
             with open_regular(path) as file:
                 return cls._of(file.fileno())
@@ -64,12 +63,12 @@ class AppendedContent:
         return found
 
     def add(self, data: bytes | bytearray) -> None:
-        """Count bytes that were appended."""
+        """Add appended bytes."""
         self.size += len(data)
         self.digest.update(data)
 
     def is_in(self, descriptor: int) -> bool:
-        """Whether an open file holds this, and nothing else."""
+        """Whether an open file has exactly this content."""
         same_size = os.fstat(descriptor).st_size == self.size
         return same_size and self._of(descriptor).sha256 == self.sha256
 
@@ -80,11 +79,11 @@ class AppendedContent:
 
 
 class Appender:
-    """A file that only grows, by whole lines also where the disk gets full.
+    """A file that only grows, by whole lines even if the disk is full.
 
     Attributes:
-        altered: Whether another process has changed, moved or removed the file; known once it is
-            closed.
+        altered: Whether another process has changed, moved or removed the file; known after
+            `close`.
         lost: The number of lines that were dropped, or were still buffered at `close`.
     """
 
@@ -94,12 +93,12 @@ class Appender:
         """Open the file.
 
         Args:
-            path: It.
-            written: What was appended to it before, and will be; None: nothing.
+            path: The file's path.
+            written: The content so far; each append updates it. None: empty.
             limit: The size of the buffer in bytes.
 
         Raises:
-            OSError: It cannot be opened: a directory is in its place.
+            OSError: It cannot be opened, for example because it is a directory.
         """
         self._path = path
         self._written = AppendedContent() if written is None else written
@@ -107,7 +106,7 @@ class Appender:
         self._waiting = bytearray()
         self._refused_at: float | None = None
         self._error: OSError | None = None
-        self._is_torn = False  # half a line may stand at its end
+        self._is_torn = False  # the file may end with an incomplete line
         self.altered = False
         self.lost = 0
         path.parent.mkdir(exist_ok=True)
@@ -153,13 +152,13 @@ class Appender:
         self._refused_at = self._error = None
 
     def close(self) -> None:
-        """Put the file on the disk, compare it with what was appended, and close it.
+        """Flush the file to the disk, compare it with what was appended, and close it.
 
-        Lines that are still buffered are lost. A file that was moved or removed, and not changed,
-        is put back to its place.
+        Lines that are still buffered are lost. A file that was moved or removed but not changed is
+        written again at its path.
 
         Raises:
-            OSError: Lines are lost, or the disk did not take the file.
+            OSError: Lines are lost, or the disk refused the file.
         """
         self.flush()
         self.lost += self._waiting.count(b"\n")
@@ -182,7 +181,7 @@ class Appender:
             self._is_torn = False
 
     def _is_there(self) -> bool:
-        """Whether the path still leads to the open file."""
+        """Whether the path still refers to the open file."""
         try:
             found, mine = os.lstat(self._path), os.fstat(self._descriptor)
         except OSError:
@@ -196,7 +195,7 @@ class Appender:
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
-    """What an open file holds, wherever its position is."""
+    """The content of an open file, independent of its position."""
     at = 0
     while piece := os.pread(descriptor, _PIECE, at):
         yield piece
@@ -204,7 +203,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 
 
 def _is_something_else(path: Path) -> bool:
-    """Whether a link, a pipe or a device is where a file has to be."""
+    """Whether the path is a link, a pipe or a device instead of a file."""
     try:
         return not stat.S_ISREG(os.lstat(path).st_mode)
     except FileNotFoundError:

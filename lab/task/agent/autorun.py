@@ -1,13 +1,13 @@
-"""The run that `docker compose up` starts by itself: `python -m lab.task.agent.autorun`.
+"""The run that `docker compose up` starts: `python -m lab.task.agent.autorun`.
 
-It is a service of its own beside the tasks and starts when all tasks are healthy. Its variables are
-no part of the tasks' services, so compose never recreates a task because of them::
+This is a separate compose service, which starts when all tasks are healthy. The services of the
+tasks do not have its variables, so compose never recreates a task because of them::
 
     LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run
-    LAB_RUN_TERMS   `start` and `faults` of the description, as JSON
+    LAB_RUN_TERMS   `start` and `faults` of the config, as JSON
 
-A run is known by these two. The service trains it once: after a reboot it resumes a run that was
-interrupted, and prints how a run ended that has ended. It stays until it is stopped, because
+These two variables identify a run. The service trains it once. After a reboot it resumes an
+interrupted run, or prints the result of an ended one. The service runs until it is stopped, because
 `docker compose up --wait` fails when a container exits.
 """
 
@@ -47,11 +47,11 @@ Print = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Autorun:
-    """What the variables ask for.
+    """The run that the variables describe.
 
     Attributes:
-        request: The request, with a run id, a seed and the faults drawn.
-        skipped: The faults that need a client, because they act on a network.
+        request: The request, with a run id, a seed and without random faults.
+        skipped: The network faults, which need a client.
     """
 
     request: Request
@@ -59,10 +59,10 @@ class Autorun:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Autorun | None:
-        """Read the variables; None where no run is wanted.
+        """Read the variables; None if they describe no run.
 
         Raises:
-            OnceError: One of them has no readable value, or does not fit the cluster.
+            OneshotError: A variable is invalid, or does not fit the cluster.
         """
         text = environ.get("LAB_RUN", "").strip()
         if not text or environ.get("LAB_EXPERIMENT"):
@@ -94,20 +94,20 @@ class Autorun:
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
-    """The object that a variable holds as JSON."""
+    """The JSON object in a variable."""
     try:
         value = json.loads(environ.get(name, ""))
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise OneshotError(f"{name} is no JSON object; render the description again")
+        raise OneshotError(f"{name} is not a JSON object; render the config again")
     return value
 
 
 def train(
     autorun: Autorun, volume: Volume, notify: Print, sleep: Callable[[float], None]
 ) -> Request:
-    """Train the run, unless that is done; follow it to its end.
+    """Train the run, unless it has ended already, and follow it to its end.
 
     Args:
         autorun: The run.
@@ -116,7 +116,7 @@ def train(
         sleep: Waits for some seconds.
 
     Returns:
-        The request that has ended: the newest one of this run.
+        The newest request of this run, which has ended.
 
     Raises:
         OSError: The volume cannot be used.
@@ -157,10 +157,10 @@ def _statuses(volume: Volume, request: Request) -> Mapping[str, TaskStatus]:
 
 
 def _resumed(volume: Volume, last: Request, request: Request, notify: Print) -> Request:
-    """The request that goes on from an interrupted run; a new start where that left nothing."""
+    """The request that resumes an interrupted run; the plain one if there is no checkpoint."""
     source = volume.run(last.run_id) / "checkpoints"
     if not has_checkpoint(source):
-        notify(f"run {last.run_id} was interrupted and left no checkpoint: it starts anew")
+        notify(f"run {last.run_id} was interrupted and left no checkpoint: it starts over")
         return request
     experiment = EXPERIMENTS[last.spec.experiment]
     args = last.spec.args
@@ -184,7 +184,7 @@ def _training_images() -> int:
 def _submit(
     volume: Volume, request: Request, notify: Print, sleep: Callable[[float], None]
 ) -> None:
-    """Submit the request when the run before it has ended."""
+    """Submit the request as soon as no other run is active."""
     shown = ""
     while True:
         try:
@@ -205,7 +205,7 @@ def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) ->
 
 
 def report(volume: Volume, request: Request) -> Iterator[str]:
-    """How a run ended: a table of its tasks, the result, and the next command to type."""
+    """The lines of an ended run: a table of its tasks, the result, and the next commands."""
     statuses = _statuses(volume, request)
     records = {task: volume.records(request.run_id, task) for task in request.tasks()}
     yield from _table([_row(status, records[task]) for task, status in statuses.items()])
@@ -252,7 +252,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Train what the variables ask for, and wait for the end of the service; its exit code."""
+    """Train the run of the variables and wait for a stop signal; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     volume = Volume(Path(os.environ["LAB_RUNS"]))
@@ -260,7 +260,7 @@ def main() -> int:
         autorun = Autorun.from_environ(os.environ)
         if autorun is not None:
             for fault in autorun.skipped:
-                _print(f"left out: {fault}: a fault of a network needs `lab run`")
+                _print(f"skipped {fault}: a network fault needs `lab run`")
             for line in report(volume, train(autorun, volume, _print, time.sleep)):
                 _print(line)
             _print("the environment waits for further runs; stop it with Ctrl-C")

@@ -1,4 +1,4 @@
-"""The command line and the environment variables that a training program is started with."""
+"""The command line and the environment variables of a training program."""
 
 from __future__ import annotations
 
@@ -14,124 +14,135 @@ from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Request, TaskProgram, Vol
 from lab.task.protocol.lazy_keras import defer_keras
 
 
-def program_path(place: AgentConfig, request: Request) -> Path:
-    """Where the task's program lies: with the run if it is the user's own, else in the scripts."""
-    program = _entry(place, request).program
+def program_path(config: AgentConfig, request: Request) -> Path:
+    """The path of the task's program: in the run if it is the user's own, else in the scripts."""
+    program = _entry(config, request).program
     if request.spec.own:
-        return Volume(place.runs).program(request.run_id) / program
-    return place.scripts / program
+        return Volume(config.runs).program(request.run_id) / program
+    return config.scripts / program
 
 
-def _entry(place: AgentConfig, request: Request) -> TaskProgram:
-    """What the task starts; an execution starts no command for a task that has no program."""
-    return request.spec.program_of(place.task) or TaskProgram(
+def _entry(config: AgentConfig, request: Request) -> TaskProgram:
+    """Return the program of a task; callers skip tasks without a program."""
+    return request.spec.program_of(config.task) or TaskProgram(
         request.spec.program, request.spec.cluster_flags
     )
 
 
-def argv(place: AgentConfig, request: Request) -> list[str]:
-    """The command line: the cluster's flags that the program knows, then its own."""
-    # A printed program reads the data as if it had just come: it is told by DATA_DIR.
+def argv(config: AgentConfig, request: Request) -> list[str]:
+    """The command line: the cluster flags that the program accepts, then its own arguments."""
+    # A printed program has no such flag: it gets the directory in the variable DATA_DIR.
     given = request.spec.data_dir and not request.spec.listing
-    data = [f"--data_dir={place.data / request.spec.data_dir}"] if given else []
+    data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
     return [
         sys.executable,
         *_runner(request),
-        str(program_path(place, request)),
-        *_cluster_flags(place, request),
+        str(program_path(config, request)),
+        *_cluster_flags(config, request),
         *data,
         *request.spec.args,
     ]
 
 
 def _runner(request: Request) -> list[str]:
-    """What stands before a printed program: the module that gives it TensorFlow 1."""
+    """The arguments before a printed program: the module that provides TensorFlow 1."""
     if not request.spec.listing:
         return []
     switches = {"--faithful": request.spec.faithful, "--mend": request.spec.mend}
     return ["-m", "lab.task.tf1", *(name for name, given in switches.items() if given)]
 
 
-def _cluster_flags(place: AgentConfig, request: Request) -> list[str]:
-    """Who is who, in the words that the program has for it; a job without tasks has no flag."""
+def _cluster_flags(config: AgentConfig, request: Request) -> list[str]:
+    """The cluster flags, with the names that the program uses; a job without tasks has no flag."""
     values = {
-        "job_name": place.job,
-        "task_index": str(place.index),
+        "job_name": config.job,
+        "task_index": str(config.index),
         "ps_hosts": ",".join(request.cluster.get("ps", ())),
         "worker_hosts": ",".join(request.cluster.get("worker", ())),
     }
     known = {alias: flag for flag, aliases in CLUSTER_FLAGS.items() for alias in aliases}
-    named = [(name, values[known.get(name, name)]) for name in _entry(place, request).cluster_flags]
+    named = [
+        (name, values[known.get(name, name)]) for name in _entry(config, request).cluster_flags
+    ]
     return [f"--{name}={value}" for name, value in named if value]
 
 
 def environ(
-    place: AgentConfig, request: Request, attempt: int, inherited: Mapping[str, str]
+    config: AgentConfig, request: Request, attempt: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment variables: the agent's own, and what tells the program who it is."""
-    kept = _kept(inherited)
-    argument = Volume(place.runs).start(request.run_id, place.task)
-    config = {"cluster": request.cluster, "task": {"type": place.job, "index": place.index}}
+    """The environment variables: the agent's own, and those that identify the task."""
+    base = _inherited(inherited)
+    start_file = Volume(config.runs).start(request.run_id, config.task)
+    tf_config = {"cluster": request.cluster, "task": {"type": config.job, "index": config.index}}
     return {
-        **(_OF_OWN_PROGRAMS if request.spec.own else _of_experiments(kept, place.tensorflow)),
-        **kept,
-        **_no_proxy(request, kept),
-        **_for_python(inherited),
-        **({DATA_DIR: str(place.data / request.spec.data_dir)} if request.spec.data_dir else {}),
-        **({} if _is_alone(request) else {"TF_CONFIG": json.dumps(config)}),
-        "LAB_TASK": place.task,
+        **(
+            _OWN_PROGRAM_DEFAULTS
+            if request.spec.own
+            else _experiment_environ(base, config.tensorflow)
+        ),
+        **base,
+        **_no_proxy(request, base),
+        **_python_environ(inherited),
+        **({DATA_DIR: str(config.data / request.spec.data_dir)} if request.spec.data_dir else {}),
+        **({} if _is_single(request) else {"TF_CONFIG": json.dumps(tf_config)}),
+        "LAB_TASK": config.task,
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
-        "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
-        # Nobody gives a program of the user's own the word: it begins at once, as by hand.
-        **({"LAB_START": str(argument)} if request.spec.waits else {}),
+        "LAB_RUN_DIR": str(Volume(config.runs).run(request.run_id)),
+        # A user's own program has no start file: it begins at once.
+        **({"LAB_START": str(start_file)} if request.spec.waits else {}),
     }
 
 
 def environ_of_import(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
-    """The variables in which TensorFlow is imported for all experiments' programs.
+    """The variables for the one import of TensorFlow that the programs of all experiments share.
 
-    They are the programs' own but for what tells each who it is, and for the cards: there are none.
+    They are the programs' variables without those that identify the task, and without GPUs.
 
     Args:
-        inherited: Those that all agents have.
+        inherited: The variables that all agents have.
         tensorflow: The version.
     """
-    kept = _kept(inherited)
+    base = _inherited(inherited)
     no_gpus = {"CUDA_VISIBLE_DEVICES": "-1"}
-    return {**_of_experiments(kept, tensorflow), **kept, **_for_python(inherited), **no_gpus}
+    return {
+        **_experiment_environ(base, tensorflow),
+        **base,
+        **_python_environ(inherited),
+        **no_gpus,
+    }
 
 
-def _kept(inherited: Mapping[str, str]) -> dict[str, str]:
-    # What belongs to the agent alone would only mislead a program that starts others.
-    return {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
+def _inherited(inherited: Mapping[str, str]) -> dict[str, str]:
+    # The agent's own variables would mislead a program that starts other programs.
+    return {name: value for name, value in inherited.items() if name not in _AGENT_ONLY}
 
 
-def _for_python(inherited: Mapping[str, str]) -> dict[str, str]:
+def _python_environ(inherited: Mapping[str, str]) -> dict[str, str]:
     package_root = str(Path(lab.__file__).parents[1])
     paths = [package_root, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
 
 
-def _of_experiments(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
-    return _OF_EXPERIMENTS | defer_keras(inherited, tensorflow)
+def _experiment_environ(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
+    return _EXPERIMENT_DEFAULTS | defer_keras(inherited, tensorflow)
 
 
-def _is_alone(request: Request) -> bool:
-    """Whether it is a printed program without a cluster; Estimator would take one for a cluster."""
+def _is_single(request: Request) -> bool:
+    """Whether it is a printed program with one task; with TF_CONFIG Estimator expects a cluster."""
     return request.spec.listing and len(request.tasks()) == 1
 
 
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Keep gRPC from asking a proxy for the other tasks, as it does where one is configured."""
+    """The variable that keeps gRPC from using a configured proxy to reach the other tasks."""
     hosts = {address.rpartition(":")[0] for each in request.cluster.values() for address in each}
     given = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
     return {"no_grpc_proxy": ",".join([*filter(None, given.split(",")), *sorted(hosts)])}
 
 
-_OF_EXPERIMENTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
-# A program that says nothing itself is known by what TensorFlow says of its start. Byte code would
-# only come home with the run.
-_OF_OWN_PROGRAMS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+_EXPERIMENT_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+# For a program without records the agent needs TensorFlow's own messages. Byte code would be
+# collected with the run.
+_OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
-_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_NURSERY", "LAB_STAMPS"}
+_AGENT_ONLY = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"}

@@ -1,6 +1,6 @@
-"""What a program's lines look like in a terminal: readable records, without TensorFlow's own lines.
+"""A program's lines as a terminal shows them: readable records, without TensorFlow's own lines.
 
-The records and the log of a run keep every line as it was.
+The records and the log of a run contain every line unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lab.records import Record, Value
 from lab.task.text import short, visible
 
 NOTICE: Final = "TensorFlow's own lines are in the log of the run"
-"""What stands in the place of all lines of TensorFlow's."""
+"""The line that is shown once instead of TensorFlow's own lines."""
 
 _TENSORFLOW: Final = re.compile(
     rb"(?:(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: )?[IWE] tensorflow/"
@@ -35,26 +35,26 @@ _NUMBERS: Final = (
 
 
 class TensorFlowLines:
-    """Recognizes the lines of TensorFlow's runtime in a log, read in order."""
+    """Recognizes the lines of TensorFlow's runtime in a log; call it for each line in order."""
 
     def __init__(self) -> None:
         self._advice_follows = False
 
     def has(self, line: bytes) -> bool:
-        """Whether the next line of the log is one; a fatal error counts as the program's."""
+        """Whether the next line is TensorFlow's; a fatal error counts as the program's."""
         if self._advice_follows:
             self._advice_follows = False
             return True
-        # Behind a warning of deprecation, advice follows in a line without any mark.
+        # After a deprecation warning, TensorFlow prints a line of advice without any mark.
         self._advice_follows = line.rstrip() == b"Instructions for updating:"
         return self._advice_follows or _TENSORFLOW.match(line) is not None
 
 
 def readable(record: Record) -> str:
-    """A record for people: `epoch 1: local step 550, global step 1,580, loss 2.9156`.
+    """Format a record as text: `epoch 1: local step 550, global step 1,580, loss 2.9156`.
 
     Returns:
-        Text that is safe to show; "" where the record holds nothing for people.
+        Text that is safe to show; "" if the record has nothing to show.
     """
     name = str(record.get("name", ""))
     parts = [

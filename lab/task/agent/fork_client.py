@@ -1,6 +1,7 @@
-"""A training program that the fork server forked (`lab.task.agent.forkserver`). Linux only.
+"""The agent's connection to the fork server (`lab.task.agent.forkserver`). Linux only.
 
-An agent and its cradle exchange JSON messages over a socket pair, each with a descriptor or none.
+An agent and its task parent in the fork server exchange JSON messages over a socket pair. A message
+can carry one file descriptor.
 """
 
 from __future__ import annotations
@@ -16,52 +17,52 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-VARIABLE: Final = "LAB_NURSERY"
-"""Names to an agent the descriptor of its end of the socket pair."""
+VARIABLE: Final = "LAB_FORKSERVER"
+"""The environment variable with the descriptor of the agent's socket."""
 
 _ANSWER_S: Final = 10.0
-"""A cradle answers in milliseconds; after so long it counts as gone."""
+"""Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
 
 _LENGTH: Final = struct.Struct("!I")
 
 
 class ConnectionClosed(Exception):  # noqa: N818  (a state)
-    """The other side has closed its end, or says what nobody understands."""
+    """The other process has closed the connection, or has sent an invalid message."""
 
 
-def send(end: socket.socket, message: Mapping[str, object], descriptor: int | None = None) -> None:
+def send(sock: socket.socket, message: Mapping[str, object], descriptor: int | None = None) -> None:
     """Send a message.
 
     Args:
-        end: This side's end.
-        message: What to say.
-        descriptor: A file descriptor of which the other side gets a copy.
+        sock: This process's socket.
+        message: The message; it must be serializable as JSON.
+        descriptor: A file descriptor; the other process gets a copy.
 
     Raises:
-        OSError: The other side has gone, or takes nothing within the socket's time-out.
+        OSError: The connection is closed, or the socket's time-out is over.
     """
     data = json.dumps(message).encode()
     length = _LENGTH.pack(len(data))
     descriptors = [] if descriptor is None else [descriptor]
-    # So short a piece is sent whole or not at all.
-    socket.send_fds(end, [length], descriptors)
-    end.sendall(data)
+    # A message of four bytes is sent completely or not at all.
+    socket.send_fds(sock, [length], descriptors)
+    sock.sendall(data)
 
 
-def receive(end: socket.socket) -> tuple[dict[str, Any], int | None]:
+def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
     """Wait for a message.
 
     Returns:
-        The message, and the descriptor that came with it.
+        The message, and its descriptor or None.
 
     Raises:
-        HungUp: The other side has gone.
-        OSError: Nothing came within the socket's time-out.
+        ConnectionClosed: The connection is closed, or the message is invalid.
+        OSError: No message arrived within the socket's time-out.
     """
-    head, descriptors, _, _ = socket.recv_fds(end, _LENGTH.size, 1)
+    head, descriptors, _, _ = socket.recv_fds(sock, _LENGTH.size, 1)
     try:
-        head += _rest(end, _LENGTH.size - len(head))
-        message = json.loads(_rest(end, _LENGTH.unpack(head)[0]))
+        head += _rest(sock, _LENGTH.size - len(head))
+        message = json.loads(_rest(sock, _LENGTH.unpack(head)[0]))
     except ValueError as error:
         _close(descriptors)
         raise ConnectionClosed(str(error)) from error
@@ -71,12 +72,12 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], int | None]:
     return message, descriptors[0] if descriptors else None
 
 
-def _rest(end: socket.socket, count: int) -> bytes:
+def _rest(sock: socket.socket, count: int) -> bytes:
     pieces = []
     while count:
-        piece = end.recv(count)
+        piece = sock.recv(count)
         if not piece:
-            raise ConnectionClosed("the other side has gone")
+            raise ConnectionClosed("the other process has closed the connection")
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)
@@ -88,118 +89,118 @@ def _close(descriptors: list[int]) -> None:
 
 
 class ForkRefused(Exception):  # noqa: N818  (an answer)
-    """The program has to be started by itself; the message says why."""
+    """The program must be started as a new process; the message contains the reason."""
 
 
 class ForkClient:
-    """The agent's end of the socket pair.
+    """The agent's side of the connection.
 
     Attributes:
-        why_not: Why nothing is forked any more; None while it may be, or is not known yet.
+        unavailable_reason: Why the fork server forks nothing; None if it does, or is not ready.
     """
 
-    def __init__(self, end: socket.socket) -> None:
-        """Take it over.
+    def __init__(self, sock: socket.socket) -> None:
+        """Use a socket.
 
         Args:
-            end: Its other side is held by the nursery alone.
+            sock: One socket of a pair; only the fork server has the other one.
         """
-        self._end = end
-        self._end.settimeout(_ANSWER_S)
+        self._sock = sock
+        self._sock.settimeout(_ANSWER_S)
         self._is_settled = False
         self.unavailable_reason: str | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ForkClient | None:
-        """The one that this agent was given, if it was."""
+        """The connection that the variables name; None if they name none."""
         descriptor = environ.get(VARIABLE)
         if not descriptor:
             return None
-        end = socket.socket(fileno=int(descriptor))
-        end.set_inheritable(False)  # a program that held it would keep the cradle alive
-        return cls(end)
+        sock = socket.socket(fileno=int(descriptor))
+        sock.set_inheritable(False)  # in a program it would keep the connection open
+        return cls(sock)
 
     @property
-    def wakes(self) -> tuple[int, ...]:
-        """Descriptors that get readable when it has something to say."""
-        return () if self._is_settled else (self._end.fileno(),)
+    def wake_fds(self) -> tuple[int, ...]:
+        """Descriptors that get readable when the fork server is ready or has failed."""
+        return () if self._is_settled else (self._sock.fileno(),)
 
     def is_settled(self) -> bool:
-        """Whether it is known by now if programs can be forked."""
-        if not self._is_settled and select.select([self._end], [], [], 0)[0]:
+        """Whether the fork server has reported if it can fork programs."""
+        if not self._is_settled and select.select([self._sock], [], [], 0)[0]:
             self._is_settled = True
             try:
-                self.unavailable_reason = receive(self._end)[0]["why_not"]
+                self.unavailable_reason = receive(self._sock)[0]["reason"]
             except (ConnectionClosed, OSError):
-                self.disconnect("the nursery has gone")
+                self.disconnect("the fork server has ended")
         return self._is_settled
 
-    def disconnect(self, why_not: str) -> None:
-        """Ask it for nothing any more; it ends, with what it holds."""
+    def disconnect(self, reason: str) -> None:
+        """Close the connection; the task parent then ends its programs and itself."""
         self._is_settled = True
-        self.unavailable_reason = why_not
-        self._end.close()
+        self.unavailable_reason = reason
+        self._sock.close()
 
     def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> ForkedProgram:
         """Fork a program.
 
         Raises:
-            Refused: It has to be started by itself.
-            OSError: There is no pipe for its output.
+            ForkRefused: The program must be started as a new process.
+            OSError: The pipe for its output cannot be created.
         """
         if self.unavailable_reason is not None:
             raise ForkRefused(self.unavailable_reason)
-        if not self._is_settled:  # what it says next is not an answer
-            raise ForkRefused("the import is under way")
+        if not self._is_settled:  # the next message is the readiness report, not an answer
+            raise ForkRefused("the import is still running")
         output, writing = os.pipe()
-        order = {
+        request = {
             "agent": os.getpid(),
             "argv": list(argv),
             "environ": dict(environ),
             "folder": str(folder),
         }
         try:
-            send(self._end, order, writing)
-            answer, _ = receive(self._end)
+            send(self._sock, request, writing)
+            answer, _ = receive(self._sock)
             if "pid" in answer:
                 return ForkedProgram(self, answer["pid"], output)
             os.close(output)
-            raise ForkRefused(answer["why_not"])
+            raise ForkRefused(answer["reason"])
         except (ConnectionClosed, OSError) as error:
             os.close(output)
-            self.disconnect("the nursery has gone")
-            raise ForkRefused("the nursery has gone") from error
+            self.disconnect("the fork server has ended")
+            raise ForkRefused("the fork server has ended") from error
         finally:
             os.close(writing)
 
     def reap(self, pid: int) -> int:
-        """The exit code of a program that has ended; whatever it has left behind is ended.
+        """Kill the orphans of an ended program and return its exit code.
 
-        A cradle that has gone has taken the program with it.
+        If the task parent has ended, the kernel has killed the program with it.
         """
         try:
-            send(self._end, {"reap": pid})
-            return int(receive(self._end)[0]["code"])
+            send(self._sock, {"reap": pid})
+            return int(receive(self._sock)[0]["code"])
         except (ConnectionClosed, OSError):
-            self.disconnect("the nursery has gone")
+            self.disconnect("the fork server has ended")
             return -signal.SIGKILL
 
 
 class ForkedProgram:
-    """One start of a program, in a process group of its own; as `lab.task.agent.process.Program`.
+    """One start of a program, in its own process group; used like `process.ChildProcess`.
 
-    Its parent is the cradle, which keeps its process id from being another's until `reap`.
+    Its parent is the task parent. The process id is not reused before `reap`.
 
     Attributes:
         pid: Its process id.
-        output: The reading end of the pipe that its standard output and error share.
+        output: The reading end of the pipe for its standard output and error.
     """
 
     def __init__(self, fork_client: ForkClient, pid: int, output: int) -> None:
         """Watch a program.
 
         Raises:
-            OSError: It has been taken away already.
+            OSError: The process does not exist.
         """
         self._fork_client = fork_client
         self._code: int | None = None
@@ -208,22 +209,22 @@ class ForkedProgram:
         self.output = output
 
     @property
-    def wakes(self) -> tuple[int, ...]:
+    def wake_fds(self) -> tuple[int, ...]:
         """Descriptors that get readable when it ends."""
         return (self._descriptor,) if self._code is None else ()
 
     def ended(self) -> bool:
-        """Whether it has ended; it is not reaped, so that its process group stays its own."""
+        """Whether it has ended. It is not reaped, so its process group id is not reused."""
         return self._code is not None or bool(select.select([self._descriptor], [], [], 0)[0])
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to its process group."""
+        """Send a signal to its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._code is None:
                 os.killpg(self.pid, number)
 
     def reap(self) -> int:
-        """End what is left of its group and take its exit code, negative for a signal."""
+        """Kill the rest of its group and return its exit code, negative for a signal."""
         if self._code is None:
             self.signal(signal.SIGKILL)
             self._code = self._fork_client.reap(self.pid)

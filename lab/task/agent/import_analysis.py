@@ -1,8 +1,8 @@
-"""Whether a program may find TensorFlow imported before its own first line; from its source alone.
+"""An analysis of a program's source: may TensorFlow be imported before the program starts?
 
-It may where its own import of TensorFlow would have come first anyway: what stands above it is a
-docstring and imports of modules that have no part in how TensorFlow starts. A program that sets a
-variable for TensorFlow, or does whatever else, before it imports it, imports it itself.
+It may if the program only has a docstring and harmless imports before its import of TensorFlow.
+A program that runs other code first, such as setting a variable for TensorFlow, must import
+TensorFlow itself.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Final
 
 _TENSORFLOW: Final = "tensorflow"
-# `lab` is the recorder and its kin, NumPy comes with TensorFlow.
+# `lab` is the recorder and related modules; TensorFlow itself imports NumPy.
 _HARMLESS: Final = sys.stdlib_module_names | {"lab", "numpy"}
 
 
 def unavailable_reason(program: Path) -> str | None:
-    """Why a program has to import TensorFlow itself; None where it may find it imported.
+    """Why a program must import TensorFlow itself; None if it may be imported before.
 
     Args:
-        program: Its source.
+        program: The path of its source.
     """
     try:
         body = ast.parse(program.read_bytes()).body
@@ -32,7 +32,7 @@ def unavailable_reason(program: Path) -> str | None:
             continue
         modules = _modules(statement)
         if not modules:
-            return "it does something before it imports TensorFlow, or does not import it"
+            return "it runs code before it imports TensorFlow, or does not import it"
         if _TENSORFLOW in modules:
             return _last_part(program, modules)
         for name in modules:
@@ -43,12 +43,14 @@ def unavailable_reason(program: Path) -> str | None:
 
 def _last_part(program: Path, modules: set[str]) -> str | None:
     if modules != {_TENSORFLOW}:
-        return "it imports more beside TensorFlow at once"
-    return f"another {_TENSORFLOW} lies beside it" if _lies_beside(program, _TENSORFLOW) else None
+        return "it imports TensorFlow and others in one statement"
+    return (
+        f"another {_TENSORFLOW} is in its directory" if _lies_beside(program, _TENSORFLOW) else None
+    )
 
 
 def _lies_beside(program: Path, module: str) -> bool:
-    """Whether Python finds a module beside the program before any other of that name."""
+    """Whether the program's directory has a module of this name, which Python finds first."""
     return any((program.parent / each).exists() for each in (f"{module}.py", module))
 
 
@@ -57,7 +59,7 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 def _modules(statement: ast.stmt) -> set[str]:
-    """The packages that a statement imports; none where it is no import."""
+    """The packages that a statement imports; empty if it is not an import."""
     if isinstance(statement, ast.Import):
         return {alias.name.partition(".")[0] for alias in statement.names}
     if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:

@@ -1,4 +1,4 @@
-"""How an agent starts a program: forked from where TensorFlow is imported already, or by itself."""
+"""How an agent starts a program: by a fork server that has TensorFlow, or as a new process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.task.agent.process import ChildProcess
 from lab.task.protocol import Request
 
 _PATIENCE_S: Final = 60.0
-"""So long a program waits for the import at most; by itself it would have begun long before."""
+"""Maximum seconds that a program waits for the import. A new process starts much sooner."""
 
 WAITS: Final = "waits for TensorFlow, which is imported once for all tasks"
 
@@ -24,29 +24,31 @@ class Launcher:
 
     def __init__(
         self,
-        place: AgentConfig,
+        config: AgentConfig,
         fork_client: ForkClient | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Create a launcher.
 
         Args:
-            place: Where the agent lives.
-            fork_client: What programs can be forked from; None: nothing.
+            config: The agent's settings.
+            fork_client: The connection to the fork server; None: there is no fork server.
             monotonic: The clock.
         """
-        self._place = place
+        self._config = config
         self._fork_client = fork_client
         self._monotonic = monotonic
         self._since: float | None = None
 
     @property
-    def wakes(self) -> tuple[int, ...]:
-        """Descriptors that get readable as soon as a program that waits may be started."""
-        return () if self._fork_client is None or self._since is None else self._fork_client.wakes
+    def wake_fds(self) -> tuple[int, ...]:
+        """Descriptors that get readable when a waiting program may start."""
+        return (
+            () if self._fork_client is None or self._since is None else self._fork_client.wake_fds
+        )
 
     def is_ready(self, request: Request) -> bool:
-        """Whether the program may be started now, in whichever way."""
+        """Whether the program may start now, in either way."""
         if (
             self._fork_client is None
             or self._fork_client.is_settled()
@@ -66,33 +68,33 @@ class Launcher:
         """Start the program.
 
         Returns:
-            It, and in what way, in words; "" where there is no choice.
+            The program, and a text that describes how it was started; "" without a fork server.
 
         Raises:
-            OSError: It could not be started.
+            OSError: It cannot be started.
         """
-        argv = command.argv(self._place, request)
+        argv = command.argv(self._config, request)
         if self._fork_client is None:
             return ChildProcess(argv, environ, folder), ""
         why_not = self.no_fork_reason(request)
         if why_not is None:
             try:
-                return self._fork_client.spawn(argv, environ, folder), "forked behind the import"
+                return self._fork_client.spawn(argv, environ, folder), "forked from the fork server"
             except ForkRefused as reason:
                 why_not = str(reason)
-        return ChildProcess(argv, environ, folder), f"by itself: {why_not}"
+        return ChildProcess(argv, environ, folder), f"as a new process: {why_not}"
 
     def no_fork_reason(self, request: Request) -> str | None:
-        """Why a program is not forked, as far as the request and its source tell."""
+        """Why the request or the program's source does not allow a fork; None if they do."""
         if request.spec.listing:
-            return "a printed program gets TensorFlow 1"
+            return "a printed program uses TensorFlow 1"
         if request.spec.own:
-            return "a program of one's own gets TensorFlow as it is"
-        if self._place.gpus != "none":
-            return "it has graphics cards"
-        return import_analysis.unavailable_reason(command.program_path(self._place, request))
+            return "a user's own program imports TensorFlow itself"
+        if self._config.gpus != "none":
+            return "it uses GPUs"
+        return import_analysis.unavailable_reason(command.program_path(self._config, request))
 
 
-def launcher_of(place: AgentConfig, environ: Mapping[str, str]) -> Launcher:
-    """The one for this agent."""
-    return Launcher(place, ForkClient.from_environ(environ))
+def launcher_of(config: AgentConfig, environ: Mapping[str, str]) -> Launcher:
+    """The launcher of this agent."""
+    return Launcher(config, ForkClient.from_environ(environ))

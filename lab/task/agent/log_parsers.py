@@ -1,7 +1,7 @@
-r"""Lines that listings print, read as records.
+r"""Parsers that turn printed lines of listings into records.
 
-The training programs of a book and of a blog, run unchanged, print in formats of their own, and
-TensorFlow's runtime says where a start stands::
+The unchanged training programs of a book and of a blog print in their own formats, and TensorFlow's
+runtime prints the progress of a start::
 
     worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852
     worker=2, final accuracy = 0.8894000053405762
@@ -9,14 +9,13 @@ TensorFlow's runtime says where a start stands::
     2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
     I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: …
 
-Numbers are taken as printed. Left out is what says something else than it seems to: the blog's
-`sec/batch` divides the elapsed time by the *global* step, the tower program's divides the time of
-a step by the number of its GPUs. Rates come from the times at which lines arrive.
+Numbers are taken as printed. Misleading numbers are ignored: the blog's `sec/batch` divides the
+elapsed time by the *global* step, and the tower program's divides the time of a step by the number
+of its GPUs. Rates are computed from the times at which lines arrive.
 
-Every line of every program passes here. A look at its beginning sends most of them away, and no
-expression gives back characters that it has matched (`*+`, `++`), so that each takes a time in
-proportion to the line, whatever a program prints. A group that may be missing is not possessive:
-Python 3.11.2, which Debian 12 has, matches such groups wrongly.
+All lines of all programs are parsed here. Most of them are rejected by their beginning. The regular
+expressions are possessive (`*+`, `++`), so they never backtrack and need linear time. Optional
+groups are not possessive: Python 3.11.2, the version in Debian 12, matches such groups wrongly.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from lab.records import Record
 from lab.task.text import short
 
 READY: Final = "ready"
-"""The status of the event that a server has started; the programs of `scripts/` say it, too."""
+"""The status of the event that a server has started; the programs of `scripts/` send it too."""
 
 _WHOLE = rb"(\d{1,18}+)"  # fits into 64 bits
 _NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|inf))"
 
 
 def _pattern(*parts: bytes) -> re.Pattern[bytes]:
-    """Parts between which blanks may stand, in a whole line."""
+    """A pattern for a whole line of parts, with optional blanks between them."""
     return re.compile(rb"\s*+".join(parts))
 
 
@@ -79,9 +78,9 @@ _TOWER = _pattern(
     rb"\)",
 )
 
-# What stands before `] ` in a line of TensorFlow's: since 2017 perhaps with a date, today as
-# Abseil writes it, with the process's id and without the folder.
-_TENSORFLOW = re.compile(
+# The text before `] ` in a line of TensorFlow's: older versions print an optional date; newer ones
+# use Abseil's format, with the process id and without the directory.
+_LOG_HEADER = re.compile(
     rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d++)?: )?[IWE] [\w./+-]++:\d++"
     rb"|[IWE]\d{4} [\d:.]++ ++\d++ [\w./+-]++:\d++"
 )
@@ -99,9 +98,9 @@ def read_listing(line: bytes) -> Record | None:
     """Read one line, without its line end; None for a line in none of the formats.
 
     Returns:
-        What the line says, and nothing about whose it is: `worker=` in the book's lines is what
-        the program takes itself for. Kinds: `epoch` or `step` where it trains, `final` with its
-        accuracy, `event` for TensorFlow's own lines; the start of a server has the status `READY`.
+        A record without the task: `worker=` in the book's lines is not reliable. Kinds: `epoch` or
+        `step` for training, `final` with the accuracy, `event` for TensorFlow's own lines. The
+        start of a server has the status `READY`.
     """
     line = line.strip()
     for beginnings, read in _READERS:
@@ -149,13 +148,13 @@ def _tensorflow(line: bytes) -> Record | None:
     head, bracket, text = line.partition(b"] ")
     if not bracket:
         return None
-    for beginning, pattern, arguments in _EVENTS:
+    for beginning, pattern, message_of in _EVENTS:
         if text.startswith(beginning):
             match = pattern.fullmatch(text)
-            if match is None or not _TENSORFLOW.fullmatch(head):
+            if match is None or not _LOG_HEADER.fullmatch(head):
                 return None
             status = {"status": READY} if pattern is _STARTED else {}
-            return {"kind": "event", **status, "message": short(arguments(match))}
+            return {"kind": "event", **status, "message": short(message_of(match))}
     return None
 
 

@@ -1,4 +1,4 @@
-"""One experiment without the helper: `LAB_EXPERIMENT=async docker compose up`."""
+"""One experiment without a client: `LAB_EXPERIMENT=async docker compose up`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from lab.task.text import short, suggestion
 
 
 class OneshotError(ValueError):
-    """The experiment cannot be started; the message says why and how to mend it."""
+    """The experiment cannot be started; the message contains the reason and a hint."""
 
 
-def request_for(place: AgentConfig) -> Request:
-    """The request that `LAB_EXPERIMENT` and `LAB_FLAGS` ask for.
+def request_for(config: AgentConfig) -> Request:
+    """The request that `LAB_EXPERIMENT` and `LAB_FLAGS` describe.
 
     Raises:
-        OneshotError: There is no such experiment, or not on this cluster, or no such flags.
+        OneshotError: The experiment is unknown or does not fit the cluster, or the flags are
+            invalid.
     """
-    argv = arguments("LAB_FLAGS", place.flags)
-    return request_of("LAB_EXPERIMENT", [place.experiment, *argv], place.cluster, place.tensorflow)
+    argv = arguments("LAB_FLAGS", config.flags)
+    return request_of(
+        "LAB_EXPERIMENT", [config.experiment, *argv], config.cluster, config.tensorflow
+    )
 
 
 def arguments(variable: str, text: str) -> list[str]:
-    """The words of a variable that is written as in a shell.
+    """Split a variable into arguments, as a shell does.
 
     Raises:
-        OneshotError: It is not; a quotation mark is missing.
+        OneshotError: A quotation mark is missing.
     """
     try:
         return shlex.split(text)
@@ -45,16 +48,16 @@ def arguments(variable: str, text: str) -> list[str]:
 def request_of(
     variable: str, arguments: Sequence[str], cluster: dict[str, list[str]], tensorflow: str
 ) -> Request:
-    """The request for an experiment that a variable names.
+    """Return the request for an experiment that a variable names.
 
     Args:
         variable: The variable, for messages.
         arguments: The experiment's name and its flags.
         cluster: TensorFlow's cluster spec of the environment.
-        tensorflow: The version that the environment has, or "" where that is not known.
+        tensorflow: The environment's TensorFlow version, or "" if unknown.
 
     Raises:
-        OneshotError: There is no such experiment, or the cluster or TensorFlow does not fit it.
+        OneshotError: The experiment is unknown, or does not fit the cluster or TensorFlow.
     """
     name, *flags = arguments
     experiment = EXPERIMENTS.get(name)
@@ -62,11 +65,11 @@ def request_of(
         hint = suggestion(name, EXPERIMENTS).strip() or f"there are {', '.join(EXPERIMENTS)}"
         raise OneshotError(f"{variable}: no experiment {name!r}; {hint}")
     if why := misfit(experiment, {job: len(hosts) for job, hosts in cluster.items()}):
-        raise OneshotError(f"{variable}: {name} {why}; change `jobs:` of the description")
+        raise OneshotError(f"{variable}: {name} {why}; change `jobs:` in the config")
     if tensorflow and tensorflow != experiment.tensorflow:
         raise OneshotError(
-            f"{variable}: {name} needs TensorFlow {experiment.tensorflow}, and this"
-            f" is {tensorflow}; render with --tensorflow {experiment.tensorflow}"
+            f"{variable}: {name} needs TensorFlow {experiment.tensorflow}, but the"
+            f" environment has {tensorflow}; render with --tensorflow {experiment.tensorflow}"
         )
     return Request(
         run_id=new_run_id(name),
@@ -76,7 +79,7 @@ def request_of(
 
 
 class RunOutcome:
-    """How the whole run has ended, for the leader, which is the last to leave."""
+    """The outcome of the whole run, for the leader, which exits last."""
 
     def __init__(self, volume: Volume, request: Request, leader: str) -> None:
         self._volume = volume
@@ -86,7 +89,10 @@ class RunOutcome:
         self._peers = PeerMonitor(volume, [task for task in request.tasks() if task != leader])
 
     def exit_code(self) -> int | None:
-        """None while a task has not ended; 0 if the run succeeded and found what it had to, else 1.
+        """The exit code: 0 if the run succeeded with the expected results, else 1.
+
+        Returns:
+            The code; None while a task has not ended.
 
         Raises:
             OSError: The volume cannot be written.
@@ -105,8 +111,8 @@ class RunOutcome:
         return int(state is not State.SUCCEEDED or bool(self._unexpected))
 
     def lines(self) -> list[str]:
-        """One line for each task, and for what was not found as it has to be."""
-        wrong = [f"{short(name)}: not found, or not what it has to be" for name in self._unexpected]
+        """One line for each unexpected result and for each task."""
+        wrong = [f"{short(name)}: missing, or not the expected value" for name in self._unexpected]
         return wrong + [
             f"{task}: {status.state}" + (f": {status.reason}" if status.reason else "")
             for task, status in self._statuses.refresh().items()

@@ -1,4 +1,4 @@
-"""How a task ends, and why: judgements over what its agent sees, and the signals that end it."""
+"""The outcome of a task: rules that derive it, and the signals that stop its program."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lab.task.protocol.states import Cause, State
 from lab.task.text import LONGEST_REASON, short
 
 GRACE_S: Final = 5.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 
-_TOGETHER: Final = ", and all of them together"
+_ALL_RESTART: Final = ", so all tasks restart together"
 
-_ENDED_SO: Final = {
+_END_VERBS: Final = {
     State.FAILED: "failed",
     State.LOST: "was lost",
     State.CANCELLED: "was cancelled",
@@ -34,12 +34,12 @@ _ENDED_SO: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """How a task ends, whatever its program's exit code will be.
+    """How a task ends, independent of its program's exit code.
 
     Attributes:
-        state: One of the ends.
-        reason: Why, in words.
-        cause: The same in a word.
+        state: A state for which `ended` is true.
+        reason: Why, as text.
+        cause: Why, as a code for programs.
     """
 
     state: State
@@ -50,11 +50,11 @@ class TaskOutcome:
 ALTERED: Final = TaskOutcome(
     State.FAILED, "another process changed its records or its log", Cause.ALTERED
 )
-"""Of a task whose files do not hold what its agent has written."""
+"""The outcome of a task whose files differ from what its agent has written."""
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; some signals have a number only."""
+    """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -62,7 +62,7 @@ def signal_name(number: int) -> str:
 
 
 def cancel_reason(path: Path) -> str | None:
-    """The reason that a file gives which asks to end the run; None where there is no such file."""
+    """The reason in a cancel or kill file; None if there is no such file."""
     try:
         reason = short(str(json.loads(read_regular(path))["reason"]))
     except FileNotFoundError:
@@ -72,62 +72,67 @@ def cancel_reason(path: Path) -> str | None:
     return reason or "cancelled"
 
 
-def peer_failure(request: Request, myself: str, seen: Mapping[str, TaskStatus]) -> str | None:
-    """The first task whose end ends this one, too; a failure explains more than its echo."""
+def peer_failure(request: Request, own_task: str, statuses: Mapping[str, TaskStatus]) -> str | None:
+    """The end of another task that must end this one too; None if there is none.
+
+    Failed tasks are reported before lost and cancelled ones, which are often a consequence.
+    """
     others = [
-        status for task, status in seen.items() if task != myself and not is_optional(request, task)
+        status
+        for task, status in statuses.items()
+        if task != own_task and not is_optional(request, task)
     ]
-    for state, arguments in _ENDED_SO.items():
+    for state, verb in _END_VERBS.items():
         if ended := [status for status in others if status.state is state]:
             first = min(ended, key=lambda status: status.ended_unix or math.inf)
-            return short(f"{first.task} {arguments}: {first.reason}", LONGEST_REASON)
+            return short(f"{first.task} {verb}: {first.reason}", LONGEST_REASON)
     return None
 
 
 def peer_restarted(
-    request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]
+    request: Request, mine: TaskStatus, statuses: Mapping[str, TaskStatus]
 ) -> str | None:
-    """Why this task starts again with another, where all are to be started again together.
+    """Why this task must restart with another one, if all tasks restart together; else None.
 
-    The first to be started again is the reason of the others. One that only went along names it,
-    and may be seen before it.
+    The reason names the task that restarted first. This agent may see a task that followed it
+    earlier; the reason of that task names the first one.
     """
-    if not start_together(request, seen):
+    if not start_together(request, statuses):
         return None
-    further = [status for status in seen.values() if status.attempt > mine.attempt]
+    further = [status for status in statuses.values() if status.attempt > mine.attempt]
     if not further:
         return None
     first = min(
         further, key=lambda status: status.earlier[-1].ended_unix if status.earlier else 0.0
     )
     reason = first.earlier[-1].reason if first.earlier else ""
-    return reason if reason.endswith(_TOGETHER) else f"{first.task} was started again{_TOGETHER}"
+    return reason if reason.endswith(_ALL_RESTART) else f"{first.task} restarted{_ALL_RESTART}"
 
 
-def may_start_again(request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]) -> bool:
-    """Whether a task whose program has failed is started again.
+def may_start_again(request: Request, mine: TaskStatus, statuses: Mapping[str, TaskStatus]) -> bool:
+    """Whether a task may restart after its program has failed.
 
-    Of tasks that start together, those that the others need cannot, once one of them has succeeded:
-    what it would have to do with them, nobody does any more.
+    If tasks start together, a service or the chief cannot restart after another task has succeeded,
+    because that task would not take part any more.
     """
     needed = request.spec.is_service(mine.task) or mine.task == request.chief
-    too_late = request.spec.gang and needed and not start_together(request, seen)
+    too_late = request.spec.gang and needed and not start_together(request, statuses)
     return mine.attempt < request.spec.restarts and not too_late
 
 
 def failed(code: int, output: Output, *, oom: bool) -> TaskOutcome:
-    """Why a program failed that nobody had stopped.
+    """The outcome of a program that failed without being stopped.
 
     Args:
         code: Its exit code, negative for a signal.
-        output: What it has said.
-        oom: Whether the kernel has killed something meanwhile because the memory ran out.
+        output: Its output.
+        oom: Whether the kernel has killed a process for lack of memory since the start.
     """
     if code >= 0:
         why = f"exit code {code}"
         cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
     elif code == -signal.SIGKILL and oom:
-        why, cause = "killed, because the memory ran out", Cause.OUT_OF_MEMORY
+        why, cause = "killed: out of memory", Cause.OUT_OF_MEMORY
     else:
         why, cause = f"killed by {signal_name(-code)}", Cause.SIGNAL
     error_lines = output.error_lines.error_line()
@@ -135,34 +140,34 @@ def failed(code: int, output: Output, *, oom: bool) -> TaskOutcome:
 
 
 def not_ready(request: Request, mine: TaskStatus, output: Output | None) -> TaskOutcome:
-    """A program that did not get ready in time: what it says, and its last lines."""
+    """The outcome of a program that was not ready in time: its message and its last lines."""
     reason = f"not ready within {request.spec.ready_s:g} s"
     if mine.message:
         reason += (
             f": it {mine.message}" if mine.message.startswith("waits") else f": {mine.message}"
         )
     if output is not None and output.last_lines:
-        reason += "; its last lines: " + " | ".join(output.last_lines)
+        reason += "; last lines: " + " | ".join(output.last_lines)
     return TaskOutcome(State.FAILED, short(reason, LONGEST_REASON), Cause.TIME_OUT)
 
 
 def stalled(still: str) -> TaskOutcome:
-    """A training that stands still."""
+    """The outcome of a run without new steps."""
     return TaskOutcome(State.FAILED, short(still, LONGEST_REASON), Cause.STALLED)
 
 
 def cannot_write(volume: Path, error: OSError | None) -> TaskOutcome:
-    """The run volume takes nothing more."""
+    """The outcome if the run volume cannot be written."""
     detail = f": {error.strerror}" if error is not None else ""
     reason = f"the run volume {volume} cannot be written{detail}; make room on it"
     return TaskOutcome(State.FAILED, reason, Cause.VOLUME)
 
 
 class Shutdown:
-    """When a program gets which signal, and what its task has ended with.
+    """The stop of a program: the outcome of its task, and the times of the signals.
 
     Attributes:
-        verdict: How the task ends, whatever its program's exit code will be; None: nobody stops it.
+        outcome: How the task ends; None: the program is not being stopped.
     """
 
     def __init__(self) -> None:
@@ -170,18 +175,18 @@ class Shutdown:
         self._term_at: float | None = None
         self._kill_at: float | None = None
 
-    def decide(self, verdict: TaskOutcome, *, grace_s: float, patiently: bool) -> None:
-        """Stop the program; whoever comes later can only make it sooner.
+    def decide(self, outcome: TaskOutcome, *, grace_s: float, after_peers: bool) -> None:
+        """Stop the program. A second call can only make the stop earlier.
 
         Args:
-            verdict: How the task ends; the first one stays.
+            outcome: How the task ends; the first one stays.
             grace_s: Seconds from SIGTERM to SIGKILL; 0 kills at once.
-            patiently: SIGTERM waits for the others' end, but no longer than the grace.
+            after_peers: Delay SIGTERM until the other tasks have ended, at most by the grace.
         """
         now = time.monotonic()
         if self.outcome is None:
-            self.outcome = verdict
-            self._term_at = now + (grace_s if patiently else 0.0)
+            self.outcome = outcome
+            self._term_at = now + (grace_s if after_peers else 0.0)
         if grace_s == 0 or self._kill_at is None:
             self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
 
@@ -189,8 +194,8 @@ class Shutdown:
         """Send the signal that is due.
 
         Args:
-            program: What is to end.
-            alone: Whether the others have ended, so that nobody needs it any more.
+            program: The program.
+            alone: Whether all other tasks have ended.
         """
         now = time.monotonic()
         if self._kill_at is not None and now >= self._kill_at:

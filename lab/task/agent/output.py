@@ -1,13 +1,12 @@
-"""A program's output: records to one file, every other line to another, a safe copy to people.
+"""A program's output: records go to one file, all other lines to the log, a safe copy to `echo`.
 
-A listing writes no records. What its prints say becomes *derived* records, and the prints stay in
-the log as well. A derived record has no `seq`: the agent itself reads the pipe that the line came
-through, so that none can get lost on the way, and a program's own count goes on undisturbed.
+A listing writes no records. The agent reads *derived* records from its printed lines, and the
+lines stay in the log too. A derived record has no `seq`: the agent itself reads the pipe, so no
+line can be lost, and the program's own numbering stays intact.
 
-The agent is the only writer of its task's files. It reads the program's pipe to the end, whatever
-comes: a line that is too long is split where everybody can see it, bytes that are no text are kept
-as they are, and where the volume refuses to be written the pipe is still emptied, so that the
-program does not stand still in a `print`.
+The agent is the only writer of its task's files. It always reads the program's pipe to the end. A
+line that is too long is split with a visible mark. Bytes that are not text are kept. If the volume
+refuses writes, the agent still empties the pipe, so that the program does not block in a `print`.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ _PREFIX = PREFIX.encode()
 _LAST_LINES = 3
 _TRAINING = frozenset({"step", "epoch"})
 STARTING: Final = "starting"
-"""The status of a `start` record whose program is not ready yet, and will say so."""
+"""The status of a `start` record of a program that is not ready yet, and reports it later."""
 
 
 class Lines:
-    """Bytes in, whole lines out, none longer than `MAX_LINE_BYTES` and its mark."""
+    """Splits bytes into whole lines of at most `MAX_LINE_BYTES`, plus a mark."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Lines that are complete now, without their line ends."""
+        """The lines that are now complete, without line ends."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             yield from _split(line)
@@ -77,18 +76,18 @@ class Output(threading.Thread):
     """Reads a program's pipe until its end.
 
     Attributes:
-        started: Whether the program is ready: a record of it says so, or that it has started, and
-            not that it is still `starting`; or TensorFlow has said that its server has started.
+        started: Whether the program is ready: it sent a record with the status `ready`, or a
+            `start` record without the status `starting`, or TensorFlow's server has started.
         training: Whether it has sent, or printed like a listing, a step or an epoch.
-        fault: Why its output could no longer be written, or None.
+        fault: The error if its output could no longer be written, or None.
         records_lost: The number of records that could not be written; known at the end.
-        error_lines: Reads the log for what made the program fail.
-        global_step: The highest that a record has told, or None.
-        stepped_unix: When that one came, in seconds since the epoch, or None.
-        message: What the newest event says; empty from the first step on.
+        error_lines: Finds the error message of a failed program in the log.
+        global_step: The highest global step in its records, or None.
+        stepped_unix: When this step arrived, in seconds since the epoch, or None.
+        message: The message of the newest event; empty after the first step.
         altered: Whether another process changed its records or its log; known at the end.
-        lost_contact: Whether the program says that another task was gone.
-        last_lines: The last lines that it printed and that are no records, safe to show.
+        lost_contact: Whether the program's final record reports the loss of another task.
+        last_lines: The last printed lines that are not records, safe to show.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Output(threading.Thread):
         records: Path,
         log: Path,
         echo: Callable[[bytes], None],
-        identity: RecordTags,
+        tags: RecordTags,
         *,
         written: tuple[AppendedContent, AppendedContent] | None = None,
     ) -> None:
@@ -105,31 +104,31 @@ class Output(threading.Thread):
 
         Args:
             descriptor: The reading end of the program's pipe; closed at the end.
-            records: Where records go, one JSON object a line.
-            log: Where all other lines go, verbatim.
-            echo: Receives a copy for people, whole lines without control characters.
-            identity: Whose program it is; its records say so.
-            written: What earlier attempts have put into records and log; None: nothing.
+            records: The file for records, one JSON object per line.
+            log: The file for all other lines, unchanged.
+            echo: Called with a readable copy: whole lines without control characters.
+            tags: The run, attempt and task; they are added to the records.
+            written: What earlier attempts wrote to records and log; None: nothing.
 
         Raises:
-            OSError: A file could not be opened.
+            OSError: A file cannot be opened.
         """
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
-        of_records, of_log = written or (AppendedContent(), AppendedContent())
-        self._records = Appender(records, of_records)
+        records_content, log_content = written or (AppendedContent(), AppendedContent())
+        self._records = Appender(records, records_content)
         try:
-            self._log = Appender(log, of_log)
+            self._log = Appender(log, log_content)
         except OSError:
             self._records.close()
             raise
         self._echo = echo
-        self._identity = identity
+        self._tags = tags
         self._began = time.monotonic()
         self._writes_records = False
-        self._of_tensorflow = TensorFlowLines()
-        self._has_noted = False  # that TensorFlow's own lines are not shown
-        self._give_up_at: float | None = None
+        self._tensorflow_lines = TensorFlowLines()
+        self._notice_shown = False  # the notice about TensorFlow's hidden lines
+        self._deadline: float | None = None
         self._writing = threading.Lock()
         self._closed = False
         self.started = False
@@ -145,12 +144,12 @@ class Output(threading.Thread):
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     def finish(self, within_s: float) -> None:
-        """Wait for the end of the pipe, but no longer than this; the files are closed then."""
-        self._give_up_at = time.monotonic() + within_s
+        """Wait for the end of the pipe, at most this long; then the files are closed."""
+        self._deadline = time.monotonic() + within_s
         self.join()
 
     def run(self) -> None:
-        """Read, sort, write."""
+        """Read the pipe and write its lines to the files, until the end."""
         lines = Lines()
         try:
             for data in self._pieces():
@@ -173,7 +172,7 @@ class Output(threading.Thread):
         os.set_blocking(self._descriptor, False)
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
-        # Looked at last: what is in the pipe when the time is over is read once more.
+        # The deadline is checked last, so that data in the pipe at this time is still read.
         while True:
             if poll.poll(_POLL_MS):
                 data = os.read(self._descriptor, _READ_BYTES)
@@ -182,52 +181,52 @@ class Output(threading.Thread):
                 yield data
             else:
                 self._append(b"", b"")  # try the buffered lines again
-            if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+            if self._deadline is not None and time.monotonic() > self._deadline:
                 return
 
     def _process_lines(self, lines: list[bytes]) -> None:
         now, elapsed_s = time.time(), time.monotonic() - self._began
         records, log, echo = bytearray(), bytearray(), bytearray()
         for line in lines:
-            shown = line
-            begun, line = self._split_record(line)  # noqa: PLW2901
-            # Its writer goes on behind the record, so that the log has it in one piece again.
-            log += begun
+            whole = line
+            prefix, line = self._split_record(line)  # noqa: PLW2901
+            # The other writer's line continues after the record, so the log gets it in one piece.
+            log += prefix
             record = self._record(line)
             if record is None:
                 log += line + b"\n"
                 self.error_lines.feed(line)
-                if arguments := short(line):
-                    self.last_lines.append(arguments)
+                if text := short(line):
+                    self.last_lines.append(text)
                 record = self._derived(line)
-                people = self._for_people(shown, record)
+                shown = self._terminal_line(whole, record)
             else:
-                people = readable(record)
+                shown = readable(record)
             if record is not None:
-                self._follow(record, now)
-                signed = self._identity.complete(record, now, elapsed_s)
-                records += json.dumps(signed).encode() + b"\n"
-            if people:
-                echo += people.encode() + b"\n"
+                self._update_progress(record, now)
+                tagged = self._tags.complete(record, now, elapsed_s)
+                records += json.dumps(tagged).encode() + b"\n"
+            if shown:
+                echo += shown.encode() + b"\n"
         self._append(bytes(records), bytes(log))
         if echo:
             self._echo(bytes(echo))
 
-    def _for_people(self, line: bytes, derived: Record | None) -> str:
-        """A line that is no record, as people see it; "" where they see nothing."""
-        if not self._of_tensorflow.has(line):
+    def _terminal_line(self, line: bytes, derived: Record | None) -> str:
+        """A line that is not a record, as a terminal shows it; "" if it is hidden."""
+        if not self._tensorflow_lines.has(line):
             return visible(line.removesuffix(b"\r")) or " "
         if derived is not None:
             return readable(derived)
-        notice = "" if self._has_noted else NOTICE
-        self._has_noted = True
+        notice = "" if self._notice_shown else NOTICE
+        self._notice_shown = True
         return notice
 
     def note(self, message: str) -> None:
-        """Add an event of the agent's own to the records; nothing once they are closed."""
+        """Add an event of the agent to the records; do nothing if they are closed."""
         event: Record = {"kind": "event", "message": message}
-        signed = self._identity.complete(event, time.time(), time.monotonic() - self._began)
-        self._append(json.dumps(signed).encode() + b"\n", b"")
+        tagged = self._tags.complete(event, time.time(), time.monotonic() - self._began)
+        self._append(json.dumps(tagged).encode() + b"\n", b"")
         self._echo(visible(message).encode() + b"\n")
 
     def _append(self, records: bytes, log: bytes) -> None:
@@ -244,8 +243,8 @@ class Output(threading.Thread):
             time.sleep(_POLL_MS / 1000)
             self._append(b"", b"")
 
-    def _follow(self, record: Record, now: float) -> None:
-        """What the others have to know of where this task stands."""
+    def _update_progress(self, record: Record, now: float) -> None:
+        """Update the progress from a record."""
         step = record.get("global_step")
         if isinstance(step, int) and (self.global_step is None or step > self.global_step):
             self.global_step, self.stepped_unix = step, now
@@ -257,50 +256,49 @@ class Output(threading.Thread):
             self.message = short(str(record.get("message", "")))
 
     def _split_record(self, line: bytes) -> tuple[bytes, bytes]:
-        """Part a record from what another writer of the same pipe had begun before it.
+        """Separate a record from another writer's text before it in the same line.
 
-        A record is one write; what a library logs piece by piece may be under way when it comes.
-        Only a record that this very program signed is taken out of a line.
+        A record is one write. A library may log a line in pieces, and a record can arrive between
+        them. Only a record with the tags of this program is separated.
 
         Returns:
-            What stands before the record, and the rest of the line; nothing and the whole line
-            where there is no such record.
+            The text before the record, and the record; b"" and the whole line if there is none.
         """
         at = line.find(_PREFIX, 1)
         while at > 0:
             record = _parse(line[at:])
-            if record is not None and self._identity.is_complete(record):
+            if record is not None and self._tags.is_complete(record):
                 return line[:at], line[at:]
             at = line.find(_PREFIX, at + 1)
         return b"", line
 
     def _record(self, line: bytes) -> Record | None:
-        """A record; None for a line that is none, or a broken one."""
+        """The record in a line; None if there is none, or an invalid one."""
         record = _parse(line)
         if record is None:
             return None
-        # One that tells events alone may well print its steps, as a listing does.
+        # A program with only event records may print its steps as a listing does.
         self._writes_records = self._writes_records or record["kind"] != "event"
         self.started = self.started or _is_ready(record)
         self.training = self.training or record["kind"] in _TRAINING
         return record
 
     def _derived(self, line: bytes) -> Record | None:
-        """What a line says in a listing's format, or in TensorFlow's; None for any other line."""
+        """The record of a line in a listing's or TensorFlow's format; None for other lines."""
         record = read_listing(line)
         if record is None:
             return None
         if record["kind"] == "event":
             self.started = self.started or record.get("status") == READY
         elif self._writes_records:
-            return None  # it says the same in its own records, and would be counted twice
+            return None  # the program's own records contain it; it would count twice
         else:
             self.training = self.training or record["kind"] in _TRAINING
         return record
 
 
 def _parse(line: bytes) -> Record | None:
-    """The record that a line is; None for any other line, and for a broken one."""
+    """The record in a line; None for other lines and for invalid records."""
     if not line.startswith(_PREFIX):
         return None
     try:

@@ -28,17 +28,17 @@ _libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
 
 
 def set_subreaper() -> None:
-    """Make this process the parent of whatever its programs leave behind.
+    """Make this process the parent of the orphans of its programs. Linux only.
 
-    A program's own background processes may leave its process group; as orphans they come to the
-    nearest ancestor that asked for them, which can then end them. Linux only.
+    A program's background processes may leave its process group. When they become orphans, the
+    kernel gives them to the nearest subreaper, which can then end them.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def set_pdeathsig(parent: int) -> None:
-    """Let the kernel end this process when its parent ends. Linux only."""
+    """Make the kernel kill this process when its parent ends. Linux only."""
     assert _libc is not None  # noqa: S101 (narrows the type)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -46,39 +46,39 @@ def set_pdeathsig(parent: int) -> None:
 
 
 def set_process_name(name: str) -> None:
-    """Set the name that `ps -o comm` and `top` show of this process. Linux only."""
+    """Set this process's name as `ps -o comm` and `top` show it. Linux only."""
     assert _libc is not None  # noqa: S101 (narrows the type)
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 class ChildProcess:
-    """One start of a program, in a process group of its own.
+    """One start of a program, in its own process group.
 
-    Not in a session of its own: Linux schedules each session as one unit (`sched_autogroup`), and
-    a parameter server and workers that share CPUs train a sixth slower in units of their own.
+    It has no session of its own: Linux schedules each session as one unit (`sched_autogroup`). A
+    parameter server and workers that share CPUs train a sixth slower in separate sessions.
 
-    It belongs into a process that has no other children, for `reap` ends all of them.
+    Use it only in a process without other children, because `reap` ends all children.
 
     Attributes:
         pid: Its process id.
-        output: The reading end of the pipe that its standard output and error share.
-        wakes: Descriptors that get readable when it ends; none, for the agent hears SIGCHLD.
+        output: The reading end of the pipe for its standard output and error.
+        wake_fds: Descriptors that get readable when it ends. None: the agent gets SIGCHLD.
     """
 
-    wakes: tuple[int, ...] = ()
+    wake_fds: tuple[int, ...] = ()
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
-        """Start it.
+        """Start the program.
 
         Raises:
-            OSError: It could not be started.
+            OSError: It cannot be started.
         """
         parent = os.getpid()
 
         self.output, writing = os.pipe()
         try:
-            # The agent has one thread while it starts a program, so that code between fork and
-            # exec finds no lock held.
+            # The agent has one thread while it starts a program, so no lock is held between fork
+            # and exec.
             self._child = subprocess.Popen(
                 argv,
                 env=environ,
@@ -97,20 +97,20 @@ class ChildProcess:
         self.pid = self._child.pid
 
     def ended(self) -> bool:
-        """Whether it has ended; it is not reaped, so that its process group stays its own."""
+        """Whether it has ended. It is not reaped, so its process group id is not reused."""
         if self._child.returncode is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to its process group."""
-        # macOS refuses where only the unreaped leader is left of the group.
+        """Send a signal to its process group."""
+        # macOS raises an error if only the unreaped leader is left in the group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._child.returncode is None:
                 os.killpg(self.pid, number)
 
     def reap(self) -> int:
-        """End what is left of its group and take its exit code, negative for a signal."""
+        """Kill the rest of its group and return its exit code, negative for a signal."""
         self.signal(signal.SIGKILL)
         code = self._child.wait()
         reap_children()
@@ -118,7 +118,7 @@ class ChildProcess:
 
 
 def reap_children(within_s: float = 2.0) -> None:
-    """Kill and reap every child of this process, and theirs, until there is none."""
+    """Kill and reap all descendants of this process."""
     deadline = time.monotonic() + within_s
     while (children := _children()) and time.monotonic() < deadline:
         for pid in children:
@@ -141,10 +141,10 @@ def _children() -> list[int]:
 
 
 def oom_kills(counters: Sequence[Path] = OOM_COUNTERS) -> int | None:
-    """How often the kernel has killed a process of this cgroup for lack of memory; None: unknown.
+    """The number of out-of-memory kills in this cgroup; None: unknown.
 
     Args:
-        counters: Files with a line `oom_kill N`; the first that has one counts.
+        counters: Files with a line `oom_kill N`; the first one with such a line is used.
     """
     for path in counters:
         try:

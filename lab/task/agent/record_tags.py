@@ -1,4 +1,4 @@
-"""Whose output it is: what an agent writes into every record of its program."""
+"""The tags that an agent adds to every record of its program: run, attempt and task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lab.records import FIELDS, Record, Value
 
 @dataclass(frozen=True, slots=True)
 class RecordTags:
-    """One start of one task's program.
+    """The tags of one start of one task's program.
 
     Attributes:
         run: The run's id.
@@ -24,14 +24,13 @@ class RecordTags:
     task_index: int
 
     def complete(self, record: Record, time_unix: float, elapsed_s: float) -> Record:
-        """Complete a record; one that lacks nothing is left as it is.
+        """Complete a record; a complete one is returned unchanged.
 
-        No program writes in another's name: run, job and index are always the task's own. What
-        else is missing is added, but for `seq`: only who writes a record can count it, and nobody
-        can tell whether one without a number was lost.
+        Run, job and index are always the task's own, whatever the program wrote. Other missing
+        fields are added, except `seq`: only the writer of a record can number it.
 
         Args:
-            record: What the program wrote, or what was read from its print.
+            record: The program's record, or one that was read from a printed line.
             time_unix: When it was read, in seconds since the epoch.
             elapsed_s: Seconds from the program's start until then.
         """
@@ -51,8 +50,8 @@ class RecordTags:
         return {name: whole[name] for name in FIELDS if name in whole}
 
     def is_complete(self, record: Record) -> bool:
-        """Whether the recorder of this task's program wrote it, so that it lacks nothing."""
-        # Whatever the recorder wrote is, and that is what comes in numbers.
+        """Whether the record is complete: the recorder of this task's program wrote it."""
+        # Only the recorder writes all these fields, and most records come from it.
         return (
             record.get("run") == self.run
             and record.get("job_name") == self.job_name

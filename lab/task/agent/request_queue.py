@@ -1,4 +1,4 @@
-"""Which request an agent has to serve next."""
+"""The requests on the run volume, as one agent reads them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LOOK_ANYWAY_S = 2.0
 
 
 class RequestQueue:
-    """The requests directory, read again only where it has changed.
+    """The requests directory, read again only when it has changed.
 
-    Requests that this task has served stay known, so that a volume with a hundred runs costs an
-    idle agent one `stat` a look.
+    The names of handled requests are cached. So an idle agent needs one `stat` per poll, even on a
+    volume with a hundred runs.
     """
 
     def __init__(self, volume: Volume, task: str, agent_log: AgentLog) -> None:
@@ -30,13 +30,13 @@ class RequestQueue:
         self._looked = 0.0
 
     def next(self) -> Request | None:
-        """The oldest request that this task has not served yet.
+        """The oldest request that this task has not executed yet.
 
-        A request that this task had begun and not ended was begun by an agent that is no more:
-        it is served again where the run's policy has its tasks restarted, else it is lost.
+        A request that has begun and not ended belongs to an earlier process of this agent. It is
+        executed again if the run's policy allows restarts; otherwise the task is lost.
 
         Raises:
-            OSError: The volume cannot be read, or a loss cannot be written.
+            OSError: The volume cannot be read, or the lost status cannot be written.
         """
         waiting = []
         for name in self._new_names():
@@ -53,7 +53,7 @@ class RequestQueue:
                 continue
             self._known.add(name)
             if not status.state.ended:
-                reason = "its agent was started again in the middle of the run"
+                reason = "its agent restarted during the run"
                 write_lost(path, status, reason)
                 self._agent_log.notify(f"run {request.run_id}: lost: {reason}")
         return min(
@@ -61,7 +61,7 @@ class RequestQueue:
         )
 
     def mark_served(self, request: Request) -> None:
-        """This request is done with."""
+        """Ignore this request from now on."""
         self._known.add(f"{request.run_id}.json")
         self._changed = None
 
@@ -71,7 +71,7 @@ class RequestQueue:
         except FileNotFoundError:
             return []
         now = time.monotonic()
-        # The clock of a file system is coarse: two requests within one tick leave one time.
+        # A file system's clock is coarse: two requests can have the same time.
         if changed == self._changed and now - self._looked < _LOOK_ANYWAY_S:
             return []
         self._changed, self._looked = changed, now
@@ -87,7 +87,7 @@ class RequestQueue:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            self._agent_log.notify(f"requests/{short(name)} is no request: {short(str(error))}")
-            self._known.add(name)  # a request comes whole, so that this one stays as it is
+            self._agent_log.notify(f"requests/{short(name)} is not a request: {short(str(error))}")
+            self._known.add(name)  # requests are written atomically, so this one will not change
             return None
         return request if name == f"{request.run_id}.json" else None

@@ -1,7 +1,7 @@
-"""When a task's program may be started, and when it may train.
+"""The start barrier: when a task's program may be started, and when it may train.
 
-Training starts when every task is ready, whatever the order in which they came. A task with a
-schedule of its own is not waited for: it joins when its time has come.
+Training starts when every task is ready, in any order. The tasks do not wait for a task with a
+scheduled start: it joins later.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from lab.task.protocol.experiments import registered
 from lab.task.protocol.states import ENDED, State
 from lab.task.protocol.trigger import Trigger, parse_trigger
 
-_MOST_AT_ONCE_S: Final = 1.0
-_UNDER_WAY: Final = frozenset({State.READY, State.TRAINING})
+_MAX_INTERVAL_S: Final = 1.0
+_READY: Final = frozenset({State.READY, State.TRAINING})
 _NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 
 
 def start_together(request: Request, states: Mapping[str, TaskStatus]) -> bool:
-    """Whether all tasks start again together when one does.
+    """Whether all tasks restart together when one restarts.
 
-    Once one of them has succeeded, nobody would be there for the others to start with.
+    They do not after one of them has succeeded, because that task would be missing.
     """
     done = any(states[task].state is State.SUCCEEDED for task in request.others())
     return request.spec.gang and not done
 
 
 def highest_global_step(request: Request, states: Mapping[str, TaskStatus]) -> int | None:
-    """How far a run is, or None where no step was made."""
+    """The highest global step of a run, or None before the first step."""
     steps = [states[task].global_step for task in request.others()]
     return max((step for step in steps if step is not None), default=None)
 
 
 class StartBarrier:
-    """The start of one task of one run, as its agent looks at it ten times a second.
+    """The start of one task of one run. Its agent checks it ten times a second.
 
-    Times of day are not compared, and each look adds at most one second, so that an agent that was
-    itself stopped for a minute takes nobody for late.
+    It uses a monotonic clock, and each check counts at most one second. So an agent that was paused
+    for a minute does not take other tasks for late.
     """
 
     def __init__(
@@ -49,47 +49,55 @@ class StartBarrier:
         self._task = task
         self._schedule = {name: parse_trigger(text) for name, text in request.spec.start.items()}
         self._monotonic = monotonic
-        self._began = self._looked = monotonic()
+        self._began = self._checked_at = monotonic()
         self._late_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this agent has taken the run up."""
+        """Seconds since this agent has begun the run."""
         return self._monotonic() - self._began
 
     def may_start(self, states: Mapping[str, TaskStatus]) -> bool:
         """Whether its program may be started.
 
-        A program that knows to wait is started before its step has come, and then joins at it.
+        A program that can wait for a step is started before this step, and joins at it.
         """
-        when = self._when(states)
-        if when is None or (when.steps is not None and self._request.spec.waits):
-            return self._together(states)
-        return self._has_come(when, states) and self._together(states)
+        trigger = self._trigger(states)
+        if trigger is None or (trigger.steps is not None and self._request.spec.waits):
+            return self._peers_stopped(states)
+        return self._is_reached(trigger, states) and self._peers_stopped(states)
 
     def may_train(self, states: Mapping[str, TaskStatus]) -> bool:
-        """Whether it may train: all are ready that it is not scheduled to come after."""
-        when = self._when(states)
-        if when is not None and not self._has_come(when, states) and not self.joins_at(states):
+        """Whether it may train: its start time is reached, and all unscheduled tasks are ready."""
+        trigger = self._trigger(states)
+        if (
+            trigger is not None
+            and not self._is_reached(trigger, states)
+            and not self.joins_at(states)
+        ):
             return False
         return all(
-            states[task].state in _UNDER_WAY or states[task].state.ended
+            states[task].state in _READY or states[task].state.ended
             for task in self._request.tasks()
             if task not in self._schedule
         )
 
     def joins_at(self, states: Mapping[str, TaskStatus]) -> int | None:
-        """The global step that its program has to wait for by itself once it may train, if any."""
-        when = self._when(states)
+        """The global step that its program must wait for itself once it may train, or None."""
+        trigger = self._trigger(states)
         experiment = registered(self._request.spec)
-        return when.steps if when and experiment and experiment.joins_at_step else None
+        return trigger.steps if trigger and experiment and experiment.joins_at_step else None
 
     def waits_for(self, states: Mapping[str, TaskStatus]) -> str:
-        """What a task waits for that may not train yet, in words."""
-        when = self._when(states)
-        if when is not None and not self._has_come(when, states) and not self.joins_at(states):
-            return f"waits: it is to start {when}" + (" after the others" * (when.steps is None))
-        missing = self._behind(states) or [
+        """What a task that may not train yet waits for, as text."""
+        trigger = self._trigger(states)
+        if (
+            trigger is not None
+            and not self._is_reached(trigger, states)
+            and not self.joins_at(states)
+        ):
+            return f"waits: it starts {trigger}" + (" after the others" * (trigger.steps is None))
+        missing = self._behind_tasks(states) or [
             task
             for task in self._request.tasks()
             if task not in self._schedule and states[task].state in _NOT_YET
@@ -97,15 +105,15 @@ class StartBarrier:
         return f"waits for {', '.join(missing)}"
 
     def is_late(self, states: Mapping[str, TaskStatus]) -> bool:
-        """Whether it is this task that all have waited for too long, and so has to say so.
+        """Whether the start takes too long because of this task, so that this agent reports it.
 
-        Time counts only while every program runs: an agent that does not come is missed by its
-        heartbeat, and a schedule is no delay.
+        Time counts only while every program runs. A missing agent is detected by its heartbeat,
+        and a scheduled start is not a delay.
         """
         now = self._monotonic()
-        passed = min(now - self._looked, _MOST_AT_ONCE_S)
-        self._looked = now
-        missing = [task for task in self._blamed_first() if states[task].state is State.STARTING]
+        passed = min(now - self._checked_at, _MAX_INTERVAL_S)
+        self._checked_at = now
+        missing = [task for task in self._by_dependency() if states[task].state is State.STARTING]
         if not missing or self._is_program_pending(states):
             self._late_s = 0.0
             return False
@@ -113,8 +121,8 @@ class StartBarrier:
         patience = self._request.spec.ready_s
         return bool(patience) and self._late_s >= patience and missing[0] == self._task
 
-    def _blamed_first(self) -> list[str]:
-        """Services first, then the chief: the others cannot be ready before these are."""
+    def _by_dependency(self) -> list[str]:
+        """All tasks: services, then the chief, then the others, which need these to be ready."""
         chief = self._request.chief
         return sorted(
             self._request.tasks(),
@@ -122,7 +130,7 @@ class StartBarrier:
         )
 
     def _is_program_pending(self, states: Mapping[str, TaskStatus]) -> bool:
-        """Whether a program is not there yet without which the others may not be ready."""
+        """Whether a program that the other tasks may need has not started yet."""
         needed = [
             task
             for task in self._request.tasks()
@@ -132,23 +140,23 @@ class StartBarrier:
         ]
         return any(states[task].state is State.PENDING for task in needed)
 
-    def _when(self, states: Mapping[str, TaskStatus]) -> Trigger | None:
-        """When it is to start; once it has made a step, a further attempt begins at once.
+    def _trigger(self, states: Mapping[str, TaskStatus]) -> Trigger | None:
+        """The scheduled start; None if there is none, or if an earlier attempt has made a step.
 
-        A restarted training may be far behind the step at which it has joined.
+        A restarted run may be far behind the step at which the task has joined.
         """
         trained = any(attempt.global_step is not None for attempt in states[self._task].earlier)
         return None if trained else self._schedule.get(self._task)
 
-    def _has_come(self, when: Trigger, states: Mapping[str, TaskStatus]) -> bool:
-        return when.has_come(self.elapsed_s, highest_global_step(self._request, states))
+    def _is_reached(self, trigger: Trigger, states: Mapping[str, TaskStatus]) -> bool:
+        return trigger.has_come(self.elapsed_s, highest_global_step(self._request, states))
 
-    def _together(self, states: Mapping[str, TaskStatus]) -> bool:
-        """Where all start again together, nobody does while another's old program may run."""
-        return not self._behind(states)
+    def _peers_stopped(self, states: Mapping[str, TaskStatus]) -> bool:
+        """Whether no old program is running, if all tasks restart together; otherwise True."""
+        return not self._behind_tasks(states)
 
-    def _behind(self, states: Mapping[str, TaskStatus]) -> list[str]:
-        """Tasks of which an old program may still run that is to start again with this one."""
+    def _behind_tasks(self, states: Mapping[str, TaskStatus]) -> list[str]:
+        """The tasks that must restart with this one and whose old program may still be running."""
         if not start_together(self._request, states):
             return []
         mine = states[self._task].attempt

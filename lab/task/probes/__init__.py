@@ -1,1 +1,1 @@
-"""Small programs beside the agent: health checks, GPU probe, links, network faults, collection."""
+"""Small programs next to the agent: health checks, GPU probe, links, faults, collection."""

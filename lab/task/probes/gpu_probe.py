@@ -1,17 +1,16 @@
 """The GPUs that a task sees: `python -m lab.task.probes.gpu_probe` prints one line of JSON.
 
-It runs in a task's own place: in its container, or in the namespaces of its agent. Each source is
-asked by itself and may say that it cannot tell, and why; `lab.gpu.verification` compares them with
-the plan.
+It runs in a task's container, or in the namespaces of its agent. Each source is queried separately,
+and can be unavailable for a reason. `lab.gpu.verification` compares the sources with the plan.
 
     environment   the variables of PID 1, or of the process that `--pid` names
     nodes         minor number of each /dev/nvidiaN → "", or why it cannot be opened
-    nvml          UUIDs of the cards and slices that NVML shows
-    cuda          UUIDs of those that CUDA's driver shows: CUDA_VISIBLE_DEVICES narrows them
-    tensorflow    how many GPUs TensorFlow lists
+    nvml          UUIDs of the GPUs and slices that NVML lists
+    cuda          UUIDs that CUDA's driver lists; CUDA_VISIBLE_DEVICES limits them
+    tensorflow    the number of GPUs that TensorFlow lists
 
-UUIDs begin with `GPU-` or `MIG-`. CUDA's newer function tells a slice's UUID or a card's and not
-which of the two it is: there they stand bare.
+UUIDs begin with `GPU-` or `MIG-`. CUDA's newer function does not say whether a UUID belongs to a
+GPU or a slice, so its UUIDs have no prefix.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ if TYPE_CHECKING:
     import ctypes
 
 NO_LIBCUDA: Final = "no libcuda.so.1"
-"""Why CUDA cannot tell where there is no driver at all: no program can use a card there."""
+"""The reason for `cuda` on a host without a driver, where no program can use a GPU."""
 
 UNKNOWN_ERROR: Final = 999
 LOST: Final = {15: "GPU is lost", UNKNOWN_ERROR: "Unknown Error"}
-"""NVML's codes for a card that was there, in NVML's words."""
+"""NVML's error codes for a lost GPU, with NVML's texts."""
 
 CUDA_CODE: Final = re.compile(r": error (\d+) \(")
-"""Where a reason has the code of CUDA that it quotes."""
+"""Finds CUDA's error code in a reason."""
 
-NOT_ASKED: Final = "not asked"
-SHOWS_WHOLE_HOST: Final = "shows the whole box, not this task"
+NOT_ASKED: Final = "not requested"
+SHOWS_WHOLE_HOST: Final = "shows the whole host, not this task"
 PROC: Final = Path("/proc")
 VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -54,18 +53,18 @@ _NO_CUDA: Final = "this build has no CUDA"
 _NO_DEVICE: Final = 100  # CUDA_ERROR_NO_DEVICE
 
 
-class Unavailable(Exception):  # noqa: N818  (an answer, no fault)
-    """Why a source cannot tell."""
+class Unavailable(Exception):  # noqa: N818  (an answer, not an error)
+    """A source is unavailable; the message contains the reason."""
 
 
 def environment(process: Path) -> dict[str, str]:
-    """The variables that narrow a process's GPUs; those that are not set are left out.
+    """The variables that limit a process's GPUs; unset ones are omitted.
 
     Args:
         process: Its directory in `/proc`.
 
     Raises:
-        CannotTell: They cannot be read.
+        Unavailable: They cannot be read.
     """
     try:
         text = (process / "environ").read_bytes().decode("utf-8", errors="replace")
@@ -76,7 +75,7 @@ def environment(process: Path) -> dict[str, str]:
 
 
 def apply_environ(variables: Mapping[str, str]) -> None:
-    """Take on another process's variables, so that CUDA shows here what it shows there."""
+    """Set another process's variables, so that CUDA lists the same GPUs as in that process."""
     for name in VARIABLES:
         if name in variables:
             os.environ[name] = variables[name]
@@ -88,11 +87,11 @@ def device_nodes(devices: Path, opened: contextlib.ExitStack) -> dict[str, str]:
     """Minor number of each device node → "", or why it cannot be opened.
 
     Args:
-        devices: Where device nodes lie.
-        opened: Closes them at its end: as long as a node is open, its card stays awake.
+        devices: The directory of the device nodes.
+        opened: Closes the nodes later: an open node keeps its GPU awake.
 
     Raises:
-        CannotTell: The directory cannot be read.
+        Unavailable: The directory cannot be read.
     """
     try:
         return {str(minor): _opens(path, opened) for minor, path in gpu_nodes(devices).items()}
@@ -101,13 +100,13 @@ def device_nodes(devices: Path, opened: contextlib.ExitStack) -> dict[str, str]:
 
 
 def nvml() -> list[str]:
-    """UUIDs of the cards that NVML shows; of a card that is cut, those of its slices.
+    """UUIDs of the GPUs that NVML lists; for a GPU with MIG slices, those of the slices.
 
     Raises:
-        CannotTell: There is no NVML here, or it fails.
+        Unavailable: There is no NVML here, or it fails.
     """
     try:
-        import pynvml  # noqa: PLC0415  (in the image, but nobody's duty)
+        import pynvml  # noqa: PLC0415  (the image has it; elsewhere it is optional)
     except ImportError:
         raise Unavailable("nvidia-ml-py is not installed") from None
     try:
@@ -124,14 +123,14 @@ def nvml() -> list[str]:
 
 
 def cuda() -> list[str]:
-    """UUIDs of what CUDA's driver shows to a program with this process's variables.
+    """UUIDs that CUDA's driver lists for a program with this process's variables.
 
-    No context is made, so that no memory of a card is taken.
+    No context is created, so no GPU memory is used.
 
     Raises:
-        CannotTell: There is no driver here, or it fails.
+        Unavailable: There is no driver here, or it fails.
     """
-    import ctypes  # noqa: PLC0415  (only where it is asked for)
+    import ctypes  # noqa: PLC0415  (only this source needs it)
 
     try:
         driver = ctypes.CDLL(_LIBCUDA)
@@ -148,10 +147,10 @@ def cuda() -> list[str]:
 
 
 def tensorflow() -> int:
-    """How many GPUs TensorFlow lists; takes seconds.
+    """The number of GPUs that TensorFlow lists; this takes seconds.
 
     Raises:
-        CannotTell: There is no TensorFlow here, or one without CUDA.
+        Unavailable: There is no TensorFlow here, or one without CUDA.
     """
     if _is_for_cpus():
         raise Unavailable(_NO_CUDA)
@@ -168,42 +167,41 @@ def tensorflow() -> int:
 def probe(
     pid: int | None, *, with_tensorflow: bool, proc: Path = PROC, devices: Path = DEVICES
 ) -> dict[str, Any]:
-    """Ask every source.
+    """Query every source.
 
     Args:
-        pid: A process of this machine, whose nodes and NVML show the whole box; None: this
-            container's first.
-        with_tensorflow: Whether to ask TensorFlow, too.
-        proc: Where processes are described.
-        devices: Where device nodes lie.
+        pid: A process on the host, where nodes and NVML show the whole host; None: this
+            container's first process.
+        with_tensorflow: Whether to query TensorFlow too.
+        proc: The directory of processes.
+        devices: The directory of the device nodes.
     """
-    seen: dict[str, Any] = {}
+    view: dict[str, Any] = {}
     reasons: dict[str, str] = {}
 
-    def ask(source: str, answer: Callable[[], object], why_not: str | None = None) -> None:
+    def query(source: str, read: Callable[[], object], reason: str | None = None) -> None:
         try:
-            seen[source] = answer() if why_not is None else None
-        except Unavailable as reason:
-            seen[source], why_not = None, str(reason)
-        if why_not is not None:
-            reasons[source] = why_not
+            view[source] = read() if reason is None else None
+        except Unavailable as error:
+            view[source], reason = None, str(error)
+        if reason is not None:
+            reasons[source] = reason
 
-    # A card that slept takes seconds to wake: once, not anew for each source.
+    # A sleeping GPU needs seconds to wake up. The open nodes keep it awake for all sources.
     with contextlib.ExitStack() as opened:
-        ask("environment", lambda: environment(proc / str(pid or 1)))
-        if seen["environment"] is not None:
-            apply_environ(seen["environment"])
-        # To open a GPU's node wakes the GPU.
-        of_the_box = None if pid is None else SHOWS_WHOLE_HOST
-        ask("nodes", lambda: device_nodes(devices, opened), of_the_box)
-        ask("nvml", nvml, of_the_box)
-        ask("cuda", cuda)
-        ask("tensorflow", tensorflow, None if with_tensorflow else NOT_ASKED)
-    return {**seen, "reasons": reasons}
+        query("environment", lambda: environment(proc / str(pid or 1)))
+        if view["environment"] is not None:
+            apply_environ(view["environment"])
+        host_reason = None if pid is None else SHOWS_WHOLE_HOST
+        query("nodes", lambda: device_nodes(devices, opened), host_reason)
+        query("nvml", nvml, host_reason)
+        query("cuda", cuda)
+        query("tensorflow", tensorflow, None if with_tensorflow else NOT_ASKED)
+    return {**view, "reasons": reasons}
 
 
 def _is_for_cpus() -> bool:
-    """Whether the wheel for CPUs alone is installed; that is known without its import."""
+    """Whether only the wheel for CPUs is installed; this needs no import."""
     installed = set()
     for name in ("tensorflow", "tensorflow-cpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -228,11 +226,11 @@ def _uuids(nvml: Any, index: int) -> list[str]:  # noqa: ANN401  (a module witho
 
 
 def _slices(nvml: Any, gpu: Any) -> list[Any] | None:  # noqa: ANN401
-    """The slices of a card that this place may see; None for a card that is whole."""
+    """The visible slices of a GPU; None for a GPU without slices."""
     try:
         current, _ = nvml.nvmlDeviceGetMigMode(gpu)
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
-        return None  # a card, or a driver, older than MIG
+        return None  # the GPU or the driver is older than MIG
     if current != nvml.NVML_DEVICE_MIG_ENABLE:
         return None
     found = []
@@ -240,7 +238,7 @@ def _slices(nvml: Any, gpu: Any) -> list[Any] | None:  # noqa: ANN401
         try:
             found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position))
         except (nvml.NVMLError_NotFound, nvml.NVMLError_NoPermission):
-            continue  # none in this position, or another container's
+            continue  # no slice in this position, or it belongs to another container
     return found
 
 
@@ -265,20 +263,20 @@ def _check(driver: ctypes.CDLL, call: str, code: int) -> None:
         return
     name = ctypes.c_char_p()
     driver.cuGetErrorName(code, ctypes.byref(name))
-    arguments = name.value.decode("ascii", errors="replace") if name.value else "unknown"
-    raise Unavailable(f"{call}: error {code} ({arguments})")
+    name_text = name.value.decode("ascii", errors="replace") if name.value else "unknown"
+    raise Unavailable(f"{call}: error {code} ({name_text})")
 
 
 def main(argv: list[str]) -> int:
-    """Print what is seen; returns the exit code."""
+    """Print the GPUs that are seen; return the exit code."""
     parser = argparse.ArgumentParser(
-        "python -m lab.task.probes.gpu_probe", description="What a task sees."
+        "python -m lab.task.probes.gpu_probe", description="Print the GPUs that a task sees."
     )
-    parser.add_argument("--pid", type=int, help="a process of this machine, not a container's")
-    parser.add_argument("--tensorflow", action="store_true", help="ask TensorFlow, too")
-    parser.add_argument("--within", type=int, default=0, help="seconds; then it is killed")
+    parser.add_argument("--pid", type=int, help="process id on the host, not in a container")
+    parser.add_argument("--tensorflow", action="store_true", help="query TensorFlow too")
+    parser.add_argument("--within", type=int, default=0, help="time limit in seconds; 0: no limit")
     requested = parser.parse_args(argv)
-    # A driver that hangs cannot be interrupted by anything gentler; 0 sets no alarm.
+    # Only a signal can end a driver call that hangs; 0 sets no alarm.
     signal.alarm(requested.within)
     print(json.dumps(probe(requested.pid, with_tensorflow=requested.tensorflow)))
     return 0

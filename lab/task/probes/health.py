@@ -1,12 +1,13 @@
 """The health checks of containers: `python -S -m lab.task.probes.health task|anchor`.
 
-A task is healthy while its network has an interface beside the loopback (one that was started again
-without its anchor has none), its agent's heart beats and it may open the cards that it could open
-at first; an anchor, once its link holds. In a container `/sys` shows its own interfaces.
+A task is healthy under three conditions. Its network has an interface besides the loopback (a task
+that restarted without its anchor has none). Its agent's heartbeat is fresh. It can open the GPUs
+that it could open at first. An anchor is healthy when its link is applied. In a container `/sys`
+shows the container's own interfaces.
 
-To start a check costs an engine much more than to make it: eight containers that were asked once a
-second took half a CPU. So the first check answers at once, which is what a boot waits for, and each
-later one stays and looks once a second, until something is wrong or `WATCH_S` are over.
+For an engine, starting a check costs much more than the check itself: one check per second in eight
+containers used half a CPU. So the first check returns at once, because a boot waits for it. Each
+later check runs on and tests once a second, until a test fails or `WATCH_S` are over.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 WATCH_S: Final = 120.0
-"""So long a check stays where the one before it was good; the rendered time-out is longer."""
+"""Seconds that a check runs after a successful one; the rendered time-out is longer."""
 
 SEEN_FILE: Final = Path("/tmp/lab-healthy")  # noqa: S108 (a container's own tmpfs)
 READY_FILE: Final = Path("/tmp/lab-anchor-ready")  # noqa: S108 (a container's own tmpfs)
 INTERFACES: Final = Path("/sys/class/net")
 DEVICES: Final = Path("/dev")
-GPUS_FILE: Final = Path("/tmp/lab-cards")  # noqa: S108 (a container's own tmpfs)
+GPUS_FILE: Final = Path("/tmp/lab-gpus")  # noqa: S108 (a container's own tmpfs)
 STALE_AFTER_S: Final = 15.0
 
 _LOOK_S = 1.0
@@ -33,7 +34,7 @@ _IFF_LOOPBACK = 0x8
 
 
 def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
-    """Minor number of each NVIDIA GPU to its device node, ascending; `/dev/nvidiactl` is no GPU.
+    """Minor number of each NVIDIA GPU → its device node, ascending; `/dev/nvidiactl` is no GPU.
 
     Raises:
         OSError: The directory cannot be read.
@@ -47,7 +48,7 @@ def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
 
 
 def has_network(interfaces: Path = INTERFACES) -> bool:
-    """Whether there is an interface that is up and not the loopback, whatever its name."""
+    """Whether an interface other than the loopback is up."""
     for path in interfaces.iterdir():
         flags = int((path / "flags").read_text(encoding="ascii"), 16)
         if flags & _IFF_UP and not flags & _IFF_LOOPBACK:
@@ -64,15 +65,15 @@ def has_fresh_heartbeat(heartbeat: Path) -> bool:
 
 
 def lost_gpu(devices: Path = DEVICES, known: Path = GPUS_FILE) -> str | None:
-    """A card that this container could open at the first check and cannot any more, with the mend.
+    """A message about a GPU that this container could open at first and cannot open now, or None.
 
-    `systemctl daemon-reload` writes a container's device permissions anew where systemd keeps the
-    cgroups, and does not know the cards that NVIDIA's hook has let in. `access` asks for the same
-    permission as `open` and, unlike it, wakes no card.
+    Where systemd manages the cgroups, `systemctl daemon-reload` rewrites a container's device
+    permissions without the GPUs that NVIDIA's hook added. `access` checks the same permission as
+    `open`, but does not wake the GPU.
 
     Args:
-        devices: Where device nodes lie.
-        known: Where the first check writes down what it finds.
+        devices: The directory of the device nodes.
+        known: The file into which the first check writes the usable GPUs.
     """
     try:
         first = known.read_text(encoding="ascii").split()
@@ -83,9 +84,9 @@ def lost_gpu(devices: Path = DEVICES, known: Path = GPUS_FILE) -> str | None:
     for name in first:
         path = Path(name)
         if not path.exists():
-            return f"GPU lost: {name} is gone; {_fix()}"
+            return f"GPU lost: {name} is missing; {_fix()}"
         if not _may_open(path):
-            return f"GPU lost: {name} cannot be opened any more, permission denied; {_fix()}"
+            return f"GPU lost: {name} cannot be opened: permission denied; {_fix()}"
     return None
 
 
@@ -95,11 +96,15 @@ def _may_open(path: Path) -> bool:
 
 def _fix() -> str:
     container = f"{os.environ.get('LAB_PROJECT', '')}-{os.environ['LAB_TASK']}-1"
-    return f"`docker restart {container}` brings it back until the next `systemctl daemon-reload`"
+    return f"run `docker restart {container}`; repeat it after each `systemctl daemon-reload`"
 
 
 def main(argv: list[str]) -> int:
-    """0 healthy, 1 not, 2 wrong usage; the reason stands on standard output."""
+    """Run a check and print the reason of a failure.
+
+    Returns:
+        0 if healthy, 1 if not, 2 for wrong usage.
+    """
     if argv not in (["task"], ["anchor"]):
         sys.stderr.write("usage: python -m lab.task.probes.health task|anchor\n")
         return 2
@@ -112,7 +117,7 @@ def main(argv: list[str]) -> int:
     if fault is None:
         SEEN_FILE.touch()
         return 0
-    # The next check answers at once again: a container that recovers is not kept waiting.
+    # The next check returns at once again, so a recovered container is healthy soon.
     SEEN_FILE.unlink(missing_ok=True)
     sys.stdout.write(fault + "\n")
     return 1
@@ -120,11 +125,15 @@ def main(argv: list[str]) -> int:
 
 def _fault(what: str) -> str | None:
     if not has_network():
-        return "no network interface beside the loopback; restart this container"
+        return "no network interface besides the loopback; restart this container"
     if what == "anchor":
-        return None if READY_FILE.exists() else "the link does not hold yet"
+        return None if READY_FILE.exists() else "the link is not applied yet"
     heartbeat = Path(os.environ["LAB_RUNS"]) / "agents" / f"{os.environ['LAB_TASK']}.json"
-    return lost_gpu() if has_fresh_heartbeat(heartbeat) else "the agent's heart does not beat"
+    return (
+        lost_gpu()
+        if has_fresh_heartbeat(heartbeat)
+        else "the agent's heartbeat is missing or too old"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A node's network link: what it sends is slowed to a rate and delayed.
+"""A node's network link: a maximum rate and a delay for the packets that the node sends.
 
-The kernel's own queueing disciplines do it, through netlink: `tbf` for the rate, `netem` for the
-delay. Both act on what leaves the node; a delay between two nodes that both have one adds up.
+The kernel's queueing disciplines do this: `tbf` for the rate, `netem` for the delay. They are set
+through netlink and act on outgoing packets. If both nodes of a connection have a delay, both count.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ import errno
 from typing import Any, Final
 
 MTU: Final = 65_535
-"""Bytes of a packet between nodes without a link: as large as it gets, like the loopback's.
+"""Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
 
-Parameters of 31 kB are one packet then and not 22: a parameter server and three workers on two
-CPUs made an eighth more steps.
+Parameters of 31 kB then need one packet, not 22. A parameter server and three workers on two CPUs
+made an eighth more steps.
 """
 
 LINK_MTU: Final = 1_500
-"""Bytes of a packet on a link, as on a real network: a rate's bucket must hold some of them."""
+"""Maximum bytes of a packet on a link, as on a real network; a rate's bucket holds several."""
 
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 _ROOT = 0xFFFFFFFF
 
-_LATENCY_S = 0.05  # how long a packet may wait for its turn before it is dropped
-_MIN_BURST_BYTES = 32 * 1024  # a bucket below a few full frames never lets one through
+_LATENCY_S = 0.05  # a packet that would wait longer is dropped
+_MIN_BURST_BYTES = 32 * 1024  # a bucket smaller than a few full frames sends nothing
 _BURST_S = 0.01  # ten ticks of a kernel with 1000 of them a second
 
 
 class LinkError(RuntimeError):
-    """The link could not be applied; the message says why and how to mend it."""
+    """The link cannot be applied; the message contains the reason and a hint."""
 
 
 def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
-    """Apply a link to the one interface of this network namespace beside the loopback.
+    """Apply a link to the one interface of this network namespace besides the loopback.
 
-    It replaces a link that was there before. Packets get a real network's size; TCP agrees on it
-    with nodes whose packets are larger.
+    It replaces an earlier link. Packets get the size of a real network; TCP negotiates it with
+    nodes that allow larger packets.
 
     Args:
-        rate_bits: Bits per second that may leave, or None for no limit.
-        delay_us: Microseconds that every packet is held back, or None for none.
+        rate_bits: Maximum outgoing bits per second, or None for no limit.
+        delay_us: Delay of every packet in microseconds, or None for no delay.
 
     Returns:
         The interface's name.
 
     Raises:
-        LinkError: There is no such interface, it is not the only one, the kernel lacks what the
-            link needs, or the caller may not change it.
+        LinkError: There is not exactly one such interface, the kernel lacks a queueing discipline,
+            or the permission is missing.
     """
-    # Imported here: it costs 0.4 s, and only nodes with a link need it.
+    # Imported here: the import takes 0.4 s, and only nodes with a link need it.
     from pyroute2 import IPRoute  # noqa: PLC0415
 
     with IPRoute() as netlink:
         name, index = interface(netlink)
         clear(netlink, index)
         shape(netlink, index, rate_bits, delay_us)
-        # Behind those: who may not change a link is told by them.
+        # Last, because `shape` reports a missing permission with a better message.
         netlink.link("set", index=index, mtu=LINK_MTU)
     return name
 
@@ -73,50 +73,50 @@ def shape(
     """Add the queueing disciplines of a link.
 
     Args:
-        netlink: The kernel.
+        netlink: The connection to the kernel.
         index: The interface.
-        rate_bits: Bits per second that may leave, or None for no limit.
-        delay_us: Microseconds that every packet is held back, or None for none.
-        least_burst: Bytes that a rate's bucket holds at least.
-        least_queue: Bytes that may wait behind it at least.
+        rate_bits: Maximum outgoing bits per second, or None for no limit.
+        delay_us: Delay of every packet in microseconds, or None for no delay.
+        least_burst: Minimum bytes of a rate's bucket.
+        least_queue: Minimum bytes of the queue after it.
 
     Raises:
-        LinkError: The kernel lacks one, or the caller may not add it.
+        LinkError: The kernel lacks a queueing discipline, or the permission is missing.
     """
     if delay_us is not None:
         add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
     if rate_bits is not None:
-        # Behind a delay it is netem's child, otherwise it stands alone.
-        place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
+        # With a delay it is a child of netem, otherwise the root.
+        parent = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
         rate = max(1, rate_bits // 8)
         burst = max(least_burst, int(rate * _BURST_S))
         limit = burst + max(least_queue, int(rate * _LATENCY_S))
         # A `rate` that is a number means bytes per second.
         options = {"rate": rate, "burst": burst, "limit": limit}
-        add(netlink, "tbf", "the rate", index=index, **place, **options)
+        add(netlink, "tbf", "the rate", index=index, **parent, **options)
 
 
 def interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)
-    """Name and index of the one interface beside the loopback.
+    """Name and index of the one interface besides the loopback.
 
     Raises:
-        LinkError: There is none, or more than one.
+        LinkError: There is no such interface, or more than one.
     """
     found = [
         (link.get("ifname"), link["index"])
         for link in netlink.get_links()
-        # Tunnels that every namespace is born with are down.
+        # Every new namespace has tunnel interfaces; they are not up.
         if link["flags"] & _IFF_UP and not link["flags"] & _IFF_LOOPBACK
     ]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
-        raise LinkError(f"a link needs one network interface; there is {names}")
+        raise LinkError(f"a link needs one network interface; found: {names}")
     name, index = found[0]
     return str(name), int(index)
 
 
 def clear(netlink: Any, index: int) -> None:  # noqa: ANN401
-    """Take away what an earlier link left."""
+    """Remove the queueing disciplines of an earlier link."""
     for discipline in netlink.get_qdiscs(index=index):
         if discipline.get("kind") in {"tbf", "netem"} and discipline["parent"] == _ROOT:
             netlink.tc("del", index=index, parent=_ROOT)
@@ -126,13 +126,13 @@ def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: AN
     """Add a queueing discipline.
 
     Args:
-        netlink: The kernel.
+        netlink: The connection to the kernel.
         kind: `tbf` or `netem`.
-        what: What it is for, in words: `the rate`.
-        **options: Its place and its numbers, as pyroute2 takes them.
+        what: Its purpose for messages: `the rate`.
+        **options: Its parent and parameters, in pyroute2's format.
 
     Raises:
-        LinkError: The kernel lacks it, or the caller may not add it.
+        LinkError: The kernel lacks it, or the permission is missing.
     """
     from pyroute2 import NetlinkError  # noqa: PLC0415
 
@@ -142,7 +142,7 @@ def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: AN
         if error.code == errno.ENOENT:
             raise LinkError(
                 f"this kernel has no {kind}, which {what} of a link needs; "
-                f"load it with `modprobe sch_{kind}`, or leave {what} out"
+                f"load it with `modprobe sch_{kind}`, or remove {what} from the link"
             ) from error
         if error.code == errno.EPERM:
             raise LinkError(f"{what} of the link needs the capability NET_ADMIN") from error

@@ -1,15 +1,15 @@
-"""A fault of one node's network, for a time: off it, or on it through a slower link.
+"""A temporary network fault of one node: disconnect the node, or slow its link.
 
-It is called inside the node's network namespace, by whoever may change it there::
+It must run inside the node's network namespace, with the permission to change it::
 
     python -m lab.task.probes.netfault cut:5s
     python -m lab.task.probes.netfault link:rate=10mbit,delay=20ms,30s
 
-One line on standard output says that it holds. When the time is over, or at SIGTERM, everything is
-as before: the address, the routes, the size of packets, and the link of the description, which
-`LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US` tell as they tell it to the node's anchor.
+It prints one line when the fault is active. When the time is over, or at SIGTERM, it restores the
+address, the routes, the packet size and the link of the config. As for the node's anchor,
+`LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US` describe this link.
 
-Exit codes: 0 it has held and is over, 1 it could not be done, 2 wrong usage.
+Exit codes: 0 the fault has ended, 1 the fault failed, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lab.task.protocol.faults import Fault, Kind, parse
 MODULE: Final = __name__
 _USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
-_ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-_ALONE: Final = "\0lab.netfault"
-"""A socket's name without a file, which each network namespace has for itself."""
+_STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_LOCK_NAME: Final = "\0lab.netfault"
+"""An abstract socket name, used as a lock. Each network namespace has its own names."""
 
 _PACKETS: Final = 4
-"""How many of the largest packets may wait for their turn before one is dropped."""
+"""The number of packets of maximum size that fit into the queue."""
 
 _HEADERS: Final = 64
 _MAIN_TABLE: Final = 254
@@ -44,21 +44,21 @@ _BY_KERNEL: Final = 2
 
 
 def argv(fault: Fault) -> tuple[str, ...]:
-    """The arguments of this module's command line that do a fault."""
+    """The arguments of this module's command line for a fault."""
     return (fault.action,)
 
 
 def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
-    """The variables that tell it of the link of the description."""
-    reported = {"LAB_LINK_RATE_BITS": rate_bits, "LAB_LINK_DELAY_US": delay_us}
-    return {name: str(amount) for name, amount in reported.items() if amount is not None}
+    """The environment variables that describe the link of the config."""
+    values = {"LAB_LINK_RATE_BITS": rate_bits, "LAB_LINK_DELAY_US": delay_us}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def fault_of(argv: Sequence[str]) -> Fault:
     """Read the command line.
 
     Raises:
-        ValueError: It names no fault of a network.
+        ValueError: It names no network fault.
     """
     if len(argv) != 1:
         raise ValueError(_USAGE)
@@ -70,27 +70,27 @@ def fault_of(argv: Sequence[str]) -> Fault:
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Be the only one that disturbs this node's network: each restores what it has found.
+    """Lock this node's network: each fault restores the state that it found.
 
     Raises:
-        LinkError: Another one does so now.
+        LinkError: Another fault is active.
     """
-    with socket.socket(socket.AF_UNIX) as taken:
+    with socket.socket(socket.AF_UNIX) as lock:
         try:
-            taken.bind(_ALONE)
+            lock.bind(_LOCK_NAME)
         except OSError as error:
             raise LinkError(
-                "another fault of this node's network is under way; wait until it is over"
+                "another network fault is active on this node; wait until it ends"
             ) from error
         yield
 
 
 @contextlib.contextmanager
 def network_cut() -> Iterator[str]:
-    """Off the network; the interface's name.
+    """Disconnect the node from the network; yield the interface's name.
 
     Raises:
-        LinkError: There is no interface, or it may not be changed.
+        LinkError: There is no interface, or the permission is missing.
     """
     with _netlink() as netlink:
         name, index = netem.interface(netlink)
@@ -101,7 +101,7 @@ def network_cut() -> Iterator[str]:
         finally:
             _set(netlink, index, "up")
             for route in routes:
-                # The kernel itself brings back the routes of the address.
+                # The kernel restores the routes of the address itself.
                 netlink.route("replace", oif=index, **route)
 
 
@@ -109,17 +109,18 @@ def network_cut() -> Iterator[str]:
 def network_slowed(
     rate_bits: int | None, delay_us: int | None, before: tuple[int | None, int | None]
 ) -> Iterator[str]:
-    """On the network through a link; the interface's name.
+    """Slow the node's link; yield the interface's name.
 
-    The size of packets stays as it is, for connections that are open have agreed on it.
+    The packet size stays the same, because open connections have negotiated it.
 
     Args:
-        rate_bits: Bits per second that may leave, or None: as before.
-        delay_us: Microseconds that every packet is held back, or None: as before.
-        before: The link of the description: the same two.
+        rate_bits: Maximum outgoing bits per second, or None: as before.
+        delay_us: Delay of every packet in microseconds, or None: as before.
+        before: The rate and delay of the link in the config.
 
     Raises:
-        LinkError: There is no interface, it may not be changed, or the kernel lacks what is needed.
+        LinkError: There is no interface, the permission is missing, or the kernel lacks a queueing
+            discipline.
     """
     rate_bits = before[0] if rate_bits is None else rate_bits
     delay_us = before[1] if delay_us is None else delay_us
@@ -127,7 +128,6 @@ def network_slowed(
         name, index = netem.interface(netlink)
         try:
             netem.clear(netlink, index)
-            # Room for packets of any size.
             largest = _HEADERS + (_mtu(netlink, index) if rate_bits is not None else 0)
             netem.shape(
                 netlink,
@@ -146,15 +146,15 @@ def network_slowed(
 
 @contextlib.contextmanager
 def _netlink() -> Iterator[Any]:
-    """The kernel's ear, whose refusals are told in words."""
-    # Imported here: it costs 0.4 s.
+    """A connection to the kernel that turns its errors into `LinkError`."""
+    # Imported here: the import takes 0.4 s.
     from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
 
     try:
         with IPRoute() as netlink:
             yield netlink
     except NetlinkError as error:
-        raise LinkError(f"the kernel refused: {os.strerror(error.code)}") from error
+        raise LinkError(f"the kernel refused the change: {os.strerror(error.code)}") from error
 
 
 def _mtu(netlink: Any, index: int) -> int:  # noqa: ANN401
@@ -166,7 +166,7 @@ def _set(netlink: Any, index: int, state: str) -> None:  # noqa: ANN401
 
 
 def _routes(netlink: Any, index: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """The routes through an interface that would not come back with it."""
+    """The routes of an interface that the kernel does not restore itself."""
     for route in netlink.get_routes(family=socket.AF_INET, oif=index, table=_MAIN_TABLE):
         if route["proto"] == _BY_KERNEL:
             continue
@@ -180,24 +180,24 @@ def _routes(netlink: Any, index: int) -> Iterator[dict[str, Any]]:  # noqa: ANN4
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Do one fault and stay until it is over; returns the exit code."""
-    # Blocked first: one that comes early waits for `sigtimedwait`.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    """Inject one fault and wait until it ends; return the exit code."""
+    # Blocked first, so that an early signal is not lost: `sigtimedwait` receives it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
-        requested = fault_of(argv)
+        fault = fault_of(argv)
         before = link_of(environ)
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
-    fault: AbstractContextManager[str]
-    if requested.kind is Kind.CUT:
-        fault, what = network_cut(), "off the network"
+    context: AbstractContextManager[str]
+    if fault.kind is Kind.CUT:
+        context, what = network_cut(), "off the network"
     else:
-        fault, what = network_slowed(requested.rate_bits, requested.delay_us, before), "slowed"
+        context, what = network_slowed(fault.rate_bits, fault.delay_us, before), "slowed"
     try:
-        with exclusive(), fault as name:
-            print(f"{name} is {what} for {requested.seconds:g} s", flush=True)
-            signal.sigtimedwait(_ENDS, requested.seconds)
+        with exclusive(), context as name:
+            print(f"{name} is {what} for {fault.seconds:g} s", flush=True)
+            signal.sigtimedwait(_STOP_SIGNALS, fault.seconds)
     except LinkError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_FAILED

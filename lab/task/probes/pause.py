@@ -1,7 +1,7 @@
-"""A node's anchor: it owns the network that the node's tasks join, and applies its link.
+"""A node's anchor: it owns the network that the node's tasks share, and applies the node's link.
 
 `python -m lab.task.probes.pause` runs no user code. `LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US`
-describe the link; the anchor is healthy (`lab.task.probes.health`) as soon as that holds.
+describe the link. The anchor is healthy (`lab.task.probes.health`) as soon as the link is applied.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX_DELAY_US = 60 * 10**6
 
 
 def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Rate in bits per second and delay in microseconds, each None where there is none.
+    """The link's rate in bits per second and delay in microseconds; each can be None.
 
     Raises:
-        ValueError: A variable holds no such number.
+        ValueError: A variable is not a valid number.
     """
     return (
         _number(environ, "LAB_LINK_RATE_BITS", _MAX_RATE_BITS),
@@ -36,15 +36,15 @@ def _number(environ: Mapping[str, str], name: str, limit: int) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= limit:
-        raise ValueError(f"{name} is no whole number from 1 to {limit}: {text!r}")
+        raise ValueError(f"{name} is not a whole number from 1 to {limit}: {text!r}")
     return int(text)
 
 
 def main() -> int:
-    """Apply the link and stay until told to go; returns the exit code."""
-    # Blocked first, so that a signal that comes early is not lost: it waits for `sigwait`.
-    ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    """Apply the link and wait for a stop signal; return the exit code."""
+    # Blocked first, so that an early signal is not lost: `sigwait` receives it.
+    stop_signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     READY_FILE.unlink(missing_ok=True)
     try:
         rate_bits, delay_us = link_of(os.environ)
@@ -57,7 +57,7 @@ def main() -> int:
         sys.stderr.write(f"error: {os.environ.get('LAB_NODE', 'this node')}: {error}\n")
         return 1
     READY_FILE.touch()
-    signal.sigwait(ends)
+    signal.sigwait(stop_signals)
     READY_FILE.unlink(missing_ok=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""Bring a run home, piece by piece, from where it was left."""
+"""Stream a run's files to the client, in chunks, from given offsets on."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from lab.task.protocol.statuses import Statuses
 
 _POLL_S = 0.2
 _LAST_POLL_S = 0.02
-"""Once services alone are left, which are being ended: who follows has nothing else to wait for."""
+"""The shorter interval when only services have not ended: they are being stopped."""
 _TICK_S = 0.5
 READ_ONLY_S: Final = 20.0
-"""Seconds after which a read-only volume ends the run. The agents cannot write that. By then they
-have ended their programs."""
+"""Seconds after which a run on a read-only volume counts as failed. The agents cannot write this.
+They have ended their programs by then."""
 MAX_FILE: Final = 1 << 30
-"""A larger file of a program stays on the run volume unless all sizes are asked for, in bytes."""
+"""Maximum bytes of a program's file that is collected without `all_sizes`."""
 MAX_FAULTS: Final = 1_000
-"""Files with a fault that are named; the others are counted."""
+"""Maximum number of faulty files that are named; the others are counted."""
 
 _KINDS: Final = (
     (stat.S_ISLNK, "it is a link"),
@@ -49,28 +49,28 @@ def stream(
     all_sizes: bool = False,
     rest: bool = False,
 ) -> Iterator[Chunk | None]:
-    """Bring a run home, from the given byte offsets on.
+    """Stream a run's files, from the given byte offsets on.
 
-    Records and logs come as they grow, states as they change, and once every task has ended all
-    other files of the run whose size differs from what home has. A state comes only after all
-    that its task had written before it: home never sees the end of a task whose last records
-    are still to come.
+    Records and logs are sent as they grow, and statuses as they change. After every task has ended,
+    all other files are sent whose size differs from the client's copy. A status is sent after all
+    data that its task wrote before it. So the client never sees the end of a task before its last
+    records.
 
-    A file that cannot be collected comes as a chunk with its fault; the others come all the same.
+    For a file that cannot be collected, a chunk with its fault is sent. The other files follow.
 
     Args:
-        volume: Where the run lies.
+        volume: The run volume.
         run_id: The run.
-        offsets: Path relative to the run's directory → bytes that are at home already.
-        follow: Go on until every task has ended, otherwise stop at what is there now.
-        all_sizes: Ship files of more than `MAX_FILE` bytes, too.
-        rest: Ship all other files although a task has not written its end: its agent has died.
+        offsets: Path relative to the run's directory → bytes that the client already has.
+        follow: Continue until every task has ended; otherwise stop at the current state.
+        all_sizes: Send files of more than `MAX_FILE` bytes too.
+        rest: Send all other files even if a task has not ended, because its agent has ended.
 
     Yields:
-        Pieces as they appear; None at least once a second.
+        Chunks as they appear; None at least once a second.
 
     Raises:
-        NoSuchRun: There is none of this name.
+        NoSuchRun: There is no run with this id.
         OSError: The volume cannot be read.
     """
     request = find(volume, run_id)
@@ -81,7 +81,7 @@ def stream(
     tasks = _Tasks(volume, request)
     ticked = time.monotonic()
     while True:
-        states = tasks.states()  # before the records: what changes now is the next round's
+        states = tasks.states()  # read before the records; later changes follow in the next round
         ended = all(status.state.ended for status in states.values())
         for tail in tails:
             for chunk in tail.read():
@@ -99,13 +99,13 @@ def stream(
     for tail in tails:
         yield from tail.fault()
     if ended or rest:
-        yield from _Rest(volume.run(run_id), offsets, request, all_sizes=all_sizes).chunks()
+        yield from _OtherFiles(volume.run(run_id), offsets, request, all_sizes=all_sizes).chunks()
 
 
 class _Tasks:
-    """The states of a run's tasks.
+    """The statuses of a run's tasks.
 
-    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` every
+    On a read-only volume the agents cannot write the ends of their tasks. After `READ_ONLY_S` every
     task counts as failed with the cause `volume`.
     """
 
@@ -115,10 +115,10 @@ class _Tasks:
         self._statuses = Statuses(volume, request.run_id, request.tasks())
         self._peers = PeerMonitor(volume, request.tasks(), patient=request.spec.restarts > 0)
         self._read_only_since: float | None = None
-        self._shipped: Mapping[str, TaskStatus] = {}
+        self._sent: Mapping[str, TaskStatus] = {}
 
     def states(self) -> dict[str, TaskStatus]:
-        """A copy of the states as they are now."""
+        """A copy of the current statuses."""
         states = dict(self._statuses.refresh())
         since = self._read_only_since
         if since is None or time.monotonic() - since < READ_ONLY_S:
@@ -126,14 +126,14 @@ class _Tasks:
         return {task: _failed(status) for task, status in states.items()}
 
     def changes(self, states: Mapping[str, TaskStatus]) -> Iterator[Chunk]:
-        """The states that differ from those of the call before."""
+        """The statuses that have changed since the last call."""
         for task, status in states.items():
-            if self._shipped.get(task) != status:
+            if self._sent.get(task) != status:
                 yield Chunk(f"status/{task}.json", None, status.to_json().encode())
-        self._shipped = states
+        self._sent = states
 
     def declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
-        """End the tasks whose agents have gone; on a read-only volume no agent can be missed."""
+        """Declare tasks without a heartbeat lost; a read-only volume stops all heartbeats."""
         if is_read_only(self._volume.root):
             self._read_only_since = self._read_only_since or time.monotonic()
             return
@@ -171,30 +171,30 @@ class _Tail:
         self._fault = ""
 
     def read(self) -> Iterator[Chunk]:
-        """What is new; a fault may be over in the next round."""
+        """The new data; a fault may disappear in the next round."""
         self._fault = ""
         try:
             found = self._file.lstat()
             if stat.S_ISREG(found.st_mode):
                 if found.st_size != self._position:
-                    yield from self._fresh()
+                    yield from self._new_data()
                 return
             self._fault = _kind(found.st_mode)
         except FileNotFoundError:
             return
         except OSError as error:
-            self._fault = _arguments(error)
+            self._fault = _reason(error)
 
     def fault(self) -> Iterator[Chunk]:
-        """Why the file could not be read in the last round, if so."""
+        """A chunk with the fault of the last round, if there was one."""
         if self._fault:
             yield Chunk(self._path, None, b"", self._fault, kept=True)
 
-    def _fresh(self) -> Iterator[Chunk]:
+    def _new_data(self) -> Iterator[Chunk]:
         with _open(self._file) as file:
             if os.fstat(file.fileno()).st_size < self._position:
-                # Home holds more than there is: it is another file's copy, or the disk was full
-                # and a torn line was taken back. The whole of it comes again.
+                # The client's copy is longer: the file was replaced, or the disk was full and an
+                # incomplete line was removed. Send the whole file again.
                 self._position = 0
                 yield Chunk(self._path, None, b"")
             file.seek(self._position)
@@ -203,23 +203,22 @@ class _Tail:
                 self._position += len(data)
 
 
-class _Rest:
-    """Every other file of an ended run; links are not followed."""
+class _OtherFiles:
+    """All other files of an ended run; links are not followed."""
 
     def __init__(
         self, run: Path, offsets: Mapping[str, int], request: Request, *, all_sizes: bool
     ) -> None:
         self._run = run
         self._offsets = offsets
-        self._sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
+        self._handled = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
         self._limit = None if all_sizes else MAX_FILE
         self._faults = 0
-        self._shipped: set[str] = set()
+        self._sent: set[str] = set()
 
     def chunks(self) -> Iterator[Chunk]:
-        """All of them, in the order of their paths."""
-        # A list of what is still to be read, not a call for each directory: a program may have
-        # made any number of them inside each other.
+        """Chunks of all files, sorted by path."""
+        # A list instead of recursion: a program may have nested any number of directories.
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -228,7 +227,7 @@ class _Rest:
                 with os.scandir(self._run / folder) as entries:
                     found = sorted(entries, key=lambda entry: entry.name)
             except OSError as error:
-                yield from self._fault(folder, _arguments(error), kept=True)
+                yield from self._fault(folder, _reason(error), kept=True)
                 continue
             for entry in found:
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -238,7 +237,7 @@ class _Rest:
                     else:
                         yield from self._file(path, entry.stat(follow_symlinks=False))
                 except OSError as error:
-                    yield from self._fault(path, _arguments(error), kept=True)
+                    yield from self._fault(path, _reason(error), kept=True)
             folders += reversed(below)
         if self._faults > MAX_FAULTS:
             fault = f"{self._faults - MAX_FAULTS:,} more files are not collected"
@@ -246,19 +245,19 @@ class _Rest:
 
     def _file(self, path: str, found: os.stat_result) -> Iterator[Chunk]:
         name = _quoted(path)
-        if name in self._sent or _is_temporary(path):
+        if name in self._handled or _is_temporary(path):
             return
         if not stat.S_ISREG(found.st_mode):
             yield from self._fault(path, _kind(found.st_mode), kept=False)
-        elif name in self._shipped:
-            yield from self._fault(path, "another file has this name at home", kept=True)
+        elif name in self._sent:
+            yield from self._fault(path, "another collected file has this name", kept=True)
         elif not is_safe(name):
             yield from self._fault(path, "its path is too long", kept=True)
         elif self._limit is not None and found.st_size > self._limit:
             size = f"it has {found.st_size:,} bytes, more than {self._limit:,}"
             yield from self._fault(path, size, kept=True)
         else:
-            self._shipped.add(name)
+            self._sent.add(name)
             if self._offsets.get(name) != found.st_size:
                 yield from self._whole(name, path)
 
@@ -279,7 +278,7 @@ class _Rest:
 
 
 def _quoted(path: str) -> str:
-    """A path whose unsafe parts have only plain characters, and `%0A` for every other byte."""
+    """A path whose unsafe parts are percent-encoded, such as `%0A`."""
     parts = path.split("/")
     return "/".join(
         part if is_safe(part) else quote_from_bytes(os.fsencode(part), safe="") for part in parts
@@ -291,19 +290,19 @@ def _shortened(path: str) -> str:
 
 
 def _is_temporary(path: str) -> bool:
-    """Whether an agent was writing it when it ended: `status/.worker-0.json.1a2b3c4d`."""
+    """Whether it is an agent's temporary file: `status/.worker-0.json.1a2b3c4d`."""
     return path.startswith(("status/.", "start/.", "faults/.", "."))
 
 
 def _kind(mode: int) -> str:
-    return next((arguments for fits, arguments in _KINDS if fits(mode)), "it is no regular file")
+    return next((text for fits, text in _KINDS if fits(mode)), "it is not a regular file")
 
 
-def _arguments(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     """Why a file cannot be read.
 
     Raises:
-        OSError: The disk is at fault, not the file.
+        OSError: The disk has failed, not only this file.
     """
     if error.errno in {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN}:
         raise error
@@ -311,5 +310,5 @@ def _arguments(error: OSError) -> str:
 
 
 def _open(path: Path) -> BinaryIO:
-    # Neither through a link, nor waiting for the other end of a FIFO.
+    # Do not follow a link, and do not block on a FIFO.
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")

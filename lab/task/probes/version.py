@@ -1,8 +1,8 @@
-"""Which version of lab's own code runs beside the training programs, told by its sources.
+"""The version of lab's code in an environment, as a digest of its sources.
 
-The helper and the agents speak to each other in files (`lab.task.protocol`), so that both must be
-of one version. An image holds the code of the time when it was built, and agents that are up have
-the code of the time when they were booted in their memory, whatever lies on the host by then.
+The client and the agents exchange files (`lab.task.protocol`), so both must have the same version.
+An image contains the code from the time of its build, and running agents have the code from the
+time of their boot. The code on the host may be newer.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Final
 import lab
 
 PACKAGE: Final = Path(lab.__file__).parent
-"""The directory of the package `lab`, on the host as in the image."""
+"""The directory of the package `lab`, on the host and in the image."""
 
 IN_IMAGE: Final = "/lab/sources.sha256"
-"""Where an image holds the digest of its own sources, which `Dockerfile.gpu` writes."""
+"""The file in an image with the digest of its sources; `Dockerfile.gpu` writes it."""
 
 
 def sources(package: Path = PACKAGE) -> Iterator[str]:
-    """What of `lab` goes into the image, in order, by the paths below the package.
+    """The files of `lab` in the image, as ordered paths relative to the package.
 
-    Of the data sets these are the lists of their digests, not the data. Programs (`scripts/`) are
-    none of it: containers see the project's own, so that an edited one needs no new image.
+    For data sets these are only the lists of digests. Programs (`scripts/`) are not included:
+    containers use the project's own files, so an edited program needs no new image.
     """
     yield "__init__.py"
     for folder, pattern in (("datasets", "SHA256SUMS"), ("task", "*.py")):
         found = (path.relative_to(package) for path in (package / folder).rglob(pattern))
-        # Hidden ones are an editor's own.
+        # Hidden files belong to an editor.
         yield from sorted(path.as_posix() for path in found if not path.name.startswith("."))
     yield "records.py"
 
@@ -38,7 +38,7 @@ def sources(package: Path = PACKAGE) -> Iterator[str]:
 def digest(package: Path = PACKAGE) -> str:
     """SHA-256 of the sources' names and contents, in hexadecimal.
 
-    It is that of the lines which `sha256sum` prints of the sources.
+    It is the digest of the lines that `sha256sum` prints for the sources.
     """
     whole = hashlib.sha256()
     for name in sources(package):

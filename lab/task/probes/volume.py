@@ -1,20 +1,20 @@
-"""`python -m lab.task.probes.volume`: the command line of control and sync.
+"""The command line for a run volume: `python -m lab.task.probes.volume`.
 
-It is called beside the run volume, in a container::
+The client calls it in a container that has the run volume::
 
-    submit REQUEST              hand a request (JSON) to the agents; what belongs to the run lies in
-                                incoming/<run_id>/ by then: program/, files/, checkpoints/
+    submit REQUEST              submit a request (JSON) to the agents; the run's program/, files/
+                                and checkpoints/ must be in incoming/<run_id>/
     cancel RUN REASON           ask the agents to end a run
-    kill RUN REASON             the same, at once: programs get no time to save anything
-    fault RUN FAULT             ask them to do something to it (`lab.task.protocol.faults`)
-    requests                    all requests, one line of JSON each, oldest first
-    collected RUN DIRECTORY     note into which directory of runs all of a run was collected
-    collected                   these notes, as a JSON object
+    kill RUN REASON             the same, at once: programs cannot save anything
+    fault RUN FAULT             inject a fault into a run (`lab.task.protocol.faults`)
+    requests                    print all requests, one line of JSON each, oldest first
+    collected RUN DIRECTORY     note the run store into which the whole run was collected
+    collected                   print these notes, as a JSON object
     ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
                                 stream a run, as frames (`lab.task.protocol.framing`); the offsets
-                                are one or more JSON arguments; with a leash until standard
-                                input ends: its reader has gone; with --rest also where a task
-                                has not written its end, because its agent has died
+                                are one or more JSON arguments; --leash: end when standard input
+                                closes, because its reader has ended; --rest: send all files even
+                                if a task has not ended, because its agent has ended
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
 """
@@ -60,7 +60,7 @@ def _switches(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_complete(switches: Sequence[str], arguments: Sequence[str]) -> bool:
-    """Whether offsets stand before the switches, and these fit together."""
+    """Whether there are offsets before the switches, and the switches are valid together."""
     offsets = len(arguments) - len(switches)
     known = {_FOLLOW, _LEASH, _ALL_SIZES, _REST}
     return (
@@ -73,12 +73,12 @@ def _is_complete(switches: Sequence[str], arguments: Sequence[str]) -> bool:
 
 
 def _offsets(arguments: Sequence[str]) -> dict[str, int]:
-    """One word of a command line has a limit, so that the offsets may come in several."""
+    """Join the offsets of several arguments, because the size of one argument is limited."""
     return {path: size for argument in arguments for path, size in json.loads(argument).items()}
 
 
 def main(argv: Sequence[str], root: Path) -> int:
-    """One command of the module's command line; returns its exit code."""
+    """Execute one command; return its exit code."""
     volume = Volume(root)
     try:
         match argv:
@@ -96,8 +96,8 @@ def main(argv: Sequence[str], root: Path) -> int:
                 sys.stdout.write(json.dumps(collected(volume)))
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
-            case ["ship", run_id, *words] if _is_complete(switches := _switches(words), words):
-                offsets = _offsets(words[: len(words) - len(switches)])
+            case ["ship", run_id, *args] if _is_complete(switches := _switches(args), args):
+                offsets = _offsets(args[: len(args) - len(switches)])
                 chunks = stream(
                     volume,
                     run_id,
@@ -117,9 +117,9 @@ def main(argv: Sequence[str], root: Path) -> int:
 
 
 def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
-    """The same, until standard input ends.
+    """The same chunks, until standard input closes.
 
-    An engine goes on reading from an exec whose caller has gone, so that no write ever fails.
+    A container engine continues to read the output after the caller has ended, so no write fails.
     """
     for chunk in chunks:
         readable, _, _ = select.select([sys.stdin], [], [], 0)
@@ -129,7 +129,7 @@ def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
 
 
 def _to_stdout(chunks: Iterator[Chunk | None]) -> None:
-    # The reader may go at any time, which is no fault of ours.
+    # The reader may end at any time; this is not an error.
     with contextlib.suppress(BrokenPipeError):
         for chunk in chunks:
             sys.stdout.buffer.write(encode_frame(chunk))

@@ -1,22 +1,22 @@
-"""The files by which the client, the task agents and the collector talk to each other.
+"""The files on the run volume: the only channel between the client, the agents and the collector.
 
-The run volume is the only channel::
+These files exist::
 
-    requests/<run_id>.json        a request: what every task agent is to start
-    requests/<run_id>.collected   the directory of runs into which all of it was collected
-    agents/<task>.json            an agent's presence; its modification time is the heartbeat
-    agents/<task>.lock            locked by the agent as long as it lives
-    <run_id>/tasks/<task>.jsonl   records, one JSON object a line      (appended by the agent)
-    <run_id>/logs/<task>.log      every other line, verbatim            (appended by the agent)
+    requests/<run_id>.json        a request: what every task agent must start
+    requests/<run_id>.collected   the run store into which the whole run was collected
+    agents/<task>.json            an agent's data; its modification time is the heartbeat
+    agents/<task>.lock            locked by the agent while it runs
+    <run_id>/tasks/<task>.jsonl   records, one JSON object per line    (appended by the agent)
+    <run_id>/logs/<task>.log      all other lines, unchanged           (appended by the agent)
     <run_id>/status/<task>.json   the task's state                      (replaced atomically)
-    <run_id>/cancel.json          asks every agent to end the run       (created once)
+    <run_id>/cancel.json          requests that every agent end the run (created once)
     <run_id>/kill.json            the same, at once                     (created once)
-    <run_id>/start/<task>         tells the task's program to train     (created by its agent)
-    <run_id>/faults/<n>.json      a fault that was asked for during the run
-    <run_id>/program/             a program of one's own, and its modules (by the helper)
-    <run_id>/model/, checkpoints/, tb/<task>/                           (by lab's programs)
-    <run_id>/files/               the working directory of all programs, with what they write there
-    incoming/<run_id>/            program/, files/ and checkpoints/ before the request is made
+    <run_id>/start/<task>         signals the task's program to train  (created by its agent)
+    <run_id>/faults/<n>.json      a fault that the user requested during the run
+    <run_id>/program/             the user's own program and its modules (created by the client)
+    <run_id>/model/, checkpoints/, tb/<task>/                           (created by lab's programs)
+    <run_id>/files/               the working directory of all programs, with their output files
+    incoming/<run_id>/            program/, files/ and checkpoints/ before the request exists
 """
 
 from lab.task.protocol.names import (

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, for a run that resumes from them."""
+"""Find and copy the checkpoints of a run for a run that resumes from them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run can resume from what this directory holds."""
+    """Whether a directory contains a checkpoint from which a run can resume."""
     return any(folder.glob("model-*.index"))
 
 
 def copy_checkpoints(source: Path, target: Path) -> None:
-    """Copy the checkpoints of one directory into a new one.
+    """Copy the checkpoints of one directory into a new directory.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -32,19 +32,18 @@ def copy_checkpoints(source: Path, target: Path) -> None:
 def global_end(
     parameters: Mapping[str, Any], workers: int, training_images: Callable[[], int]
 ) -> tuple[str, ...]:
-    """The flag that ends a resumed run at the global step where the earlier run would have ended.
+    """Return the flag that ends a resumed run at the planned last step of the earlier run.
 
-    It fits experiments in which each local step is an update: there the global steps are the sum of
-    the workers' local steps, whatever the number of workers now.
+    It is valid only for experiments in which each local step is an update. In these the global step
+    is the sum of the workers' local steps, for any number of workers.
 
     Args:
         parameters: The program's flags by name.
         workers: The number of workers in the earlier run.
-        training_images: Counts the training images.
+        training_images: Returns the number of training images.
 
     Returns:
-        `--global_steps=N`; nothing where the flags say so already, or where the program has no
-        epochs.
+        `--global_steps=N`; empty if the flags already have it, or if the program has no epochs.
     """
     epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
     if parameters.get("global_steps") or not isinstance(epochs, int):

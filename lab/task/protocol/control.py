@@ -1,7 +1,7 @@
-"""Control of runs on the run volume, from outside the agents: submit, cancel, inject faults, list.
+"""Control runs on the run volume from outside the agents: submit, cancel, inject faults, list.
 
-The functions need the volume as a directory. Where it lies inside containers,
-`lab.task.probes.volume` is called in one of them.
+The functions need the volume as a directory. If it is inside containers, the client calls
+`lab.task.probes.volume` in one of them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from lab.task.protocol.states import State, run_state
 from lab.task.protocol.statuses import read_status, write_status
 
 INCOMING: Final = ("program", "files", "checkpoints")
-"""What may come to the volume for a run before its request is made."""
+"""The directories that a client may upload for a run before its request."""
 
 _MAX_PATH: Final = 4096
 
 
-class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read: a state)
-    """The volume holds no run of this name."""
+class NoSuchRun(Exception):  # noqa: N818 (the name describes a state)
+    """The volume has no run with this id."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"no run {run_id!r} on this volume")
 
 
-class VolumeBusy(Exception):  # noqa: N818 (it names a state, as BlockingIOError does)
+class VolumeBusy(Exception):  # noqa: N818 (the name describes a state)
     """Another run is under way.
 
     Attributes:
-        run_id: That run.
+        run_id: The id of that run.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -50,14 +50,14 @@ class VolumeBusy(Exception):  # noqa: N818 (it names a state, as BlockingIOError
 
 
 def submit(volume: Volume, request: Request) -> None:
-    """Hand a request to the agents, unless another run is under way.
+    """Submit a request to the agents, unless another run is under way.
 
-    What came for it leaves `incoming/` either way: for its run, or for good.
+    The run's uploads leave `incoming/` in both cases: they are moved into the run, or deleted.
 
     Raises:
         VolumeBusy: Another run is under way.
-        FileExistsError: There is a run of this name already.
-        OSError: The volume cannot be written.
+        FileExistsError: A run with this id exists.
+        OSError: The volume is not writable.
     """
     if not request.submitted_unix:
         request = replace(request, submitted_unix=time.time())
@@ -69,9 +69,9 @@ def submit(volume: Volume, request: Request) -> None:
             run = volume.run(request.run_id)
             run.mkdir()
             for name in INCOMING:
-                arrived = volume.incoming(request.run_id) / name
-                if arrived.is_dir():
-                    arrived.rename(run / name)
+                uploaded = volume.incoming(request.run_id) / name
+                if uploaded.is_dir():
+                    uploaded.rename(run / name)
             for name in ("tasks", "logs", "status", "start"):
                 (run / name).mkdir()
             (run / "files").mkdir(exist_ok=True)
@@ -83,27 +83,27 @@ def submit(volume: Volume, request: Request) -> None:
 
 
 def cancel(volume: Volume, run_id: str, reason: str) -> None:
-    """Ask the agents to end a run; the first reason stays.
+    """Request that the agents end a run; a second call does not change the reason.
 
     Raises:
-        NoSuchRun: There is none of this name.
-        OSError: The volume cannot be written.
+        NoSuchRun: The volume has no run with this id.
+        OSError: The volume is not writable.
     """
-    _ask(volume, run_id, volume.cancel(run_id), reason)
+    _request(volume, run_id, volume.cancel(run_id), reason)
 
 
 def kill(volume: Volume, run_id: str, reason: str) -> None:
-    """Ask the agents to end a run at once; the first reason stays.
+    """Request that the agents end a run at once; a second call does not change the reason.
 
     Raises:
-        NoSuchRun: There is none of this name.
-        OSError: The volume cannot be written.
+        NoSuchRun: The volume has no run with this id.
+        OSError: The volume is not writable.
     """
     cancel(volume, run_id, reason)
-    _ask(volume, run_id, volume.kill(run_id), reason)
+    _request(volume, run_id, volume.kill(run_id), reason)
 
 
-def _ask(volume: Volume, run_id: str, path: Path, reason: str) -> None:
+def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
     if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
         raise NoSuchRun(run_id)
     with contextlib.suppress(FileExistsError):
@@ -113,7 +113,7 @@ def _ask(volume: Volume, run_id: str, path: Path, reason: str) -> None:
 
 
 def requests(volume: Volume) -> list[Request]:
-    """All requests on the volume, oldest first; what is no request is passed over."""
+    """Return all requests on the volume, oldest first; skip files that are not requests."""
     found = []
     for path in volume.requests.glob("*.json"):
         with contextlib.suppress(ValueError, FileNotFoundError):
@@ -124,18 +124,18 @@ def requests(volume: Volume) -> list[Request]:
 
 
 def mark_collected(volume: Volume, run_id: str, directory: str) -> None:
-    """Note where all of a run was collected; the last note stays.
+    """Write down where the whole run was collected; a second call replaces the entry.
 
     Raises:
-        NoSuchRun: There is none of this name.
-        OSError: The volume cannot be written.
+        NoSuchRun: The volume has no run with this id.
+        OSError: The volume is not writable.
     """
     find(volume, run_id)
     write_atomically(volume.collected(run_id), directory)
 
 
 def collected(volume: Volume) -> dict[str, str]:
-    """Run to the directory of runs into which all of it was collected, as far as that is noted."""
+    """Return the run store of each run that was collected completely, by run id."""
     found = {}
     for path in volume.requests.glob("*.collected"):
         with contextlib.suppress(ValueError, OSError):
@@ -144,7 +144,7 @@ def collected(volume: Volume) -> dict[str, str]:
 
 
 def state_of(volume: Volume, request: Request) -> State:
-    """The state of a run."""
+    """Return the state of a run."""
     return run_state(
         read_status(volume.status(request.run_id, task), task).state for task in request.tasks()
     )
@@ -154,16 +154,16 @@ def ended(volume: Volume, run_id: str) -> bool:
     """Whether every task of a run has ended.
 
     Raises:
-        NoSuchRun: There is none of this name.
+        NoSuchRun: The volume has no run with this id.
     """
     return state_of(volume, find(volume, run_id)).ended
 
 
 def find(volume: Volume, run_id: str) -> Request:
-    """The request of a run.
+    """Return the request of a run.
 
     Raises:
-        NoSuchRun: There is none of this name.
+        NoSuchRun: The volume has no run with this id.
     """
     if not RUN_ID.fullmatch(run_id):
         raise NoSuchRun(run_id)
@@ -174,45 +174,45 @@ def find(volume: Volume, run_id: str) -> Request:
 
 
 def inject_fault(volume: Volume, run_id: str, text: str) -> None:
-    """Put a fault on the volume, where the agents of a run that is under way find it.
+    """Write a fault onto the volume for the agents of a run that is under way.
 
     Args:
         volume: The run volume.
         run_id: The run.
-        text: A fault without anything random.
+        text: A fault without random parts.
 
     Raises:
-        NoSuchRun: There is none of this name.
-        ValueError: The text is no such fault.
-        OSError: The volume cannot be written.
+        NoSuchRun: The volume has no run with this id.
+        ValueError: The text is not such a fault.
+        OSError: The volume is not writable.
     """
     fault = parse_resolved(text)
     find(volume, run_id)
     folder = volume.faults(run_id)
     folder.mkdir(exist_ok=True)
-    reported = json.dumps({"fault": fault.text, "time_unix": round(time.time(), 3)})
-    for number in itertools.count(len(injected_faults(folder))):  # the first that nobody has taken
+    content = json.dumps({"fault": fault.text, "time_unix": round(time.time(), 3)})
+    for number in itertools.count(len(injected_faults(folder))):  # the first free number
         with contextlib.suppress(FileExistsError):
-            write_atomically(folder / f"{number}.json", reported, durable=False, new=True)
+            write_atomically(folder / f"{number}.json", content, durable=False, new=True)
             return
 
 
 def injected_faults(folder: Path) -> dict[int, Path]:
-    """Number to file of the faults that were told, in their order."""
+    """Return the files of the injected faults by number, in order."""
     names = [path for path in folder.glob("*.json") if path.stem.isdecimal()]
     return {int(path.stem): path for path in sorted(names, key=lambda path: int(path.stem))}
 
 
 def read_fault(path: Path) -> Fault:
-    """The fault of one such file.
+    """Read a fault from its file.
 
     Raises:
-        ValueError: It holds none that an agent can take.
+        ValueError: The file contains no fault without random parts.
     """
     try:
         return parse_resolved(str(json.loads(read_regular(path))["fault"]))
     except (KeyError, TypeError, OSError, RecursionError) as error:
-        raise ValueError(f"{path.name} holds no fault") from error
+        raise ValueError(f"{path.name} does not contain a fault") from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-"""JSON as frozen dataclasses, checked by the types of their fields.
+"""Decode JSON into frozen dataclasses, and check the types of their fields.
 
-Only the standard library is used, since the image has nothing else.
+The module uses only the standard library, because the image contains nothing else.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _hints = cache(get_type_hints)
 def from_json(
     text: str, kind: type[T], what: str, convert: Callable[[Any], Any] = lambda raw: raw
 ) -> T:
-    """Read a dataclass back from the JSON of its `asdict`.
+    """Decode a dataclass from the JSON of its `asdict`.
 
     Args:
         text: The JSON.
         kind: The dataclass; its fields may be dataclasses, enums, lists, tuples and mappings.
-        what: The name of such an object, for messages.
-        convert: Brings the parsed JSON of an earlier version into the present form.
+        what: The name of the object in messages.
+        convert: Converts the parsed JSON of an earlier version into the current form.
 
     Raises:
-        ValueError: The text is no JSON, a key is missing or unknown, or a value has another type.
+        ValueError: The text is not JSON, a key is missing or unknown, or a type is wrong.
     """
     try:
         found: T = _decode(convert(json.loads(text)), kind, what)
@@ -64,4 +64,4 @@ def _decode(raw: Any, kind: Any, name: str) -> Any:  # noqa: ANN401  (what JSON 
         return kind(**{key: _decode(each, hints[key], key) for key, each in raw.items()})
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(raw)
-    raise ValueError(f"{name}: a value has another type")
+    raise ValueError(f"{name}: a value has the wrong type")

@@ -1,4 +1,4 @@
-"""Which line of a log says why a program failed."""
+"""Find the line of a log that gives the reason of a failure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from lab.task.text import short
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _HEADER = b"Traceback (most recent call last):"
-# An exception's own line, with or without a traceback before it (a SyntaxError has none).
+# The line of an exception, with or without a traceback before it (a SyntaxError has none).
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 # What argparse, the dynamic loader and TensorFlow's own checks print.
 _COMPLAINT = re.compile(rb"\berror: |^Fatal |\bCheck failed: |^terminate called ", re.IGNORECASE)
 
-# TensorFlow 2 puts this line, and where each operation was made, before an error's own message
+# TensorFlow 2 prints this line, and where each operation was made, before the error's message
 # (tensorflow/python/framework/error_interpolation.py).
 _WRAPPER = b"Graph execution error:"
 _WRAPPING = re.compile(
     rb"\s*|Graph execution error:|Detected at node .*|Node: '.*'"
-    rb"|([A-Z_]+: )?From /job:.*:|=+|\d+ root error\(s\) found\."  # of errors that crossed tasks
-    rb"|(?!\s+\(0\) )\s.*"  # a stack's frames; but not the first of several errors
-    rb"|[IWEF]\d{4} [\d:.]+ .*"  # what other threads log meanwhile
+    rb"|([A-Z_]+: )?From /job:.*:|=+|\d+ root error\(s\) found\."  # of errors from other tasks
+    rb"|(?!\s+\(0\) )\s.*"  # stack frames, but not the first of several errors
+    rb"|[IWEF]\d{4} [\d:.]+ .*"  # log lines of other threads
 )
 _ORIGINAL = b"Original stack trace for "
 _BLANK = re.compile(rb"\s*")
@@ -28,21 +28,20 @@ _NO_MESSAGE = re.compile(rb"([\w.]+):\s*(Graph execution error:)?\s*")
 
 
 class ErrorLineFinder:
-    """Reads a log line by line and remembers the telling one.
+    """Reads a log line by line and stores the line with the reason of a failure.
 
-    The first line of the last exception wins: the last line of an exception's message is often
-    one of many. Where that line holds no message, the message's first line joins it. Without an
-    exception, the last complaint of another kind wins.
+    This is the first line of the last exception. If that line has no message, the first line of the
+    message is added. Without an exception, it is the last error line of another kind.
     """
 
     def __init__(self) -> None:
         self._exception = b""
         self._complaint = b""
         self._in_traceback = False
-        self._before_message: re.Pattern[bytes] | None = None  # None: there is nothing to wait for
+        self._before_message: re.Pattern[bytes] | None = None  # None: no message is expected
 
     def feed(self, line: bytes) -> None:
-        """Read one line, without its line end."""
+        """Process one line, without its line end."""
         line = _COLOUR.sub(b"", line)
         if line == _HEADER:
             self._in_traceback = True
@@ -62,18 +61,18 @@ class ErrorLineFinder:
             self._complaint = line
 
     def error_line(self) -> str:
-        """The telling line, safe to show and in one piece; "" where there is none."""
+        """Return the line with the reason, safe for a terminal; "" if there is none."""
         return short((self._exception or self._complaint).strip())
 
     def _raised(self, line: bytes) -> None:
-        """Remember an exception's own line, without TensorFlow's wrapper."""
+        """Store the line of an exception, without TensorFlow's wrapper."""
         bare = _NO_MESSAGE.fullmatch(line)
         self._exception = bare[1] if bare else line
         self._before_message = (_WRAPPING if bare[2] else _BLANK) if bare else None
 
 
 def first_message_line(error: str) -> str:
-    """The first line of an error's text that says what is wrong; "" where there is none."""
+    """Return the first line of an error's text that has a message; "" if there is none."""
     lines = error.encode(errors="replace").splitlines()
     if lines[:1] == [_WRAPPER]:
         lines = [line for line in lines if not _WRAPPING.fullmatch(line)]

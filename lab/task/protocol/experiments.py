@@ -1,7 +1,7 @@
 """The registry of experiments.
 
-It stands inside the image because a task agent must know an experiment by its name when the
-environment is started with `LAB_EXPERIMENT` and no helper.
+The image contains it, because a user may start an environment with `LAB_EXPERIMENT` and without a
+client. Then the task agents look up the experiment by its name.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ class Experiment:
     """A named training program.
 
     Attributes:
-        name: What `lab run` and `LAB_EXPERIMENT` call it.
+        name: Its name for `lab run` and `LAB_EXPERIMENT`.
         program: The program's file in `scripts/`.
-        summary: One line for a list.
-        jobs: Jobs that the cluster must have, each with at least one task.
-        counts: How many tasks a job must have, where it is not as many as one likes.
-        cluster: The shipped description that shows it best, if not any with these jobs does.
-        services: Jobs that serve until every other job has ended.
-        args: Default arguments, before the user's own, which win.
-        has_data: Whether it reads the images.
-        flags: Flags of the program beside the standard ones, by name without dashes.
-        steps_add_up: Whether every local step is an update of its own, so that the workers' local
-            steps add up to the global step. Then the run can do without a worker, too.
-        policy: What becomes of its runs when a task fails, unless the user says otherwise.
-        faults: What is done to each of its runs on purpose, as `lab.task.protocol.faults` reads it.
-        results: Names of what each of its runs has to find; the program tells where it has to lie.
-        expected: The outcome in words, for people.
+        summary: One line for lists.
+        jobs: The jobs that the cluster must have, each with at least one task.
+        counts: The exact number of tasks by job, for jobs that need one.
+        cluster: The shipped config that fits it best; "" if any config with these jobs fits.
+        services: The jobs that serve until all other jobs have ended.
+        args: Default arguments; they come before the user's own, which override them.
+        has_data: Whether the program reads the images.
+        flags: The program's own flags, by name without dashes.
+        steps_add_up: Whether every local step is an update, so that the workers' local steps add up
+            to the global step. Then the run can also continue without a worker.
+        gang: Whether all tasks restart together when one restarts: their shared state does not
+            survive the end of one task.
+        joins_at_step: Whether the program itself waits for the global step at which a task joins.
+            The agents' states report the step up to a second late.
+        policy: The default policy of its runs when a task fails.
+        faults: The faults to inject into each of its runs; see `lab.task.protocol.faults`.
+        results: Names of the results that each run must have; the program reports their limits.
+        expected: The expected outcome, as a text.
         lesson: Its page in `docs/lessons/`, or "".
-        tensorflow: The TensorFlow that its image has.
-        gang: Whether all tasks start again together when one does: what they hold between them
-            does not survive the end of one.
-        joins_at_step: Whether its program looks itself whether the global step has come at which a
-            task joins: the states that agents write tell it a second late.
+        tensorflow: The TensorFlow version of its image.
     """
 
     name: str
@@ -81,14 +81,14 @@ class Experiment:
 
 
 def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
-    """Why an experiment cannot run on a cluster, or "".
+    """Return why an experiment cannot run on a cluster, or "".
 
     Args:
         wanted: The experiment.
         tasks: The number of tasks of each job of the cluster.
 
     Returns:
-        What stands behind the experiment's name in a message: `needs the job 'ps'`.
+        The end of a message that begins with the experiment's name: `needs the job 'ps'`.
     """
     for job in wanted.jobs:
         if not tasks.get(job):
@@ -98,33 +98,33 @@ def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
             return f"needs {count} of the job {job!r}, not {tasks[job]}"
     for job in tasks:
         if job not in wanted.jobs:
-            return f"has no use for the job {job!r}"
+            return f"does not use the job {job!r}"
     return ""
 
 
 def registered(spec: RunSpec) -> Experiment | None:
-    """The experiment that a run trains; None where it is a program of the user's own."""
+    """Return the experiment of a run; None if the run has the user's own program."""
     return None if spec.own else EXPERIMENTS.get(spec.experiment)
 
 
 def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
-    """The same words with a seed among them, drawn if none was given, so that it is recorded."""
+    """Return the arguments with a seed; draw one if none is given, so that it is recorded."""
     if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
         return tuple(argv)
-    import secrets  # noqa: PLC0415  (it is slow to import, and few commands need it)
+    import secrets  # noqa: PLC0415  (its import is slow, and few commands need it)
 
     return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
 
 
 def defaults(experiment: Experiment) -> dict[str, Any]:
-    """What the program takes where nothing is given, as far as it does not depend on the model."""
+    """Return the defaults of the program's flags that do not depend on the model."""
     return {
         name: flag.default for name, flag in experiment.flags.items() if flag.default is not None
     }
 
 
 def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
-    """The program's flags among its words, with their values; the last one of a name counts."""
+    """Return the program's flags among its arguments; the last value of a flag counts."""
     found: dict[str, Any] = {}
     arguments = list(argv)
     for position, argument in enumerate(arguments):
@@ -137,7 +137,7 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
             raw = "true" if flag.is_switch or not following else following[0]
         try:
             value = flag.parse(raw)
-        except (ValueError, ArgumentTypeError):  # behind `--`, unchecked: the program refuses it
+        except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
             value = raw
         found[name] = value if isinstance(value, int | float | str | bool) else str(value)
     return found
@@ -149,12 +149,14 @@ _FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
     "steps_per_call": ProgramFlag("steps in one call", positive),
     "one_core": ProgramFlag("each task on one core: true or false", boolean),
-    "fetch": ProgramFlag("steps that are told of: recorded or every", one_of("recorded", "every")),
+    "fetch": ProgramFlag(
+        "steps whose values are fetched: recorded or every", one_of("recorded", "every")
+    ),
     "packed": ProgramFlag("all parameters in one message: true or false", boolean),
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
-    "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
+    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
     "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
-    "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
+    "records": ProgramFlag("path of the TFRecords, as the task sees it"),
     "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
     "steps": ProgramFlag("steps of the gradient descent", positive),
 }
@@ -207,7 +209,7 @@ _ASYNC_FAST: Final = Experiment(
 _MIRRORED: Final = Experiment(
     name="mirrored",
     program="all_reduce.py",
-    summary="all-reduce between the cards of one host",
+    summary="all-reduce between the GPUs of one host",
     lesson="all-reduce.md",
     jobs=("worker",),
     services=(),
@@ -237,7 +239,7 @@ _ESTIMATOR: Final = Experiment(
     ),
     steps_add_up=True,
     results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
-    expected="RunConfig is as the cluster; the last checkpoint is no worse than the first",
+    expected="RunConfig matches the cluster; the last checkpoint is no worse than the first",
     tensorflow="2.15",
 )
 
@@ -260,14 +262,14 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             _ASYNC_FAST,
             name="async-unrolled",
             program="async_unrolled.py",
-            summary="async, what makes it quicker one by one: many steps in a call, packed",
+            summary="async, each speed-up by itself: many steps in a call, packed parameters",
             flags=_flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
         ),
         replace(
             _ASYNC_FAST,
             name="sync-fast",
             program="sync_fast.py",
-            summary="sync, several times quicker: the last one of a round updates for all",
+            summary="sync, several times quicker: the last worker of a round makes the update",
             steps_add_up=False,
             joins_at_step=False,
             gang=True,
@@ -275,7 +277,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="hello",
             program="hello.py",
-            summary="servers of one job, and a greeting that is evaluated on each",
+            summary="servers of one job; each evaluates a greeting",
             lesson="hello.md",
             jobs=("local",),
             services=(),
@@ -286,7 +288,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="placement",
             program="device_placement.py",
-            summary="where operations land: tf.device, soft placement, device setter",
+            summary="where operations run: tf.device, soft placement, device setter",
             lesson="placement.md",
             has_data=False,
             results=(
@@ -294,7 +296,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
                 "elsewhere than logged",
                 "refused without soft placement",
             ),
-            expected="each operation on the device that was asked for; bytes for each strategy",
+            expected="each operation runs on the requested device; bytes for each strategy",
         ),
         Experiment(
             name="linear",
@@ -306,51 +308,51 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"client": 1},
             has_data=False,
             flags=_flags(
-                "steps", learning_rate=ProgramFlag("step width of the gradient descent", rate)
+                "steps", learning_rate=ProgramFlag("step size of the gradient descent", rate)
             ),
             results=("w", "b"),
-            expected="w = 2 and b = 10, to 0.05 and 0.1",
+            expected="w = 2 and b = 10, within 0.05 and 0.1",
         ),
         Experiment(
             name="in-graph",
             program="in_graph.py",
-            summary="one client owns the graph, with a replica on each worker",
+            summary="one client builds the graph, with a replica on each worker",
             lesson="in-graph.md",
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
             counts={"client": 1},
             flags=_flags(*_TRAINING, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
-            expected="the parameters of one process with the joined batch, to 0.0001",
+            expected="parameters as in one process with the joined batch, within 0.0001",
         ),
         Experiment(
             name="model-parallel",
             program="model_parallel.py",
-            summary="one model cut across two tasks: activations travel",
+            summary="one model split across two tasks, which exchange activations",
             lesson="model-parallel.md",
             jobs=("worker", "client"),
             services=("worker",),
             counts={"worker": 2, "client": 1},
             flags=_flags("epochs", *_STEPS, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
-            expected="the parameters of the same model in one process, to 0.0001",
+            expected="parameters as in one process, within 0.0001",
         ),
         Experiment(
             name="towers",
             program="towers.py",
-            summary="one host, several cards: gradients averaged by hand",
+            summary="one host, several GPUs: gradients averaged by hand",
             lesson="towers.md",
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
             flags=_flags(
                 *(*_STEPS, "checkpoint_dir"),
-                towers=ProgramFlag("towers where there is no GPU", positive),
+                towers=ProgramFlag("towers if there is no GPU", positive),
                 summary_every=_FLAGS["summary_every"],
                 records=_FLAGS["records"],
             ),
             results=("apart from the joined batch", "examples a second"),
-            expected="the averaged gradient is the joined batch's, to 0.0001 of its size",
+            expected="the averaged gradient equals the joined batch's, within 0.0001 of its size",
         ),
         _MIRRORED,
         replace(
@@ -366,7 +368,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="coordinator",
             program="coordinator.py",
-            summary="TensorFlow 2's parameter servers: a chief hands out steps",
+            summary="TensorFlow 2's parameter servers: a chief assigns steps",
             lesson="coordinator.md",
             jobs=("chief", "ps", "worker"),
             services=("ps", "worker"),
@@ -374,7 +376,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"chief": 1},
             flags=_flags(*_TRAINING),
             results=("steps counted",),
-            expected="every step is counted, also where a worker dies",
+            expected="every step is counted, also when a worker fails",
         ),
         Experiment(
             name="evaluator",
@@ -392,19 +394,19 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="staleness",
             program="staleness.py",
-            summary="too many cooks: gradients that come late, and what they do",
+            summary="late gradients and their effect on the training",
             lesson="staleness.md",
             args=("--global_steps=300", "--learning_rate=1"),
             flags=_flags(*_TRAINING, "gpu_memory_fraction", "pause"),
             steps_add_up=True,
             results=("staleness", "test loss"),
-            expected="among n workers a gradient is nearly n - 1 updates old when it arrives",
+            expected="with n workers, a gradient is nearly n - 1 updates old when it is applied",
         ),
         _ESTIMATOR,
         replace(
             _ESTIMATOR,
             name="estimator-mirrored",
-            summary="an Estimator with a strategy: all-reduce between the cards of one host",
+            summary="an Estimator with a strategy: all-reduce between the GPUs of one host",
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
@@ -412,7 +414,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=("--strategy=mirrored", "--checkpoint_every=2"),
             steps_add_up=False,
             results=("RunConfig fields that differ", "replicas built", "checkpoints evaluated"),
-            expected="every card builds the model, and accuracy is that of the joined batch",
+            expected="every GPU builds the model; the accuracy is that of the joined batch",
         ),
         Experiment(
             name="horovod",

@@ -1,4 +1,4 @@
-"""Files that are read without trust in them, and files that are written whole or not at all."""
+"""Read untrusted files safely, and write files atomically."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 MAX_BYTES: Final = 64 << 20
-"""The most that a file of JSON of a run may hold."""
+"""The maximum size of a JSON file of a run, in bytes."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; a link is not followed, a pipe is not waited for.
+    """Open a regular file for reading; do not follow a link or block on a pipe.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is no regular file.
-        OSError: It cannot be read.
+        FileNotFoundError: The file is missing.
+        ValueError: The path is not a regular file.
+        OSError: The file cannot be read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -29,20 +29,20 @@ def open_regular(path: Path) -> BinaryIO:
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO}:  # a link, a socket
             raise
-        raise ValueError("it is no regular file") from error
+        raise ValueError("it is not a regular file") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a regular file, as `open_regular` opens it.
+    """Return the text of a regular file; see `open_regular`.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is no regular file, larger than the limit, or no UTF-8.
-        OSError: It cannot be read.
+        FileNotFoundError: The file is missing.
+        ValueError: The path is not a regular file, or is larger than the limit, or is not UTF-8.
+        OSError: The file cannot be read.
     """
     with open_regular(path) as file:
         data = file.read(max_bytes + 1)
@@ -52,10 +52,10 @@ def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, also where one call takes a part only.
+    """Write all bytes, in several calls if necessary.
 
     Raises:
-        OSError: They cannot be written; a part of them may be.
+        OSError: A write failed; a part of the bytes may be written.
     """
     view = memoryview(data)
     while view:
@@ -63,15 +63,15 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def append_whole(descriptor: int, data: bytes, size: int) -> None:
-    """Append all bytes to an open file, or none.
+    """Append all bytes to an open file, or nothing.
 
     Args:
         descriptor: The file, open for appending.
-        data: What is appended.
-        size: The file's size before, which is restored if a write fails.
+        data: The bytes to append.
+        size: The file's size before; it is restored if a write fails.
 
     Raises:
-        OSError: They cannot be written.
+        OSError: A write failed.
     """
     try:
         write_all(descriptor, data)
@@ -82,21 +82,22 @@ def append_whole(descriptor: int, data: bytes, size: int) -> None:
 
 @contextmanager
 def atomic_writer(path: Path, *, durable: bool = True, new: bool = False) -> Iterator[BinaryIO]:
-    """Write a file so that a reader sees the old one or the new one, never a part.
+    """Write a file atomically: a reader sees the old content or the new one, never a part.
 
-    It takes its place when the block ends; where the block raises, nothing has changed.
+    The new file replaces the old one when the block ends. If the block raises, nothing changes.
 
     Args:
         path: The file, in a directory that exists.
-        durable: Whether it must outlive a crash of the machine; that waits for the disk.
+        durable: Whether the file must survive a crash of the host; the call then waits for the
+            disk.
         new: Whether the file must not exist yet.
 
     Raises:
-        FileExistsError: It exists, and must be `new`.
-        OSError: It cannot be written.
+        FileExistsError: The file exists, and `new` is set.
+        OSError: The file cannot be written.
     """
-    # Random, because two containers with one volume may have the same process id; short, because
-    # the file's own name may be as long as a name can be.
+    # The name is random, because two containers with one volume may have the same process id. It is
+    # short, because the file's own name may have the maximum length.
     temporary = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:
@@ -113,7 +114,7 @@ def atomic_writer(path: Path, *, durable: bool = True, new: bool = False) -> Ite
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, new: bool = False) -> None:
-    """Write a text as `replacing` does; the directory is made where it is missing."""
+    """Write a text as `atomic_writer` does; create the directory if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(path, durable=durable, new=new) as file:
         file.write(text.encode())
@@ -122,8 +123,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True, new: bool =
 def is_read_only(folder: Path) -> bool:
     """Return whether the file system of a directory is read-only.
 
-    This changes the directory's time stamp. The flags of `statvfs` are not enough: on newer kernels
-    (seen on Linux 6.18) ext4 does not set them after a disk fault.
+    The check changes the directory's time stamp. The flags of `statvfs` are not enough: on newer
+    kernels (tested: Linux 6.18) ext4 does not set them after a disk fault.
     """
     try:
         os.utime(folder)

@@ -1,8 +1,8 @@
-"""Chunks as a stream of bytes, for a pipe between a container and home.
+"""Encode chunks as a stream of bytes, for a pipe between a container and the client.
 
-A frame is one line of JSON, `{"path": "logs/worker-0.log", "offset": 17, "size": 5}`, and `size`
-bytes behind it. A file that is not collected has its reason: `{"path": …, "fault": "it is a link",
-"kept": false}`. `{}` is a tick: nothing new, but alive.
+A frame is one line of JSON, `{"path": "logs/worker-0.log", "offset": 17, "size": 5}`, followed by
+`size` bytes. For a file that is not collected it has the reason: `{"path": …, "fault": "it is a
+link", "kept": false}`. `{}` is a tick: nothing is new, but the sender still runs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")
 
 
 class FrameError(ValueError):
-    """What came is no frame; the message says why."""
+    """The received bytes are not a frame; the message has the reason."""
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path stays below the directory that it is joined to."""
+    """Whether a relative path stays inside the directory to which it is joined."""
     pure = PurePosixPath(path)
     return (
         0 < len(path) <= 1000  # noqa: PLR2004
@@ -40,7 +40,7 @@ def is_safe(path: str) -> bool:
 
 
 def encode_frame(chunk: Chunk | None) -> bytes:
-    """One chunk, or the tick for None, as bytes."""
+    """Return one chunk as bytes; the tick for None."""
     if chunk is None:
         return TICK
     if chunk.fault:
@@ -51,7 +51,7 @@ def encode_frame(chunk: Chunk | None) -> bytes:
 
 
 def decode_frames(stream: Iterable[bytes]) -> Iterator[Chunk | None]:
-    """Read chunks back, wherever the stream happens to be cut into pieces.
+    """Decode chunks from a stream that is cut into arbitrary pieces.
 
     Args:
         stream: Pieces of any length, also empty ones.
@@ -60,7 +60,7 @@ def decode_frames(stream: Iterable[bytes]) -> Iterator[Chunk | None]:
         Chunks, and None for each tick.
 
     Raises:
-        FrameError: What came is no frame, would leave the run's directory, or ends half-way.
+        FrameError: The stream has an invalid frame or a path outside the run, or ends in a frame.
     """
     buffer = bytearray()
     header: tuple[Chunk, int] | None = None

@@ -1,8 +1,9 @@
-"""That an agent is there, and whether the others still are.
+"""An agent's heartbeat, and a monitor of the other agents.
 
-Two signs tell. An agent holds a lock as long as it lives, which the kernel takes back at its death,
-however it dies: who can take that lock knows at once. And its heart beats: an agent that lives and
-does nothing any more (or one on another machine, whose locks may not be seen) is missed by that.
+Two signs show that an agent runs. It holds a lock, which the kernel releases when the agent's
+process ends for any reason: a monitor that can take the lock knows this at once. And the agent
+updates its heartbeat file every second: this detects an agent that hangs, or one on another host,
+whose locks may be invisible.
 """
 
 from __future__ import annotations
@@ -22,75 +23,75 @@ from lab.task.protocol.files import write_atomically
 from lab.task.protocol.statuses import read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""A program may have put a pipe or a link where an agent has its lock."""
+"""A program may have replaced an agent's lock by a pipe or a link."""
 
 BEAT_S = 1.0
-DEAD_AFTER_S = 1.5
-"""An agent whose lock is free is dead when its heart has stood still for this long, in seconds."""
+ENDED_AFTER_S = 1.5
+"""An agent with a free lock has ended if it sends no heartbeat for this time, in seconds."""
 
-COME_WITHIN_S = 120.0
-"""An agent that has not been there yet is waited for this long, in seconds."""
+START_WITHIN_S = 120.0
+"""The time limit for an agent's first heartbeat, in seconds."""
 
 
 class Heartbeat:
-    """An agent's own file, whose modification time is its heartbeat."""
+    """An agent's file on the run volume; its modification time is the heartbeat."""
 
     def __init__(self, volume: Volume, task: str, **about: str) -> None:
-        """Prepare it.
+        """Prepare the file; `announce` writes it.
 
         Args:
             volume: The run volume.
             task: The agent's task.
-            **about: What else the file tells of the agent.
+            **about: Further entries of the file.
         """
         self._about = {"task": task, **about}
         self._path = volume.agent(task)
-        self._lock_path = volume.life(task)
+        self._lock_path = volume.agent_lock(task)
         self._lock: int | None = None
         self._started = time.time()
-        self._beaten = 0.0
+        self._beat_at = 0.0
 
     def announce(self) -> None:
-        """Say where this agent lives.
+        """Write the file and take the lock.
 
         Raises:
-            OSError: The volume cannot be written.
+            OSError: The volume is not writable.
         """
-        printed = {**self._about, "pid": os.getpid(), "started_unix": self._started}
-        # Only this directory: a volume that was removed must not come back by itself.
+        content = {**self._about, "pid": os.getpid(), "started_unix": self._started}
+        # Without `parents`: the agent must not create a removed volume again.
         self._path.parent.mkdir(exist_ok=True)
-        self._lock_life()
-        write_atomically(self._path, json.dumps(printed))
+        self._take_lock()
+        write_atomically(self._path, json.dumps(content))
 
-    def _lock_life(self) -> None:
-        """Hold the lock from now on; programs do not inherit it."""
+    def _take_lock(self) -> None:
+        """Take the lock; programs do not inherit it."""
         if self._lock is not None:
             os.close(self._lock)
         self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | _NO_WAIT, 0o644)
         try:
-            # Who asks whether it is free holds it for a moment.
+            # Monitors hold the lock briefly when they test it.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         except OSError:
-            # A file system without locks: the heart alone tells.
+            # The file system has no locks: monitors use only the heartbeat.
             self._lock_path.unlink(missing_ok=True)
 
     def beat(self) -> None:
-        """Once a second, whenever it is called."""
+        """Update the heartbeat, at most once in `BEAT_S`."""
         now = time.monotonic()
-        if now - self._beaten < BEAT_S:
+        if now - self._beat_at < BEAT_S:
             return
-        self._beaten = now
+        self._beat_at = now
         try:
             os.utime(self._path)
         except FileNotFoundError:
             self.announce()
         except OSError as error:
-            # On a volume that refuses writes, no agent's heartbeat moves.
+            # A full or read-only volume stops the heartbeats of all agents alike.
             if error.errno not in {errno.EROFS, errno.ENOSPC, errno.EDQUOT}:
                 raise
 
     def remove(self) -> None:
-        """Take the file away, so that nobody waits for this agent's heart."""
+        """Remove the file, so that monitors do not wait for this agent."""
         self._path.unlink(missing_ok=True)
 
 
@@ -99,41 +100,42 @@ class _Beat:
     stamp: int | None = None
     seen: bool = False
     silent_s: float = 0.0
-    dead: bool = False
+    lock_free: bool = False
 
 
 class PeerMonitor:
-    """The lives of other agents.
+    """Monitors the heartbeats and the locks of other agents.
 
-    Times of day are not compared, because clocks are set: a heart stands still when it has not
-    moved while this process was watching. Each look adds at most one second, so that a process
-    that was itself stopped for a minute does not take the others for dead.
+    It does not compare times of day, because clocks may be changed. It measures the time in which a
+    heartbeat did not change while this process watched. Each check adds at most one second, so that
+    a process that was itself paused for a minute does not declare the others lost.
     """
 
     def __init__(self, volume: Volume, tasks: Iterable[str], *, patient: bool = False) -> None:
         """Begin to watch.
 
         Args:
-            volume: Where the agents meet.
-            tasks: Whose agents.
-            patient: Whether one that has died may come back, and so counts as silent only.
+            volume: The run volume.
+            tasks: The tasks whose agents are watched.
+            patient: Whether an agent that has ended may start again. Then a free lock does not
+                count, only the missing heartbeat.
         """
         self._paths: dict[str, Path] = {task: volume.agent(task) for task in tasks}
-        self._locks: dict[str, Path] = {task: volume.life(task) for task in self._paths}
+        self._locks: dict[str, Path] = {task: volume.agent_lock(task) for task in self._paths}
         self._patient = patient
         self._peers = {task: _Beat() for task in self._paths}
-        self._looked = time.monotonic()
-        self._tried = 0.0
+        self._checked_at = time.monotonic()
+        self._locks_checked_at = 0.0
 
     def check(self) -> None:
-        """Look at every heart, and, at most once in `BEAT_S`, at every lock."""
+        """Check every heartbeat, and, at most once in `BEAT_S`, every lock."""
         now = time.monotonic()
-        passed = min(now - self._looked, BEAT_S)
-        self._looked = now
-        if now - self._tried >= BEAT_S:
-            self._tried = now
+        passed = min(now - self._checked_at, BEAT_S)
+        self._checked_at = now
+        if now - self._locks_checked_at >= BEAT_S:
+            self._locks_checked_at = now
             for task, lock in self._locks.items():
-                self._peers[task].dead = _is_free(lock)
+                self._peers[task].lock_free = _is_free(lock)
         for task, path in self._paths.items():
             beat = self._peers[task]
             try:
@@ -150,36 +152,36 @@ class PeerMonitor:
             beat.silent_s = 0.0
 
     def lost_reason(self, task: str) -> str | None:
-        """Why a task's agent is lost, in words; None while it is not."""
+        """Return why a task's agent is lost; None if it is not lost."""
         beat = self._peers[task]
-        # Where locks are not seen from elsewhere, all of them seem free: the heart has to agree.
-        if beat.seen and beat.dead and beat.silent_s > DEAD_AFTER_S and not self._patient:
-            return "its agent has died"
+        # If locks are invisible to this host, all seem free: so the heartbeat must be missing too.
+        if beat.seen and beat.lock_free and beat.silent_s > ENDED_AFTER_S and not self._patient:
+            return "its agent process has ended"
         if beat.seen and beat.silent_s >= LOST_AFTER_S:
-            return f"its agent has been silent for {LOST_AFTER_S:.0f} s"
-        if not beat.seen and beat.silent_s >= COME_WITHIN_S:
-            return f"its agent did not come within {COME_WITHIN_S:.0f} s"
+            return f"its agent has sent no heartbeat for {LOST_AFTER_S:.0f} s"
+        if not beat.seen and beat.silent_s >= START_WITHIN_S:
+            return f"its agent did not start within {START_WITHIN_S:.0f} s"
         return None
 
     def declare_lost(self, volume: Volume, run_id: str, states: Mapping[str, TaskStatus]) -> None:
-        """Write the state of those who can no longer write it themselves.
+        """Write the state `lost` for each task whose agent is lost.
 
         Raises:
-            OSError: The volume cannot be written.
+            OSError: The volume is not writable.
         """
         for task in self._paths:
             reason = None if states[task].state.ended else self.lost_reason(task)
             if reason is None:
                 continue
             path = volume.status(run_id, task)
-            # It may have written its end since these states were read, and have left then.
+            # The agent may have written the task's end and exited since these states were read.
             status = read_status(path, task)
             if not status.state.ended:
                 write_lost(path, status, reason)
 
 
 def _is_free(lock: Path) -> bool:
-    """Whether nobody holds a lock; False where that cannot be told."""
+    """Whether no process holds a lock; False if that is unknown."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | _NO_WAIT)
     except OSError:

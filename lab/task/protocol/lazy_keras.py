@@ -1,11 +1,11 @@
-"""TensorFlow without Keras, until a program uses it.
+"""Import TensorFlow without Keras until the program uses Keras.
 
-`import tensorflow` loads Keras whether or not it is used, which takes a fifth of its time. It looks
-for another Keras where `TF_USE_LEGACY_KERAS` asks for that, loads none where that is not installed,
-and reads the variable again when `tf.keras` is used first. So the variable is set while TensorFlow
-is imported, and taken back behind it: `tf.keras` is then what it always is.
+`import tensorflow` always loads Keras, which takes a fifth of the import's time. With
+`TF_USE_LEGACY_KERAS` TensorFlow looks for the legacy Keras instead. If that is not installed, it
+loads no Keras. It reads the variable again at the first use of `tf.keras`. So `lab` sets the
+variable during the import and removes it afterwards: `tf.keras` is then the installed Keras.
 
-Seen in TensorFlow 2.21, `tensorflow/__init__.py` and `tensorflow/python/util/lazy_loader.py`.
+Sources in TensorFlow 2.21: `tensorflow/__init__.py`, `tensorflow/python/util/lazy_loader.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _IS_OURS: Final = "LAB_LAZY_KERAS"
 
 
 def defer_keras(environ: Mapping[str, str], tensorflow: str = "") -> dict[str, str]:
-    """The variables that put it off; none where the user has chosen a Keras.
+    """Return the variables that defer Keras; none if the user has chosen a Keras.
 
     Args:
-        environ: The program's variables.
-        tensorflow: The version that it has. On 2.15 nothing is put off: Horovod, which wants Keras
-            at once, could not be imported behind TensorFlow.
+        environ: The program's environment variables.
+        tensorflow: The TensorFlow version. On 2.15 nothing is deferred: Horovod needs Keras when it
+            is imported.
     """
     return {} if _SWITCH in environ or tensorflow == "2.15" else {_SWITCH: "1", _IS_OURS: "1"}
 
 
 def restore_keras(environ: MutableMapping[str, str]) -> None:
-    """Let `tf.keras` be the installed Keras again; to be called once TensorFlow is there."""
+    """Make `tf.keras` the installed Keras again; call this after the import of TensorFlow."""
     if environ.pop(_IS_OURS, None):
         environ.pop(_SWITCH, None)

@@ -1,4 +1,4 @@
-"""What becomes of a run when one of its tasks fails."""
+"""The policy of a run when one of its tasks fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OnFailure(StrEnum):
-    """What the others do when a task fails."""
+    """The reaction to a failed task: end the run, restart the task, or continue without it."""
 
     FAIL = "fail"
     RESTART = "restart"
@@ -24,18 +24,18 @@ class OnFailure(StrEnum):
 
 
 RESTARTS: Final = 3
-"""How often each task is started again at most, where nobody says otherwise."""
+"""The default maximum number of restarts of each task."""
 
 _RESTART: Final = re.compile(r"restart:([1-9][0-9]{0,2})")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What becomes of a run when a task fails.
+    """What happens to a run when a task fails.
 
     Attributes:
-        on_failure: What the others do.
-        restarts: How often each task is started again at most; 0 unless tasks are.
+        on_failure: The reaction.
+        restarts: The maximum number of restarts of each task; 0 without the reaction `restart`.
     """
 
     on_failure: OnFailure = OnFailure.FAIL
@@ -47,14 +47,14 @@ class Policy:
 
 
 FAIL: Final = Policy()
-"""What holds where nothing is said."""
+"""The default policy."""
 
 
 def parse_policy(text: str) -> Policy:
-    """Read `fail`, `restart`, `restart:5` or `continue`.
+    """Parse `fail`, `restart`, `restart:5` or `continue`.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The text is none of these.
     """
     if found := _RESTART.fullmatch(text):
         return Policy(OnFailure.RESTART, int(found[1]))
@@ -65,8 +65,8 @@ def parse_policy(text: str) -> Policy:
     raise ValueError("fail, restart, restart:N (N from 1 to 999), or continue")
 
 
-class Ended(Protocol):
-    """How a task has ended, as far as it matters here."""
+class EndedTask(Protocol):
+    """The part of a task's status that the policy needs."""
 
     @property
     def task(self) -> str:
@@ -74,15 +74,15 @@ class Ended(Protocol):
 
     @property
     def state(self) -> State:
-        """One of the ends."""
+        """The final state."""
 
     @property
     def ended_unix(self) -> float | None:
-        """When, in seconds since the epoch."""
+        """The time of the end, in seconds since the epoch."""
 
 
-class Asked(Protocol):
-    """What was asked for, as far as it matters here."""
+class RequestedRun(Protocol):
+    """The part of a run's request that the policy needs."""
 
     @property
     def spec(self) -> RunSpec:
@@ -93,25 +93,23 @@ class Asked(Protocol):
         """The task that initializes and saves, if any."""
 
 
-def is_optional(requested: Asked, task: str) -> bool:
-    """Whether the run goes on when this task has failed."""
-    free = not requested.spec.is_service(task) and task != requested.chief
-    return free and requested.spec.on_failure is OnFailure.CONTINUE
+def is_optional(run: RequestedRun, task: str) -> bool:
+    """Whether the run continues after this task has failed."""
+    free = not run.spec.is_service(task) and task != run.chief
+    return free and run.spec.on_failure is OnFailure.CONTINUE
 
 
-def outcome(requested: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[str]]:
-    """How a run has ended whose tasks all have, and which of them decided that.
+def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State, list[str]]:
+    """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
-    The worst end of a task is the run's. A service that was cancelled harms nobody, and neither
-    does any end of a task that the run can do without.
+    The worst final state of a task is that of the run. A cancelled service does not count, nor does
+    an optional task.
 
     Returns:
-        The state, and the tasks that ended so, the first to end first; none where it succeeded.
+        The state, and the tasks with that state in the order of their ends; no tasks for success.
     """
     counted = [
-        status
-        for status in statuses.values()
-        if not _harmless(requested, status.task, status.state)
+        status for status in statuses.values() if not _harmless(run, status.task, status.state)
     ]
     state = run_state(status.state for status in counted)
     if state is State.SUCCEEDED:
@@ -120,13 +118,13 @@ def outcome(requested: Asked, statuses: Mapping[str, Ended]) -> tuple[State, lis
     return state, [status.task for status in _first_to_end(failed)]
 
 
-def _harmless(requested: Asked, task: str, state: State) -> bool:
-    if state is State.CANCELLED and requested.spec.is_service(task):
+def _harmless(run: RequestedRun, task: str, state: State) -> bool:
+    if state is State.CANCELLED and run.spec.is_service(task):
         return True
-    return state is not State.SUCCEEDED and is_optional(requested, task)
+    return state is not State.SUCCEEDED and is_optional(run, task)
 
 
-def _first_to_end(statuses: Iterable[Ended]) -> list[Ended]:
+def _first_to_end(statuses: Iterable[EndedTask]) -> list[EndedTask]:
     return sorted(
         statuses,
         key=lambda status: math.inf if status.ended_unix is None else status.ended_unix,

@@ -1,7 +1,7 @@
-"""The flags of training programs: how a value is read, and what all MNIST programs share.
+"""The flags of training programs: parsers of values, and the flags that MNIST programs share.
 
-The registry of experiments checks flags by them before anything starts; `lab.task.sdk.flags` makes
-the programs' parsers of them.
+The registry of experiments uses them to check flags before a run starts. `lab.task.sdk.flags` uses
+them for the programs' own parsers.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def whole(text: str) -> int:
-    """A whole number from 0."""
+    """Parse a whole number from 0."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Parse a whole number from 1."""
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def rate(text: str) -> float:
-    """A positive, finite number."""
+    """Parse a positive, finite number."""
     if not 0 < (value := _number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return value
 
 
 def amount(text: str) -> float:
-    """A finite number from 0."""
+    """Parse a finite number from 0."""
     if not 0 <= (value := _number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
     return value
 
 
 def share(text: str) -> float:
-    """A part of a whole: above 0, at most 1."""
+    """Parse a share: a number above 0 and at most 1."""
     value = rate(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
@@ -63,7 +63,7 @@ def _number(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """`true` or `false`, as TensorFlow's own flags were written."""
+    """Parse `true`, `false`, `1` or `0`, as TensorFlow 1's flags do."""
     if text.lower() not in _BOOLEANS:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return _BOOLEANS[text.lower()]
@@ -71,24 +71,24 @@ def boolean(text: str) -> bool:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A type that takes exactly these words; shell completion of `lab run` shows them."""
+    """An argument type that accepts only the given values; shell completion shows them."""
 
     choices: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """The word itself."""
+        """Return the value itself."""
         if text not in self.choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(self.choices)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(self.choices)}")
         return text
 
 
 def one_of(*choices: str) -> OneOf:
-    """A type that takes exactly these words."""
+    """Return an argument type that accepts only these values."""
     return OneOf(choices)
 
 
 def hosts(text: str) -> list[str]:
-    """A list of `host:port`, separated by commas."""
+    """Parse a list of `host:port`, separated by commas."""
     members = text.split(",")
     for member in members:
         match = _HOST.fullmatch(member)
@@ -99,13 +99,13 @@ def hosts(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFlag:
-    """One flag of a training program, so that it can be checked before anything starts.
+    """One flag of a training program, described so that `lab` can check it before the start.
 
     Attributes:
-        help: What it does, in one line.
-        parse: Reads a value as the program will; raises ArgumentTypeError.
-        is_switch: Whether it may stand without a value.
-        default: What holds where it is not given; None: that depends on the program.
+        help: The help text, one line.
+        parse: Parses a value as the program does; raises ArgumentTypeError.
+        is_switch: Whether the value may be omitted.
+        default: The default value; None: it depends on the program.
     """
 
     help: str
@@ -115,7 +115,7 @@ class ProgramFlag:
 
 
 TRAINING_GROUPS: Final[Mapping[str, Mapping[str, ProgramFlag]]] = {
-    "where things live": {
+    "placement": {
         "ps_strategy": ProgramFlag(
             "variables on several ps: round_robin or greedy (least bytes)",
             one_of("round_robin", "greedy"),
@@ -125,7 +125,7 @@ TRAINING_GROUPS: Final[Mapping[str, Mapping[str, ProgramFlag]]] = {
             "share of each GPU's memory that a task takes (default: what it needs)", share
         ),
     },
-    "the training": {
+    "training": {
         "model": ProgramFlag(
             "the model: softmax or mlp", one_of("softmax", "mlp"), default="softmax"
         ),
@@ -133,14 +133,14 @@ TRAINING_GROUPS: Final[Mapping[str, Mapping[str, ProgramFlag]]] = {
         "global_steps": ProgramFlag("stop at this global step, not by epochs", whole, default=0),
         "batch_size": ProgramFlag("images in a batch", positive, default=100),
         "learning_rate": ProgramFlag(
-            "step width of the gradient descent (default: the model's own)", rate
+            "step size of the gradient descent (default: the model's own)", rate
         ),
         "seed": ProgramFlag(
             "seed of initial weights and batches (`lab run` draws one)", whole, default=0
         ),
         "data_dir": ProgramFlag("your own data, as four IDX files", Path),
     },
-    "what it tells and keeps": {
+    "records and checkpoints": {
         "record_every": ProgramFlag(
             "local steps from one record to the next", positive, default=100
         ),
@@ -148,7 +148,7 @@ TRAINING_GROUPS: Final[Mapping[str, Mapping[str, ProgramFlag]]] = {
             "print where each operation runs", boolean, is_switch=True, default=False
         ),
         "checkpoint_dir": ProgramFlag(
-            "where checkpoints are kept, as a task sees it (default: with the run)", Path
+            "directory of the checkpoints, as the task sees it (default: in the run)", Path
         ),
         "checkpoint_every": ProgramFlag("seconds between two checkpoints", rate, default=60),
     },
@@ -159,4 +159,4 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 """The flags that all MNIST programs share."""
 
 OF_VARIABLES: Final = {"gpu_memory_fraction": "LAB_GPU_MEMORY_FRACTION"}
-"""Flags whose default an environment variable holds, as a text that is checked like a given one."""
+"""Flags with an environment variable for their default; its value is parsed like a given one."""

@@ -15,11 +15,11 @@ class Request:
     """One run, as the task agents execute it.
 
     Attributes:
-        run_id: The run's name, also its directory's.
-        spec: What the user asked for.
+        run_id: The run's id, also the name of its directory.
+        spec: The user's specification of the run.
         cluster: TensorFlow's cluster spec of the environment.
         submitted_unix: When it was submitted, in seconds since the epoch.
-        autorun: Digest of what `docker compose up` trains by itself, if this is that run; or "".
+        autorun: Digest of the automatic run of `docker compose up`, if this is that run; or "".
     """
 
     run_id: str
@@ -29,11 +29,11 @@ class Request:
     autorun: str = ""
 
     def tasks(self) -> list[str]:
-        """Names of all tasks, in the cluster's order."""
+        """Return the names of all tasks, in the cluster's order."""
         return task_names(self.cluster)
 
     def others(self) -> list[str]:
-        """Names of the tasks whose end ends the run: all that are no service."""
+        """Return the tasks whose end ends the run: all tasks that are not services."""
         return [task for task in self.tasks() if not self.spec.is_service(task)]
 
     @property
@@ -42,15 +42,15 @@ class Request:
         return chief_of(self.tasks())
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """Read it back.
+        """Decode a request.
 
         Raises:
-            ValueError: The text is no request.
+            ValueError: The text is not a request.
         """
         request = from_json(text, cls, "request", nested)
         if not RUN_ID.fullmatch(request.run_id):

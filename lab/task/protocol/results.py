@@ -1,4 +1,4 @@
-"""What an experiment finds: from records to numbers, each with the place where it has to lie."""
+"""The results of an experiment: read them from records, and compare them with their limits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, TypeGuard
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One thing that an experiment has found, and where it has to lie.
+    """One result of an experiment, with its limits.
 
     Attributes:
-        name: What it is, in the program's words.
-        value: What was found.
-        low: The least that it may be, or None.
-        high: The most that it may be, or None.
+        name: The program's name for the result.
+        value: The measured value.
+        low: The lowest expected value, or None.
+        high: The highest expected value, or None.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Result:
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether it lies where it has to; what is no number lies nowhere."""
+        """Whether the value is within the limits; NaN never is."""
         above = self.low is None or self.value >= self.low
         return above and (self.high is None or self.value <= self.high) and not isnan(self.value)
 
 
 def result_of(record: Mapping[str, Any]) -> Result | None:
-    """The result that a record tells; None where it tells none that can be read."""
+    """Return the result in a record; None if the record has no valid result."""
     name, value = record.get("name"), record.get("value")
     low, high = record.get("low"), record.get("high")
     if not isinstance(name, str) or not is_number(value):
@@ -43,15 +43,15 @@ def result_of(record: Mapping[str, Any]) -> Result | None:
 
 
 def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
-    """Names of what does not lie where it has to, and of what nobody has found.
+    """Return the names of results outside their limits, and of missing results.
 
     Args:
-        tasks: The files of records, one for each task; of several results of a name in one file,
-            the newest counts.
-        wanted: What is to be found.
+        tasks: The record files, one per task. Of several results with one name in a file, the
+            newest counts.
+        wanted: The names of the required results.
 
     Raises:
-        OSError: A file that is there cannot be read.
+        OSError: An existing file cannot be read.
     """
     found: list[Result] = []
     for path in tasks:
@@ -66,7 +66,7 @@ def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
 
 
 def records_of(path: Path) -> Iterable[Mapping[str, Any]]:
-    """The records of one task's file; lines that are no record are left out."""
+    """Yield the records of one task's file; skip lines that are not records."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -80,10 +80,10 @@ def records_of(path: Path) -> Iterable[Mapping[str, Any]]:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a record's field is a number; True and False are none."""
+    """Whether a record's field is a number; True and False are not numbers."""
     return isinstance(value, float) or is_whole(value)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a field holds what a record may: a whole number that fits into 64 bits."""
+    """Whether a record's field is a whole number that fits into 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63

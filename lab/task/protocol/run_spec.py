@@ -1,10 +1,10 @@
-"""What a user asks for: one object from the command line to the task agents and to `run.json`."""
+"""The user's specification of a run, from the command line to the agents and to `run.json`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.task.protocol.names import CLUSTER_FLAGS, STALL_S
 from lab.task.protocol.policy import OnFailure
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgram:
-    """What one task starts, where each task has a program of its own.
+    """The program of one task.
 
     Attributes:
         program: The program's path relative to the run's `program/`.
-        cluster_flags: Names of those flags of the cluster that it is started with.
+        cluster_flags: The cluster's flags that the agent passes to the program.
     """
 
     program: str
@@ -28,28 +28,28 @@ class TaskProgram:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What a run trains, how it begins, and when it has failed.
+    """What a run trains, how it starts, and when it fails.
 
     Attributes:
         experiment: The experiment's name, or the program's stem.
-        program: The program's path, absolute or relative to the scripts directory; where it is
-            `own`, relative to the run's `program/`; with `programs`, as the user named them all.
-        args: The program's arguments behind the standard flags.
-        own: Whether it is a program of the user's own, of which the run has a copy.
-        listing: Whether it is run as it was printed, with TensorFlow 1's API.
-        faithful: Whether a listing's polls of 30 seconds stay as they were.
-        mend: Whether the known faults of printed synchronous programs are mended.
-        cluster_flags: Names of those flags of the cluster that it is started with.
-        programs: Task to its program, where each task has its own; empty: all start `program`.
-            A task that is not among them starts none.
-        data_dir: Directory with a student's own data as a task sees it, or "" for the shipped data.
-        services: Jobs that serve until every other job has ended (`ps`).
-        on_failure: What becomes of the run when a task fails.
-        restarts: How often each task is started again at most.
-        gang: Whether all tasks start again together when one does.
-        start: Task to the moment at which it starts, as `parse_when` reads it; a task that is not
-            among them starts with the others.
-        faults: The faults to inject, a line each, as `lab.task.protocol.faults` reads them.
+        program: The program's path, absolute or relative to the scripts directory. With `own`, it
+            is relative to the run's `program/`. With `programs`, it is the user's list of them.
+        args: The program's arguments after the standard flags.
+        own: Whether it is the user's own program; the run has a copy of it.
+        listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
+        faithful: Whether a listing keeps its polling interval of 30 seconds and old checkpoints.
+        mend: Whether `lab` fixes the known faults of printed synchronous programs.
+        cluster_flags: The cluster's flags that the agents pass to the program.
+        programs: The program of each task, if they differ; empty: all tasks start `program`. A
+            task without an entry starts no program.
+        data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
+        services: The jobs that serve until all other jobs have ended (`ps`).
+        on_failure: The reaction to a failed task.
+        restarts: The maximum number of restarts of each task.
+        gang: Whether all tasks restart together when one restarts.
+        start: The start time of each late task, as `parse_trigger` reads it. A task without an
+            entry starts at once.
+        faults: The faults to inject, one line each, as `lab.task.protocol.faults` reads them.
         stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
         max_time_s: Seconds after which the run is cancelled, with a checkpoint; 0: no limit.
         ready_s: Seconds within which every program must be ready; 0: no limit.
@@ -78,7 +78,7 @@ class RunSpec:
     resumed_from: str = ""
 
     def completed(self, experiment: Experiment) -> RunSpec:
-        """The same with what the experiment has: its program, arguments, services and policy."""
+        """Return a copy with the experiment's program, arguments, services and policy."""
         return replace(
             self,
             program=experiment.program,
@@ -90,25 +90,53 @@ class RunSpec:
         )
 
     def is_service(self, task: str) -> bool:
-        """Whether this task serves the others and ends when they have ended."""
+        """Whether this task is a service: it ends when all other tasks have ended."""
         return task.rpartition("-")[0] in self.services
 
     def program_of(self, task: str) -> TaskProgram | None:
-        """What a task starts; None: nothing."""
+        """Return the program of a task; None if it starts none."""
         if self.programs:
             return self.programs.get(task)
         return TaskProgram(self.program, self.cluster_flags)
 
+    def plain_options(self) -> dict[str, str]:
+        """Flag to text of each option that is not at its default, without `--`; "" for a switch.
+
+        An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
+        and its default depends on nothing else.
+        """
+        plain = [each for each in fields(self) if each.name not in _NOT_PLAIN]
+        return {
+            each.name.removesuffix("_s").replace("_", "-"): _text(each.name, value)
+            for each in plain
+            if (value := getattr(self, each.name)) != each.default
+        }
+
     @property
     def waits(self) -> bool:
-        """Whether its program waits for the signal to train."""
+        """Whether the program waits for the start signal."""
         return not self.own
 
 
-def nested(raw: Any) -> Any:  # noqa: ANN401  (what JSON can hold)
-    """The JSON of a request or of `run.json` with its `spec` as an object of its own.
+_NOT_PLAIN: Final = {
+    *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_flags"),
+    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start", "faults"),
+    *("ready_s", "resumed_from"),
+}
 
-    Earlier versions wrote the fields of the specification beside the others.
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return ""
+    if name.endswith("_s") and isinstance(value, int | float):
+        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return str(value)
+
+
+def nested(raw: Any) -> Any:  # noqa: ANN401  (what JSON can hold)
+    """Convert the JSON of a request or of `run.json` so that `spec` is a separate object.
+
+    Earlier versions wrote the fields of the specification at the top level.
     """
     if not isinstance(raw, dict) or "spec" in raw:
         return raw

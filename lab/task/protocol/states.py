@@ -1,12 +1,12 @@
-"""The states of a task and of a run, what may follow what, and why one ended.
+"""The states of a task and of a run, the allowed transitions, and the causes of an end.
 
-This table is the whole state machine; whoever writes a state asks it::
+This table is the whole state machine; each writer of a state checks it::
 
-    pending   → starting                    its program was spawned
+    pending   → starting                    the agent has started its program
     starting  → ready                       its first record, or TensorFlow's server has started
     starting  → training                    its first step
     ready     → training                    its first step
-    any of these → starting                 the program is started again (a further attempt)
+    any of these → starting                 the agent restarts the program (a new attempt)
     any of these → succeeded, failed, lost, cancelled
 """
 
@@ -31,7 +31,7 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows this state."""
+        """Whether this is a final state."""
         return self in ENDED
 
 
@@ -39,7 +39,7 @@ ENDED: Final = frozenset({State.SUCCEEDED, State.FAILED, State.LOST, State.CANCE
 
 
 class Cause(StrEnum):
-    """Why a task ended otherwise than well, in a word for programs; the reason has the details."""
+    """Why a task did not succeed, as a fixed term; the reason has the details."""
 
     EXIT_CODE = "exit code"
     SIGNAL = "signal"
@@ -60,35 +60,35 @@ FOLLOWS: Final[Mapping[State, frozenset[State]]] = {
     State.TRAINING: frozenset({State.STARTING}) | ENDED,
     **dict.fromkeys(ENDED, frozenset[State]()),
 }
-"""Which states may follow a state; a task that stays where it is has no new state."""
+"""The states that may follow each state."""
 
 _WORST_FIRST: Final = (State.FAILED, State.LOST, State.CANCELLED)
 
 
 class WrongTransitionError(ValueError):
-    """A state was to follow one that it cannot follow: a defect."""
+    """A transition between states is not allowed: a defect of `lab`."""
 
 
 def check(before: State, after: State) -> None:
-    """See that a state may follow another.
+    """Check that a state may follow another.
 
     Raises:
-        WrongTransitionError: It may not.
+        WrongTransitionError: The transition is not allowed.
     """
     if before is not after and after not in FOLLOWS[before]:
         raise WrongTransitionError(f"{after.value} cannot follow {before.value}")
 
 
 def run_state(states: Iterable[State]) -> State:
-    """The state of a run, from those of its tasks.
+    """Return the state of a run from the states of its tasks.
 
-    While one has not ended, the run trains as soon as one of them does, is ready when all are, and
-    starts with the first of them; at the end, the worst of them says how it ended.
+    A run is training if one task trains or has ended. It is ready or pending if all tasks are, and
+    otherwise starting. When all tasks have ended, the worst state is the run's.
     """
     found = set(states)
     if found <= ENDED:
         return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
-    # Where one has ended, the run has begun, whatever the others do.
+    # If one task has ended, the run has begun.
     if State.TRAINING in found or found & ENDED:
         return State.TRAINING
     return found.pop() if len(found) == 1 else State.STARTING

@@ -1,4 +1,4 @@
-"""The state of a task, as its agent writes it."""
+"""The status of a task, as its agent writes it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lab.task.protocol.states import Cause, State
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How an earlier start of a task's program ended.
+    """An earlier attempt of a task's program, and how it ended.
 
     Attributes:
-        reason: Why, in words.
-        cause: The same in a word.
-        started_unix: When it was started, in seconds since the epoch, or None.
-        ended_unix: When it had ended, in seconds since the epoch.
-        global_step: The highest that its records have told, or None.
+        reason: Why it ended, as a text.
+        cause: Why it ended, as a fixed term.
+        started_unix: When it started, in seconds since the epoch, or None.
+        ended_unix: When it ended, in seconds since the epoch.
+        global_step: The highest global step in its records, or None.
     """
 
     reason: str
@@ -30,25 +30,25 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """The state of one task of one run, as its agent last wrote it.
+    """The status of one task of one run, as its agent last wrote it.
 
     Attributes:
         task: `worker-0`.
-        state: Where it stands.
-        attempt: 0 for the first start of the program, one more for each restart.
-        reason: Why it stands there, in words; may be empty.
-        cause: The same in a word for programs, where it ended otherwise than well.
-        exit_code: The program's exit code; None while it runs or when a signal ended it.
+        state: The state.
+        attempt: 0 for the first start of the program; each restart adds 1.
+        reason: Why it is in this state, as a text; may be empty.
+        cause: Why it did not succeed, as a fixed term; None while it runs or if it succeeded.
+        exit_code: The program's exit code; None while it runs or if a signal ended it.
         signal: The name of the signal that ended the program (`SIGKILL`), or None.
-        pid: The program's process id where it runs, or None.
-        started_unix: When the program was started, in seconds since the epoch, or None.
-        ended_unix: When it had ended, in seconds since the epoch, or None.
-        global_step: The highest that its records have told, or None.
-        stepped_unix: When that one came, in seconds since the epoch, or None.
-        message: What its newest event says: mostly what it waits for; may be empty.
-        earlier: How the attempts before this one ended, the first one first.
-        records_sha256: SHA-256 of its records, once it has ended; "" in statuses of earlier
-            versions, and of a task that another one had to declare lost.
+        pid: The program's process id in its environment, or None.
+        started_unix: When the program started, in seconds since the epoch, or None.
+        ended_unix: When it ended, in seconds since the epoch, or None.
+        global_step: The highest global step in its records, or None.
+        stepped_unix: When the agent read that step, in seconds since the epoch, or None.
+        message: The text of its newest event, often what it waits for; may be empty.
+        earlier: The attempts before this one, in order.
+        records_sha256: SHA-256 of its records after its end; "" in statuses of earlier versions,
+            and for a task that another agent declared lost.
         records_lost: The number of records that could not be written to the run volume.
     """
 
@@ -70,14 +70,14 @@ class TaskStatus:
     records_lost: int = 0
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> TaskStatus:
-        """Read it back.
+        """Decode a status.
 
         Raises:
-            ValueError: The text is no status.
+            ValueError: The text is not a status.
         """
         return from_json(text, cls, "task status")

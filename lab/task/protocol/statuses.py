@@ -1,4 +1,4 @@
-"""Task statuses on the run volume: each agent writes its own task's, and everybody reads all."""
+"""Read and write task statuses on the run volume; only a task's agent writes its status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IN_PLACE_BYTES = 4096  # one block of every common file system
 
 
 def read_status(path: Path, task: str) -> TaskStatus:
-    """One task's state; pending where nothing (readable) has been written yet."""
+    """Return one task's status; pending if the file is missing or unreadable."""
     try:
         return TaskStatus.from_json(read_regular(path))
     except (FileNotFoundError, ValueError):
@@ -28,13 +28,13 @@ def read_status(path: Path, task: str) -> TaskStatus:
 
 
 def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> None:
-    """Replace a task's state, also where the disk is full.
+    """Replace a task's status, also if the disk is full.
 
-    A full disk must not keep the news of it from being written. So where there is no room for a
-    new file, the old one is overwritten in the block that it holds already, in one write.
+    The status must be able to report a full disk. So if there is no space for a new file, the
+    function overwrites the old file in place, in its existing block and in one write.
 
     Raises:
-        OSError: It could not be written either way.
+        OSError: Both ways failed.
     """
     text = status.to_json()
     try:
@@ -51,10 +51,10 @@ def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> Non
 
 
 def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
-    """End a task whose agent cannot write its status any more.
+    """Write the state `lost` for a task whose agent is lost.
 
     Raises:
-        OSError: It could not be written.
+        OSError: The status could not be written.
     """
     cause, now = Cause.NODE_LOST, time.time()
     write_status(
@@ -63,9 +63,9 @@ def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
 
 
 class Statuses:
-    """The states of all tasks of a run, read again only where a file has changed.
+    """The statuses of all tasks of a run; a file is read again only after a change.
 
-    To ask ten times a second costs one `stat` a task.
+    An unchanged file costs one `stat` per call.
     """
 
     def __init__(self, volume: Volume, run_id: str, tasks: Iterable[str]) -> None:
@@ -74,7 +74,7 @@ class Statuses:
         self._states = {task: TaskStatus(task, State.PENDING) for task in self._paths}
 
     def refresh(self) -> Mapping[str, TaskStatus]:
-        """Task to state, in the order of the cluster."""
+        """Return the status of each task, in the order of the cluster."""
         for task, path in self._paths.items():
             try:
                 stat = path.stat()
@@ -88,19 +88,19 @@ class Statuses:
 
 
 class StatusWriter:
-    """The state of one's own task; each change of it is checked against the table of states.
+    """Writes the status of an agent's own task, and checks each transition.
 
     Attributes:
-        now: The state, also while the disk refuses it.
+        now: The current status, even if the disk refused it.
     """
 
     def __init__(self, path: Path, task: str, refused: Callable[[OSError], None]) -> None:
-        """Read where the task stood.
+        """Read the last status from the file.
 
         Args:
-            path: Its file.
-            task: Its name.
-            refused: Told of it when the disk begins to refuse a state.
+            path: The status file.
+            task: The task's name.
+            refused: Called with the error when the disk begins to refuse writes.
         """
         self._path = path
         self._on_refusal = refused
@@ -111,16 +111,16 @@ class StatusWriter:
 
     @property
     def is_written(self) -> bool:
-        """Whether the state is on the disk."""
+        """Whether the current status is on the disk."""
         return self._retry_at is None
 
     @property
     def refused_s(self) -> float:
-        """Seconds since the disk began to refuse the state; 0 if the state is on the disk."""
+        """Seconds since the disk began to refuse writes; 0 if the current status is on the disk."""
         return 0.0 if self._refused_at is None else time.monotonic() - self._refused_at
 
     def write(self, status: TaskStatus, *, durable: bool = True) -> None:
-        """Write a state; where the disk refuses, `retry` does so once more after a while."""
+        """Write a status; if the disk refuses it, `retry` writes it again later."""
         states.check(self.now.state, status.state)
         self.now = status
         self._reported_at = time.monotonic()
@@ -134,14 +134,14 @@ class StatusWriter:
             self._retry_at = time.monotonic() + _RETRY_S
 
     def publish(self, status: TaskStatus) -> None:
-        """Tell the others: a new state at once, all else once a second."""
+        """Write a changed status: a new state at once, other changes once a second."""
         if status.state is not self.now.state:
             self.write(status)
         elif status != self.now and time.monotonic() - self._reported_at >= _NOTIFY_S:
-            # What a crash of the machine takes of it, the records have.
+            # Not durable: after a crash of the host, the records still have this data.
             self.write(status, durable=False)
 
     def retry(self) -> None:
-        """Write a state that the disk has refused, if it is time."""
+        """Write a refused status again, if the retry time has come."""
         if self._retry_at is not None and time.monotonic() >= self._retry_at:
             self.write(self.now)

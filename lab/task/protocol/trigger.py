@@ -1,4 +1,4 @@
-"""When something is to happen during a run: after a time, or after a number of global steps."""
+"""A start time within a run: after a number of seconds, or after a number of global steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _STEPS: Final = re.compile(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15}) steps?")
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """One moment of a run; exactly one of the two is given.
+    """A start time within a run; exactly one of the attributes is set.
 
     Attributes:
-        seconds: So long after the agents have taken the run up, or None.
-        steps: When the global step is this far, or None.
+        seconds: Seconds since the agents started the run, or None.
+        steps: The global step, or None.
     """
 
     seconds: float | None = None
@@ -27,35 +27,37 @@ class Trigger:
         return f"after {self.steps:,} steps" if self.steps is not None else f"{self.seconds:g}s"
 
     def has_come(self, elapsed_s: float, global_step: int | None) -> bool:
-        """Whether it is now, or was before."""
+        """Whether the start time has passed."""
         if self.seconds is not None:
             return elapsed_s >= self.seconds
         return global_step is not None and self.steps is not None and global_step >= self.steps
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `10s`, `1m30s`, `0.5s`.
+    """Parse a duration such as `10s`, `1m30s` or `0.5s`; return seconds.
 
     Raises:
-        ValueError: It is none; the message says what is.
+        ValueError: The text is not a duration; the message has an example.
     """
     found = _SPAN.fullmatch(text)
     if not text or found is None:
-        raise ValueError(f"{text!r} is no time, such as 10s or 1m30s")
+        raise ValueError(f"{text!r} is not a duration, such as 10s or 1m30s")
     parts = zip(found.groups("0"), _UNITS_S, strict=True)
     return sum(float(number) * unit for number, unit in parts)
 
 
 def parse_trigger(text: str) -> Trigger:
-    """Read `10s`, `after 10s` or `after 20,900 steps`.
+    """Parse `10s`, `after 10s` or `after 20,900 steps`.
 
     Raises:
-        ValueError: It is none of them; the message says what is.
+        ValueError: The text is not a start time; the message has an example.
     """
-    arguments = " ".join(text.split()).removeprefix("after ")
-    if steps := _STEPS.fullmatch(arguments):
+    moment = " ".join(text.split()).removeprefix("after ")
+    if steps := _STEPS.fullmatch(moment):
         return Trigger(steps=int(steps[1].replace(",", "")))
     try:
-        return Trigger(seconds=parse_duration(arguments))
+        return Trigger(seconds=parse_duration(moment))
     except ValueError:
-        raise ValueError(f"{text!r} is no moment, such as 10s, or: after 500 steps") from None
+        raise ValueError(
+            f"{text!r} is not a start time, such as 10s or `after 500 steps`"
+        ) from None

@@ -1,1 +1,1 @@
-"""What training programs import: records, data, flags, the start, interrupts, saved models."""
+"""The modules that training programs import: records, data, flags, start, interrupts, models."""

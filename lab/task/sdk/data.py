@@ -1,7 +1,7 @@
-"""MNIST, as four IDX files: the ones that are shipped, or a student's own in the same format.
+"""Read MNIST from four IDX files: the shipped ones, or your own in the same format.
 
-The files are described at http://yann.lecun.com/exdb/mnist: a header of big-endian 32-bit
-numbers (a magic number, then the sizes), then one byte a pixel or a label.
+The format is described at http://yann.lecun.com/exdb/mnist. A file begins with a header of
+big-endian 32-bit numbers: a magic number, then the sizes. One byte per pixel or label follows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SIDE: Final = 28
 PIXELS: Final = SIDE * SIDE
 CLASSES: Final = 10
 
-# The standard split keeps 5,000 of the 60,000 training images for validation.
+# The standard split reserves 5,000 of the 60,000 training images for validation.
 VALIDATION_SHARE: Final = 12
 
-# The split needs two; more than a million are a broken header: it bounds what a file can claim.
+# The split needs two items. More than a million items mean a broken header.
 _FEWEST_ITEMS: Final = 2
 _MOST_ITEMS: Final = 1_000_000
 _IMAGES_MAGIC: Final = 0x0803
@@ -54,18 +54,18 @@ class DataError(Exception):
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")
         self.what = what
-        self.mend = fix
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
     """Images with their labels.
 
-    They are kept as they are in the file, a byte a pixel: a quarter of the memory that they take
-    as numbers in [0, 1], which no program needs of all of them at once.
+    A pixel is one byte, as in the file. As a float32 in [0, 1] it would need four times the memory,
+    and no program needs all images as floats at once.
 
     Attributes:
-        pixels: uint8, shape [n, 784], row by row.
+        pixels: Gray values, uint8, shape [n, 784], row by row.
         labels: The digits, int32, shape [n].
     """
 
@@ -81,43 +81,44 @@ class Examples:
         return len(self.labels)
 
     def batches_per_epoch(self, batch_size: int) -> int:
-        """How many whole batches one pass has; what is left over waits for the next shuffle.
+        """Return the number of whole batches in one epoch; the remaining images are not used in it.
 
         Raises:
-            DataError: There are fewer images than one batch takes.
+            DataError: `batch_size` is larger than the number of images.
         """
         if batch_size > len(self):
             raise DataError(
                 f"a batch of {batch_size} is larger than the {len(self)} training images",
-                f"give --batch_size {len(self)} at most",
+                f"use --batch_size {len(self)} or less",
             )
         return len(self) // batch_size
 
     def batches(self, batch_size: int, seed: int | Sequence[int]) -> Iterator[tuple[Floats, Ints]]:
-        """Draw batches for ever: every epoch is a new random order of all the images.
+        """Yield batches without end; each epoch has a new random order of all images.
 
         Args:
-            batch_size: Examples in one batch.
-            seed: What determines the orders. Give each worker its own, such as
-                `[seed, 1 + task_index]` (not 0: NumPy takes `[5, 0]` for the same seed as `5`).
+            batch_size: The number of examples in one batch.
+            seed: The seed of the random orders. Give each worker its own seed, such as
+                `[seed, 1 + task_index]`. The 1 is necessary: for NumPy, `[5, 0]` and `5` are the
+                same seed.
 
         Yields:
-            Images in [0, 1], shape [batch_size, 784], and labels, shape [batch_size].
+            Images, float32 in [0, 1], shape [batch_size, 784]; labels, int32, shape [batch_size].
 
         Raises:
-            DataError: There are fewer images than one batch takes.
+            DataError: `batch_size` is larger than the number of images.
         """
         for chosen in self.choices(batch_size, seed):
             yield scaled(self.pixels[chosen]), self.labels[chosen]
 
     def choices(self, batch_size: int, seed: int | Sequence[int]) -> Iterator[Indices]:
-        """Draw the same batches as `batches` does, as the numbers of their images.
+        """Yield the same batches as `batches`, but as indices of the images.
 
         Yields:
-            Indices of the images in a batch, int64, shape [batch_size].
+            Indices of the images in one batch, int64, shape [batch_size].
 
         Raises:
-            DataError: There are fewer images than one batch takes.
+            DataError: `batch_size` is larger than the number of images.
         """
         count = self.batches_per_epoch(batch_size)
         random = np.random.default_rng(seed)
@@ -129,7 +130,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mnist:
-    """The data set in its three parts: 55,000, 5,000 and 10,000 examples as it is shipped."""
+    """The three parts of the data set; the shipped one has 55,000, 5,000 and 10,000 examples."""
 
     train: Examples
     validation: Examples
@@ -140,16 +141,16 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     """Read the data set.
 
     Args:
-        data_dir: A directory with a student's own `train-images-idx3-ubyte`,
-            `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each
-            plain or with `.gz`. The last twelfth of its training examples is the validation set.
-            None takes the files that are shipped, and checks their SHA-256.
+        data_dir: A directory with your own `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+            `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`. The
+            last twelfth of its training examples is the validation set. With None, the function
+            reads the shipped files and checks their SHA-256.
 
     Returns:
         The images and their labels.
 
     Raises:
-        DataError: A file is missing, unreadable, damaged, or not what its name says.
+        DataError: A file is missing, unreadable, damaged, or of another kind than its name says.
     """
     _check_directory(data_dir)
     joined = _read_examples(data_dir, "train")
@@ -163,22 +164,24 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
 
 
 def load_test(data_dir: Path | None = None) -> Examples:
-    """Read the test set alone; arguments and errors as those of `load_mnist`."""
+    """Read only the test set; arguments and errors are those of `load_mnist`."""
     _check_directory(data_dir)
     return _read_examples(data_dir, "t10k")
 
 
 def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
-    """Find the files of the training images and labels, for a program that reads them by itself.
+    """Return the paths of the training images and labels, for a program that reads them itself.
+
+    Call `load_mnist` first: it checks the files.
 
     Args:
-        data_dir: As for `load_mnist`, which has to have read and checked them.
+        data_dir: As for `load_mnist`.
 
     Returns:
-        Two IDX files, gzipped where the name ends in `.gz`; their headers have 16 and 8 bytes.
+        Two IDX files, gzipped if the name ends in `.gz`. Their headers have 16 and 8 bytes.
 
     Raises:
-        DataError: One is missing.
+        DataError: A file is missing.
     """
     images, labels = (
         _find(data_dir, f"train-{part}-ubyte") for part in ("images-idx3", "labels-idx1")
@@ -187,10 +190,9 @@ def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
 
 
 def _check_directory(data_dir: Path | None) -> None:
-    """See that the directory with one's own data is there."""
     if data_dir is not None and not data_dir.is_dir():
         raise _error(
-            data_dir, "is no directory", "give the directory that holds the four IDX files"
+            data_dir, "is not a directory", "give the directory that contains the four IDX files"
         )
 
 
@@ -206,12 +208,12 @@ def _read_examples(data_dir: Path | None, part: str) -> Examples:
         what = f"has {len(digits)} labels for the {len(pixels)} images of {images_path.name}"
         raise _error(labels_path, what, "give one label for each image")
     if digits.max() >= CLASSES:
-        raise _error(labels_path, f"has a label {digits.max()}", "give digits from 0 to 9")
+        raise _error(labels_path, f"has a label {digits.max()}", "use labels from 0 to 9")
     return Examples(pixels.reshape(len(pixels), PIXELS), digits.astype(np.int32))
 
 
 def scaled(pixels: Bytes) -> Floats:
-    """Pixels as numbers in [0, 1]."""
+    """Return pixels as float32 numbers in [0, 1]."""
     return np.divide(pixels, np.float32(255), dtype=np.float32)
 
 
@@ -225,7 +227,7 @@ def _find(data_dir: Path | None, name: str) -> Path:
 
 
 def _check(path: Path) -> None:
-    """Compare a file that is shipped with its SHA-256."""
+    """Compare a shipped file with its SHA-256."""
     try:
         checksums = (SHIPPED / CHECKSUMS).read_text("ascii").splitlines()
         found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -234,12 +236,12 @@ def _check(path: Path) -> None:
         raise DataError(what, "install lab again") from error
     if f"{found}  {path.name}" not in checksums:
         raise _error(
-            path, "is damaged: its SHA-256 is not the one that is shipped", "install lab again"
+            path, "is damaged: its SHA-256 differs from the shipped one", "install lab again"
         )
 
 
 def _read(path: Path, magic: int, shape: tuple[int, ...]) -> Bytes:
-    """Read an IDX file whose items have this shape: an array of shape [n, *shape]."""
+    """Read an IDX file whose items have this shape; return an array of shape [n, *shape]."""
     try:
         with path.open("rb") as file:
             zipped = path.suffix == ".gz"
@@ -258,17 +260,19 @@ def _parse(
     header = stream.read(layout.size)
     if len(header) < layout.size or header[:4] != magic.to_bytes(4):
         kind = "images" if shape else "labels"
-        raise _error(path, f"is no IDX file of {kind}", "give MNIST's IDX format, gzipped or plain")
+        raise _error(
+            path, f"is not an IDX file of {kind}", "give MNIST's IDX format, gzipped or plain"
+        )
     _, count, *size = layout.unpack(header)
     if tuple(size) != shape:
         raise _error(path, f"has images of {size[0]}x{size[1]} pixels", f"give {SIDE}x{SIDE}")
     if not _FEWEST_ITEMS <= count <= _MOST_ITEMS:
-        raise _error(path, f"claims {count} items", f"give {_FEWEST_ITEMS} to {_MOST_ITEMS}")
-    # One byte more than there may be tells a file that goes on, however long it is.
+        raise _error(path, f"declares {count} items", f"use {_FEWEST_ITEMS} to {_MOST_ITEMS}")
+    # One extra byte is enough to detect extra content.
     expected = count * math.prod(shape)
     body = stream.read(expected + 1)
     if len(body) != expected:
-        what = "is cut short" if len(body) < expected else "goes on behind its last item"
+        what = "is cut short" if len(body) < expected else "has extra bytes after its last item"
         raise _error(path, what, "fetch the file again")
     return np.frombuffer(body, np.uint8).reshape(count, *shape)
 

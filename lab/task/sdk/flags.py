@@ -1,6 +1,6 @@
-"""The flags that every training program has: who is who in the cluster, and how to train.
+"""Command-line flags of training programs: the cluster, this task's place in it, the training.
 
-Where the cluster's flags are not given, `TF_CONFIG` says who is who.
+If the cluster's flags are not given, `parse` takes their values from `TF_CONFIG`.
 """
 
 from __future__ import annotations
@@ -44,25 +44,27 @@ __all__ = [
 JOBS: Final = ("ps", "worker")
 
 _SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
-"""Further names of the hosts' flags, as the books have them."""
+"""Short names of the hosts' flags, as the books use them."""
 
 
 def task_flags(
     description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
-    """Make a parser with the flags that tell who is who; a program adds its own.
+    """Make a parser with the flags that describe the cluster and this task.
+
+    A program can add its own flags to the parser.
 
     Args:
-        description: What `--help` says of the program.
-        jobs: The jobs that its cluster has.
-        optional: Those among them that it can do without.
+        description: The program's description in `--help`.
+        jobs: The jobs of the program's cluster.
+        optional: The jobs that may have no tasks.
 
     Returns:
-        The parser; give it to `parse`.
+        The parser; pass it to `parse`.
     """
     parser = Parser(description=description, allow_abbrev=False)
     parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
-    cluster = parser.add_argument_group("the cluster (default: as TF_CONFIG says)")
+    cluster = parser.add_argument_group("cluster (default: from TF_CONFIG)")
     cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
     cluster.add_argument("--task_index", "--task_id", type=whole, help="its index in the job")
     for job in parser.jobs:
@@ -76,7 +78,7 @@ def task_flags(
 def training_flags(
     description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
-    """The same with the flags that all MNIST programs share; see `task_flags`."""
+    """Make a parser with the flags of `task_flags` and those that all MNIST programs share."""
     parser = task_flags(description, jobs, optional)
     for heading, flags in TRAINING_GROUPS.items():
         group = parser.add_argument_group(heading)
@@ -102,19 +104,19 @@ def parse(
     arguments: list[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> argparse.Namespace:
-    """Parse the flags, take what is not given from `TF_CONFIG`, and see that the cluster is whole.
+    """Parse the flags, read missing ones from `TF_CONFIG`, and check the cluster.
 
     Args:
-        parser: What `training_flags` made, with the program's own flags.
-        arguments: The command line; the process's own by default.
-        environment: Where `TF_CONFIG` stands; the process's own by default.
+        parser: The parser of `task_flags` or `training_flags`.
+        arguments: The command line; that of the process by default.
+        environment: The environment variables with `TF_CONFIG`; those of the process by default.
 
     Returns:
-        The flags; `ps_hosts`, `worker_hosts` and so on are lists of `host:port`, empty for a job
-        that has no task.
+        The flags. `ps_hosts`, `worker_hosts` and so on are lists of `host:port`; the list of a job
+        without tasks is empty.
 
     Raises:
-        SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was asked.
+        SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was given.
     """
     flags = parser.parse_args(arguments)
     jobs, optional = _jobs_of(parser)
@@ -132,30 +134,30 @@ def parse(
             if getattr(flags, name) is None:
                 setattr(flags, name, value)
     members = {job: getattr(flags, f"{job}_hosts") or [] for job in jobs}
-    for job, its in members.items():
-        setattr(flags, f"{job}_hosts", its)
-    _check_whole(parser, flags, members)
+    for job, addresses in members.items():
+        setattr(flags, f"{job}_hosts", addresses)
+    _check_cluster(parser, flags, members)
     return flags
 
 
-def _check_whole(
+def _check_cluster(
     parser: argparse.ArgumentParser, flags: argparse.Namespace, cluster: Mapping[str, list[str]]
 ) -> None:
-    """See that this task is one of the cluster's, and that no two share an address."""
+    """Check that this task is in the cluster, and that no two tasks share an address."""
     members = cluster[flags.job_name]
-    # A job that the cluster can do without may have no address: nobody calls it.
-    is_called = bool(members) or flags.job_name not in _jobs_of(parser)[1]
-    if is_called and flags.task_index >= len(members):
+    # A task of an optional job may have no address: no other task connects to it.
+    needs_address = bool(members) or flags.job_name not in _jobs_of(parser)[1]
+    if needs_address and flags.task_index >= len(members):
         last = len(members) - 1
         parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
-    everyone = [host for hosts in cluster.values() for host in hosts]
-    for host in everyone:
-        if everyone.count(host) > 1:
+    addresses = [address for hosts in cluster.values() for address in hosts]
+    for host in addresses:
+        if addresses.count(host) > 1:
             parser.error(f"{host} is in the cluster twice; give each task its own port")
 
 
 def _jobs_of(parser: argparse.ArgumentParser) -> tuple[tuple[str, ...], frozenset[str]]:
-    assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` made it)
+    assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` returns a Parser)
     return parser.jobs, parser.optional
 
 
@@ -164,14 +166,14 @@ class Parser(argparse.ArgumentParser):
 
     Attributes:
         jobs: The jobs of the program's cluster.
-        optional: Those among them that it can do without.
+        optional: The jobs that may have no tasks.
     """
 
     jobs: tuple[str, ...] = JOBS
     optional: frozenset[str] = frozenset()
 
     def error(self, message: str) -> Never:
-        """One line on stderr, and exit code 2."""
+        """Print one line on stderr and exit with code 2."""
         self.exit(2, f"error: {message}; --help lists all flags\n")
 
 
@@ -179,8 +181,8 @@ def _from_tf_config(text: str, jobs: Sequence[str], optional: Collection[str]) -
     """Read the cluster's flags from `TF_CONFIG`'s JSON.
 
     Raises:
-        ValueError: It is no JSON, or not of the right shape.
-        argparse.ArgumentTypeError: A value in it is wrong.
+        ValueError: The text is not JSON, or lacks the cluster or the task.
+        argparse.ArgumentTypeError: A value is wrong.
     """
     config = json.loads(text)
     known = " and ".join([", ".join(jobs[:-1]), jobs[-1]] if len(jobs) > 1 else jobs)
@@ -193,9 +195,9 @@ def _from_tf_config(text: str, jobs: Sequence[str], optional: Collection[str]) -
             job: ",".join(cluster[job]) for job in jobs if job in cluster or job not in optional
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it names no {plural} {known}, or no task") from error
+        raise ValueError(f"it lacks the {plural} {known}, or the task") from error
     if others or job_name not in jobs:
-        raise ValueError(f"this program knows the {plural} {known} only")
+        raise ValueError(f"this program supports only the {plural} {known}")
     return {
         "job_name": job_name,
         "task_index": whole(task_index),

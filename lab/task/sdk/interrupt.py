@@ -1,4 +1,4 @@
-"""Ctrl-C, or a request to end, for a program that waits inside TensorFlow."""
+"""End a program quickly on Ctrl-C or SIGTERM, also while it waits inside TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,61 +10,65 @@ from collections.abc import Callable
 from typing import Final
 
 EXIT_CODE: Final = 130
-"""What a shell reports of a program that Ctrl-C ended."""
+"""The exit code of a program that Ctrl-C ended: 128 + SIGINT."""
 
 _SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
-_SHELLS_OWN: Final = 128
+_SIGNAL_EXIT_BASE: Final = 128  # a shell adds the signal number
 
 
 class ShutdownHandler:
-    """What is to be done before the program leaves because it was told to."""
+    """An action to run before a signal ends the program."""
 
     def __init__(self) -> None:
         self._action: Callable[[], object] | None = None
 
     def first(self, action: Callable[[], object]) -> None:
-        """Do this before; it runs in another thread than the training, and may fail."""
+        """Set the action; it runs in another thread than the training, and may raise."""
         self._action = action
 
     def leave(self, number: int) -> None:
-        """Do it, and end the process; what hangs in it is ended by whoever asked."""
-        # SIGTERM is how a parameter server ends in every run: there is nothing to report.
+        """Run the action, then end the process.
+
+        An action that never returns blocks the exit until the sender of the signal kills the
+        process.
+        """
+        # SIGTERM ends the parameter servers of every run, so it is not worth a line.
         lines = ["interrupted"] if number == signal.SIGINT else []
         if self._action is not None:
             try:
                 self._action()
-            except Exception as error:  # noqa: BLE001 (it leaves either way, and says why)
+            except Exception as error:  # noqa: BLE001 (the process ends anyway, and prints the error)
                 lines += f"{type(error).__name__}: {error}".splitlines()[:1]
         sys.stdout.flush()
         os.write(2, "".join(f"{line}\n" for line in lines).encode())
-        # Not sys.exit: the main thread is inside TensorFlow, and would never hear of it.
-        os._exit(_SHELLS_OWN + number)
+        # sys.exit would have no effect: the main thread is inside TensorFlow.
+        os._exit(_SIGNAL_EXIT_BASE + number)
 
 
 def leave_on_interrupt() -> ShutdownHandler:
-    """Make Ctrl-C and SIGTERM end the program soon: exit code 130 or 143, no traceback.
+    """Make Ctrl-C and SIGTERM end the program at once: exit code 130 or 143, no traceback.
 
-    Python's own KeyboardInterrupt waits until the running call returns, and `Server.join` and a
-    `Session.run` that waits for other tasks may never return. So a thread of its own waits for
-    the byte that Python's signal handler writes. Only the main thread may call this.
+    Python raises KeyboardInterrupt only after the running call returns. `Server.join`, and a
+    `Session.run` that waits for other tasks, may never return. So a separate thread waits for the
+    byte that Python's signal handler writes. Call this function from the main thread.
 
     Returns:
-        Where the program may say what is to be done first.
+        A handler; use its `first` to set an action that runs before the exit.
     """
-    leaving = ShutdownHandler()
+    handler = ShutdownHandler()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     for number in _SIGNALS:
-        # A shell started it in the background: Ctrl-C is meant for another program then.
+        # A shell ignores SIGINT for background programs: Ctrl-C is for another program then.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
-    threading.Thread(target=_wait, args=(reader, leaving), name="interrupt", daemon=True).start()
-    return leaving
+    threading.Thread(target=_wait, args=(reader, handler), name="interrupt", daemon=True).start()
+    return handler
 
 
-def _wait(reader: int, leaving: ShutdownHandler) -> None:
-    # Of other signals the byte tells, too: a child that ended, a terminal whose size has changed.
+def _wait(reader: int, handler: ShutdownHandler) -> None:
+    # Python also writes a byte for other signals, such as SIGCHLD and SIGWINCH.
     while (number := os.read(reader, 1)[0]) not in _SIGNALS:
         pass
-    leaving.leave(number)
+    handler.leave(number)

@@ -1,4 +1,4 @@
-"""A trained model as one file that NumPy reads, without TensorFlow and without a ps."""
+"""Save a trained model as one NumPy file, and load it without TensorFlow or a cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedModel:
-    """What a run learned.
+    """A trained model.
 
     Attributes:
         model: `softmax` or `mlp`.
-        global_step: The updates that the parameters have had.
-        parameters: Name to array, float32.
-        averages: The moving averages of the parameters, by the same names; may be empty.
+        global_step: The number of updates that the parameters received.
+        parameters: Parameters by name, float32 arrays.
+        averages: Moving averages of the parameters, by the same names; may be empty.
     """
 
     model: str
@@ -37,10 +37,10 @@ class SavedModel:
 
 
 def save_model(directory: Path, saved: SavedModel) -> Path:
-    """Write `model.npz`, so that a reader finds the whole file or none.
+    """Write `model.npz` atomically: a reader finds the complete file or none.
 
     Raises:
-        OSError: The directory cannot be written, or the disk is full.
+        OSError: The directory is not writable, or the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE
@@ -59,7 +59,7 @@ def load_model(directory: Path) -> SavedModel:
     """Read `model.npz`.
 
     Raises:
-        DataError: There is none, or it is damaged.
+        DataError: The file is missing or damaged.
     """
     path = directory / FILE
     try:
@@ -73,7 +73,9 @@ def load_model(directory: Path) -> SavedModel:
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing", "train the model first") from error
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path}: is no saved model ({error})", "train the model again") from error
+        raise DataError(
+            f"{path}: is not a saved model ({error})", "train the model again"
+        ) from error
 
 
 def _below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What a training program shares with its run: where it keeps things, and how it fails."""
+"""What a training program needs from its run: directories, the start signal, failure reports."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from lab.task.sdk.recorder import Recorder
 FAILED: Final = 1
 WRONG_INPUT: Final = 2
 
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 # Programs import TensorFlow before this module.
 lazy_keras.restore_keras(os.environ)
 if "tensorflow" in sys.modules:
-    # What the import has made lives as long as the process. On its way out Python would look
-    # through all of it for garbage: each program's end took 0.7 s of CPU time, and so takes 0.08.
+    # The objects of the import exist until the process ends. Without this call Python searches all
+    # of them for garbage at exit, which takes 0.7 s of CPU time instead of 0.08 s.
     gc.freeze()
 
-# What TensorFlow raises when another task of the cluster does not answer any more.
+# TensorFlow raises these when another task of the cluster stops answering.
 _PEER_LOST: Final = ("UnavailableError", "AbortedError")
-# The same, of a call to another task's function: the runtime passes it on under another name.
+# The same for a call of another task's function: the runtime raises it under another name.
 _CALL_LOST: Final = "originally returned UnavailableError"
 _TASK: Final = re.compile(r"/job:([a-z]+)/replica:0/task:([0-9]+)")
 
 
 class ProgramError(Exception):
-    """The training cannot go on, for a reason outside of the program."""
+    """The training cannot continue, for a reason outside the program."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")
 
 
 def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
-    """The directory of the run that this program belongs to; None when it was started by hand."""
+    """Return the run's directory; None if the user started the program by hand."""
     value = (os.environ if environment is None else environment).get("LAB_RUN_DIR")
     return Path(value) if value else None
 
@@ -53,23 +53,23 @@ def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
 def wait_for_start(
     global_step: Callable[[], int] | None = None, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Wait until the task agent gives the word to train; by hand there is nothing to wait for.
+    """Wait until the task agent signals the start; return at once if started by hand.
 
     Args:
-        global_step: Asks for the global step, where the program may have to wait for one: the
-            word then names the step at which this task joins (`joins_at_step` of an experiment).
-        environment: The variables; the process's own by default.
+        global_step: Returns the global step. Give it if this task may join at a later step
+            (`joins_at_step` of an experiment): the function then also waits for that step.
+        environment: The environment variables; those of the process by default.
     """
-    argument = (os.environ if environment is None else environment).get("LAB_START")
-    while argument and not Path(argument).exists():
-        time.sleep(_LOOK_S)
-    joins_at = Path(argument).read_text() if argument and global_step else ""
+    signal_file = (os.environ if environment is None else environment).get("LAB_START")
+    while signal_file and not Path(signal_file).exists():
+        time.sleep(_POLL_S)
+    joins_at = Path(signal_file).read_text() if signal_file and global_step else ""
     while joins_at and global_step and global_step() < int(joins_at):
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
-    """Names of the tasks of this run that have ended; by hand nobody knows of any."""
+    """Return the names of this run's tasks that have ended; empty if started by hand."""
     directory = run_directory(environment)
     if directory is None:
         return set()
@@ -78,25 +78,25 @@ def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory to write into, with all above it.
+    """Create a directory and its parents.
 
     Raises:
-        ProgramError: It cannot be made.
+        ProgramError: The directory cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ProgramError(
-            f"{path}: cannot be made ({error.strerror})", "give a directory that you may write"
+            f"{path}: cannot be created ({error.strerror})", "use a directory that you can write to"
         ) from error
 
 
 def report_failure(recorder: Recorder) -> None:
-    """Let a program that fails say why in a last record, and end at once.
+    """Make a failing program write its error as the last record, and end at once.
 
-    What the user can mend (a `ProgramError`, a `DataError`, another task that is gone) gives one
-    line on stderr; everything else keeps its traceback. The exit code is 2 for a `DataError`,
-    else 1.
+    Errors that the user can fix get one line on stderr: a `ProgramError`, a `DataError`, or a lost
+    connection to another task. Any other error gets its traceback. The exit code is 2 for a
+    `DataError`, else 1.
     """
 
     def report(
@@ -112,19 +112,19 @@ def report_failure(recorder: Recorder) -> None:
             print(f"error: {message}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not by returning: on its way out Python would close the session, which waits without end
-        # for a parameter server that is gone.
+        # A normal exit would close the session, which waits without end for a parameter server
+        # that has ended.
         os._exit(WRONG_INPUT if isinstance(error, DataError) else FAILED)
 
     sys.excepthook = report
 
 
-def _message(error: BaseException, myself: str) -> str | None:
-    """The line for a failure that is not the program's own; None for one that is."""
+def _message(error: BaseException, own_task: str) -> str | None:
+    """Return the line for an error outside the program; None for an error of the program."""
     if isinstance(error, (ProgramError, DataError)):
         return first_message_line(str(error))
     if type(error).__name__ not in _PEER_LOST and _CALL_LOST not in str(error):
         return None
     named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
-    peer = next((task for task in named if task != myself), "another task")
+    peer = next((task for task in named if task != own_task), "another task")
     return f"{LOST_CONTACT} {peer}; see how it ended"

@@ -1,4 +1,4 @@
-"""The recorder: a training program's way to say what it does, one record a line on stdout."""
+"""The recorder: it writes the records of a training program to stdout, one per line."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from lab.records import FIELDS, Value, format_record
 from lab.task.protocol.files import write_all
 
 BY_HAND: Final = "by-hand"
-"""The run's name where no task agent gave one: the program was started from a shell."""
+"""The run's name if the user started the program from a shell, without a task agent."""
 
 Kind = Literal["start", "step", "epoch", "eval", "result", "final", "event"]
 Number = SupportsIndex | SupportsFloat
-"""Whatever counts as a number: Python's own, and NumPy's scalars as `Session.run` returns them."""
+"""A Python number, or a NumPy scalar as `Session.run` returns it."""
 
 
 class Recorder:
     """Writes the records of one task.
 
-    Every record carries the run, the attempt, the task, a sequence number and the time, so that
-    a training loop gives only what it measured::
+    Each record contains the run, the attempt, the task, a sequence number and the time. The
+    training loop adds only its measurements::
 
         recorder = Recorder("worker", 0)
         recorder.write("step", epoch=9, local_step=5500, global_step=10896, loss=1.257562)
 
-    Threads may share a recorder.
+    Several threads may use one recorder.
 
     Attributes:
         run: The run's id, or `by-hand`.
-        attempt: 0 for the first start of the program, one more for each restart.
+        attempt: 0 for the first start of the program; each restart adds 1.
         task: The task's name, `worker-0` for `/job:worker/task:0`.
     """
 
@@ -46,13 +46,14 @@ class Recorder:
         environment: Mapping[str, str] | None = None,
         descriptor: int = 1,
     ) -> None:
-        """Begin to count: `seq` is 0 in the first record, `elapsed_s` starts here.
+        """Create a recorder: `seq` is 0 in the first record, `elapsed_s` counts from now.
 
         Args:
             job_name: The task's job.
             task_index: The task's index in its job.
-            environment: Where `LAB_RUN_ID` and `LAB_ATTEMPT` stand; the process's own by default.
-            descriptor: The file descriptor that is written to: stdout by default.
+            environment: The environment variables with `LAB_RUN_ID` and `LAB_ATTEMPT`; those of
+                the process by default.
+            descriptor: The file descriptor to write to; stdout by default.
         """
         environment = os.environ if environment is None else environment
         self.run = environment.get("LAB_RUN_ID") or BY_HAND
@@ -70,15 +71,15 @@ class Recorder:
 
         Args:
             kind: The kind of the record.
-            **fields: Further fields of `lab.records.FIELDS`; NumPy scalars are welcome.
+            **fields: Fields of `lab.records.FIELDS`; the values may be NumPy scalars.
 
         Raises:
-            lab.records.RecordError: An unknown kind or field, or a record too long for a line.
-            TypeError: A value that is no number where a number belongs.
-            OSError: Nobody reads any more, or the disk is full.
+            lab.records.RecordError: A kind or field is unknown, or the record is too long.
+            TypeError: A numeric field got a value that is not a number.
+            OSError: The pipe is closed, or the disk is full.
         """
         measured = {name: _plain(name, value) for name, value in fields.items()}
-        # Python's own stdout is buffered: what the program printed before comes first.
+        # Python buffers stdout: earlier prints must come before the record.
         sys.stdout.flush()
         with self._lock:
             line = format_record(
@@ -94,16 +95,16 @@ class Recorder:
                     **measured,
                 }
             )
-            # One call: only a file or a terminal ever takes less than a whole record.
+            # A pipe takes a record in one call; a file or a terminal may take only a part.
             write_all(self._descriptor, f"{line}\n".encode())
             self._seq += 1
 
 
 def _plain(name: str, value: str | Number) -> Value:
-    """Turn NumPy's scalars into Python's own; what the field is decides, not what came."""
+    """Convert a NumPy scalar to the Python type of its field."""
     if isinstance(value, str):
         return value
     if FIELDS.get(name) is int:
         return operator.index(value)  # type: ignore[arg-type]  # raises TypeError for a float
-    # Nine digits tell any two float32 apart; the sixteen of a float64 would be noise.
+    # Nine digits distinguish any two float32 values.
     return float(format(float(value), ".9g"))

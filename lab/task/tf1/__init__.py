@@ -1,1 +1,1 @@
-"""TensorFlow as it was printed in 2017 and 2018, for programs that are run unchanged."""
+"""TensorFlow 1's API for programs printed in 2017 and 2018, which run unchanged."""

@@ -1,9 +1,9 @@
-"""Run a program that was printed in 2017 or 2018 as `python PROGRAM WORDS` would have run it.
+"""Run a program printed in 2017 or 2018, as `python PROGRAM ARGUMENTS` ran it then.
 
-    python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [WORDS]
+    python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [ARGUMENTS]
 
-`--faithful` leaves polls of 30 seconds, and goes on from checkpoints of earlier runs; `--mend`
-mends the known faults of synchronous programs.
+`--faithful` keeps the polling interval of 30 seconds, and resumes from checkpoints of earlier runs.
+`--mend` fixes the known faults of synchronous programs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FAITHFUL, _FIX = "--faithful", "--mend"
 
 
 def main() -> None:
-    """Run it; what it raises is its own, with a line more where the fault is a known one."""
+    """Run the program; add a last line to its output if it fails by a known fault."""
     arguments = sys.argv[1:]
     count = next(i for i, argument in enumerate(arguments) if argument not in {_FAITHFUL, _FIX})
     switches, sys.argv = arguments[:count], arguments[count:]
-    hints = _FIX in switches
+    fix_faults = _FIX in switches
     job, _, index = os.environ.get("LAB_TASK", "worker-0").rpartition("-")
     recorder = Recorder(job, int(index))
 
@@ -50,18 +50,19 @@ def main() -> None:
         tree = ast.parse(program.read_bytes(), str(program))
     except OSError as error:
         sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
-    if hints:
+    if fix_faults:
         tree = uncall_operations(tree, notify)
-    optimizer = _optimizer(int(index) if hints else None, notify)
+    optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
     provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
     _number_requests(f"{job}-{index}", notify)
-    # It imports TensorFlow.
+    # This module imports TensorFlow.
     from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
 
     retry_refused_steps(notify, known_bugs.exit_with_known_fault)
     if _FAITHFUL not in switches:
         shorten_polling()
-        # The lab has copied it for this run: by hand it is older than all that it writes.
+        # In a run, the program file is a copy made at the start. Started by hand, it is older than
+        # all its checkpoints.
         refuse_stale_checkpoints(program.stat().st_mtime)
     noted = record_missing_files()
     exit_on_missing_file(noted, program.name)
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def _run(program: Path, tree: ast.Module) -> None:
-    """Run a program as the main module, with the modules beside it within its reach."""
+    """Run a program as the main module; it can import the modules in its directory."""
     sys.path[0] = str(program.parent)
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__file__ = str(program)
@@ -92,12 +93,12 @@ def _run(program: Path, tree: ast.Module) -> None:
 
 
 def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
-    """Keep TensorFlow from refusing steps by mistake; where that fails, only say so."""
+    """Prevent false refusals of steps by TensorFlow; report it if that fails."""
     cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
     names = task_names(cluster)
     if task not in names:
-        return  # it is alone, and sends no requests
-    # It imports TensorFlow, whose libraries have to be there.
+        return  # without a cluster the program sends no requests
+    # This module needs TensorFlow's libraries, so it is imported late.
     from lab.task.tf1.request_ids import number_requests  # noqa: PLC0415
 
     try:
@@ -109,13 +110,13 @@ def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
             notify("request ids may repeat, and TensorFlow may refuse a step; see docs/listings.md")
 
 
-def _optimizer(hints_for: int | None, notify: known_bugs.NotifyTask) -> type:
-    """SyncReplicasOptimizer: mended for a worker with this index, or else watched."""
-    # It imports TensorFlow.
+def _optimizer_class(fixed_worker: int | None, notify: known_bugs.NotifyTask) -> type:
+    """Return SyncReplicasOptimizer: fixed for the worker with this index, or watched if None."""
+    # This module imports TensorFlow.
     from lab.task.tf1 import synchronous  # noqa: PLC0415
 
-    if hints_for is not None:
-        return synchronous.fixed_optimizer(hints_for, notify)
+    if fixed_worker is not None:
+        return synchronous.fixed_optimizer(fixed_worker, notify)
     optimizer = synchronous.SyncReplicasOptimizer
     known_bugs.Watch(notify, is_synchronous=lambda: optimizer.made, ended=ended_tasks).start()
     return optimizer

@@ -1,7 +1,7 @@
 """The parts of `tf.contrib` that printed programs use, with the behaviour of TensorFlow 1.4.
 
-TensorFlow 2 has none of it. What is here are the regularizers, the initializer and the layer of
-`tf.contrib.layers`, and the placement strategies of `tf.contrib.training`.
+TensorFlow 2 has no `tf.contrib`. This module has the regularizers, the initializer and the layer
+of `tf.contrib.layers`, and the placement strategies of `tf.contrib.training`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Regularizer = Callable[[Any], Any]
 
 def _regularizer(scale: float, name: str, penalty: Callable[[Any], Any]) -> Regularizer:
     if isinstance(scale, numbers.Integral):
-        raise ValueError(f"scale cannot be an integer: {scale}")  # noqa: TRY004  (as it was)
+        raise ValueError(f"scale cannot be an integer: {scale}")  # noqa: TRY004  (as in TensorFlow 1)
     if scale < 0:
         raise ValueError(f"Setting a scale less than 0 on a regularizer: {scale}")
     if scale == 0:
@@ -35,12 +35,12 @@ def _regularizer(scale: float, name: str, penalty: Callable[[Any], Any]) -> Regu
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """A function that gives scale / 2 times the sum of squares; None where the scale is 0."""
+    """Return a function for scale / 2 times the sum of squares; it returns None if scale is 0."""
     return _regularizer(scale, scope or "l2_regularizer", tf.nn.l2_loss)
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """A function that gives scale times the sum of absolute values; None where the scale is 0."""
+    """Return a function for scale times the sum of absolute values; None if scale is 0."""
     return _regularizer(
         scale, scope or "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
     )
@@ -49,14 +49,14 @@ def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
 def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
 ) -> Any:
-    """Glorot and Bengio's (2010): a variance of 2 / (inputs + outputs)."""
+    """Return the initializer of Glorot and Bengio (2010): variance 2 / (inputs + outputs)."""
     kind = "uniform" if uniform else "truncated_normal"
-    # TensorFlow warns of a type that is given here, even of the one that it takes by itself.
+    # TensorFlow warns about an explicit type here, even about the default type.
     given = {} if dtype == tf.float32 else {"dtype": dtype}
     return tf.variance_scaling_initializer(1.0, "fan_avg", kind, seed=seed, **given)
 
 
-def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
+def fully_connected(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     inputs: Any,
     num_outputs: int,
     activation_fn: Callable[[Any], Any] | None = tf.nn.relu,
@@ -72,18 +72,18 @@ def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """A layer: `weights` [inputs, num_outputs], `biases` unless normalized, an activation."""
+    """Add a layer: `weights` [inputs, num_outputs], `biases` unless normalized, an activation."""
     initial = biases_initializer() if isinstance(biases_initializer, type) else biases_initializer
     with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        kept = {"dtype": inputs.dtype.base_dtype, "trainable": trainable}
+        common = {"dtype": inputs.dtype.base_dtype, "trainable": trainable}
         weights = tf.get_variable(
             "weights",
             [inputs.shape[-1], num_outputs],
             initializer=weights_initializer or xavier_initializer(),
             regularizer=weights_regularizer,
             collections=variables_collections,
-            **kept,
+            **common,
         )
         outputs = tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])
         if normalizer_fn is not None:
@@ -95,7 +95,7 @@ def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
                 initializer=initial,
                 regularizer=biases_regularizer,
                 collections=variables_collections,
-                **kept,
+                **common,
             )
             outputs = tf.nn.bias_add(outputs, biases)
         if activation_fn is not None:
@@ -110,39 +110,39 @@ def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
 
 
 def byte_size_load_fn(op: Any) -> int:
-    """The bytes of an operation's only output; of a variable's value, if it is a variable.
+    """Return the size of an operation's only output in bytes; for a variable, of its value.
 
     Raises:
-        ValueError: It has not exactly one output, or one whose shape is not known.
+        ValueError: The number of outputs is not 1, or the shape is unknown.
     """
     if len(op.outputs) != 1:
         raise ValueError(f"Op {op.name} must have a single output")
     shape, kind = op.outputs[0].shape, op.outputs[0].dtype
     if kind == tf.resource or not shape.is_fully_defined():
-        # The output of a variable may be but a handle, and its attributes know more.
+        # The output of a variable may be only a handle; its attributes have shape and type.
         shape, kind = tf.TensorShape(op.get_attr("shape")), tf.as_dtype(op.get_attr("dtype"))
     shape.assert_is_fully_defined()
     return int(shape.num_elements() * kind.size)
 
 
 class GreedyLoadBalancingStrategy:
-    """Gives each variable to the parameter server that has the least load so far."""
+    """Assigns each variable to the parameter server with the least load so far."""
 
     def __init__(self, num_tasks: int, load_fn: Callable[[Any], float]) -> None:
         self._load_fn = load_fn
         self._loads = np.zeros(num_tasks)
 
     def __call__(self, op: Any) -> int:
-        """The task of the next variable."""
+        """Return the task for the next variable."""
         task = int(np.argmin(self._loads))
         self._loads[task] += self._load_fn(op)
         return task
 
 
 class RandomStrategy:
-    """Gives each variable to any parameter server, by a digest of its name, as it was.
+    """Assigns each variable to a parameter server by a digest of its name, as TensorFlow 1 does.
 
-    So every worker draws the same.
+    So all workers choose the same server.
     """
 
     def __init__(self, num_ps_tasks: int, seed: int = 0) -> None:
@@ -150,6 +150,6 @@ class RandomStrategy:
         self._seed = seed
 
     def __call__(self, op: Any) -> int:
-        """The task of the next variable."""
+        """Return the task for the next variable."""
         key = f"{op.name}_{self._seed}".encode()
         return int(hashlib.md5(key, usedforsecurity=False).hexdigest(), 16) % self._num_tasks

@@ -1,7 +1,7 @@
-"""`import tensorflow` in a printed program: TensorFlow 1's API, on the TensorFlow that is here.
+"""Replace `import tensorflow` in a printed program by TensorFlow 1's API.
 
-Only the program and the modules beside it see it. TensorFlow itself, and what it imports, goes on
-with its own.
+The API is made from the installed TensorFlow. Only the program and the modules in its directory
+get it. TensorFlow itself, and its dependencies, keep the normal import.
 """
 
 from __future__ import annotations
@@ -12,30 +12,36 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-_TODAY: Final = ("tensorflow.python", "tensorflow.core", "tensorflow.compat")
-"""What there was and is under the same name."""
+_UNCHANGED: Final = ("tensorflow.python", "tensorflow.core", "tensorflow.compat")
+"""Modules that have the same name in TensorFlow 1 and 2."""
 
-_CONTRIB: Final = "TensorFlow 2 has no tf.contrib; of it there are layers, learn.datasets, training"
-_KERAS: Final = "it needs Keras 2, and here is Keras 3; use tf.get_variable and tf.nn"
-_ESTIMATOR: Final = "TensorFlow 2.15 was the last that had it"
+_CONTRIB: Final = (
+    "TensorFlow 2 has no tf.contrib; lab provides its layers, learn.datasets, training"
+)
+_KERAS: Final = "it needs Keras 2, but Keras 3 is installed; use tf.get_variable and tf.nn"
+_ESTIMATOR: Final = "TensorFlow 2.15 is the last version with it"
 _INSTALLED: Final = {"site-packages", "dist-packages"}
 
 
 class CompatModule(ModuleType):
-    """A module of TensorFlow 1: what it is given, and behind it what TensorFlow still has."""
+    """A module of TensorFlow 1: its own members, then those of an installed module."""
 
     def __init__(
-        self, name: str, members: Mapping[str, Any], behind: ModuleType | None = None, why: str = ""
+        self,
+        name: str,
+        members: Mapping[str, Any],
+        fallback: ModuleType | None = None,
+        why: str = "",
     ) -> None:
         super().__init__(name)
         self.__dict__.update(members)
-        self.__dict__["_behind"] = behind
-        self.__dict__["_why"] = why or "TensorFlow 2 has it no longer"
+        self.__dict__["_fallback"] = fallback
+        self.__dict__["_why"] = why or "TensorFlow 2 removed it"
 
     def __getattr__(self, name: str) -> Any:
-        behind = self.__dict__["_behind"]
-        if behind is not None and hasattr(behind, name):
-            return getattr(behind, name)
+        fallback = self.__dict__["_fallback"]
+        if fallback is not None and hasattr(fallback, name):
+            return getattr(fallback, name)
         raise AttributeError(_missing(self.__name__, name, self.__dict__["_why"]))
 
 
@@ -45,12 +51,12 @@ def _missing(module: str, name: str, why: str) -> str:
 
 
 def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
-    """TensorFlow 1's API, with graphs and sessions; switches this process to its behaviour.
+    """Return TensorFlow 1's API, and switch this process to graphs and sessions.
 
     Args:
-        train: What `tf.train` has in the place of TensorFlow's own.
+        train: Members of `tf.train` that replace TensorFlow's own.
     """
-    import tensorflow.compat.v1 as tf  # noqa: PLC0415  (3 s, and only where a program runs)
+    import tensorflow.compat.v1 as tf  # noqa: PLC0415  (takes 3 s)
 
     from lab.task.tf1 import contrib, input_data  # noqa: PLC0415
 
@@ -58,11 +64,11 @@ def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
     data_sets = {"mnist": vars_of(input_data), "load_dataset": input_data.load_dataset}
     strategies = ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn")
     layers = ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
-    contribs = {
+    contrib_members = {
         "layers": {name: getattr(contrib, name) for name in layers},
         "learn": {
             "datasets": data_sets,
-            # Where it truly lay, as many a program has it.
+            # The full path in TensorFlow 1, which many programs use.
             "python": {"learn": {"datasets": data_sets}},
         },
         "training": {name: getattr(contrib, name) for name in strategies},
@@ -71,17 +77,17 @@ def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
     return CompatModule(
         "tensorflow",
         {
-            "train": CompatModule("tensorflow.train", train, behind=tf.train),
-            "contrib": _tree("tensorflow.contrib", contribs, _CONTRIB),
+            "train": CompatModule("tensorflow.train", train, fallback=tf.train),
+            "contrib": _tree("tensorflow.contrib", contrib_members, _CONTRIB),
             "examples": _tree("tensorflow.examples", examples),
-            **_of_keras(tf),
+            **_keras_modules(tf),
         },
-        behind=tf,
+        fallback=tf,
     )
 
 
 def _tree(name: str, members: Mapping[str, Any], why: str = "") -> CompatModule:
-    """A module of modules: each mapping among its members is one of them."""
+    """Return a module; each mapping among its members becomes a submodule."""
     return CompatModule(
         name,
         {
@@ -92,19 +98,19 @@ def _tree(name: str, members: Mapping[str, Any], why: str = "") -> CompatModule:
     )
 
 
-def _of_keras(tf: ModuleType) -> dict[str, CompatModule]:
-    """What TensorFlow still names, and has only with an older Keras."""
-    cells = CompatModule("tensorflow.nn.rnn_cell", {}, behind=tf.nn.rnn_cell, why=_KERAS)
+def _keras_modules(tf: ModuleType) -> dict[str, CompatModule]:
+    """Return the modules that the installed TensorFlow has only with an older Keras."""
+    rnn_cell = CompatModule("tensorflow.nn.rnn_cell", {}, fallback=tf.nn.rnn_cell, why=_KERAS)
     estimator = getattr(tf, "estimator", None)
     return {
-        "layers": CompatModule("tensorflow.layers", {}, behind=tf.layers, why=_KERAS),
-        "nn": CompatModule("tensorflow.nn", {"rnn_cell": cells}, behind=tf.nn),
-        "estimator": CompatModule("tensorflow.estimator", {}, behind=estimator, why=_ESTIMATOR),
+        "layers": CompatModule("tensorflow.layers", {}, fallback=tf.layers, why=_KERAS),
+        "nn": CompatModule("tensorflow.nn", {"rnn_cell": rnn_cell}, fallback=tf.nn),
+        "estimator": CompatModule("tensorflow.estimator", {}, fallback=estimator, why=_ESTIMATOR),
     }
 
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
-    """What a module offers: the names without an underscore that it defines itself."""
+    """Return the public names that a module itself defines."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -113,21 +119,21 @@ def vars_of(module: ModuleType) -> dict[str, Any]:
 
 
 def provide(folder: Path, top: CompatModule) -> None:
-    """Give this API to the program and the modules in a directory, from now on."""
-    modern = builtins.__import__
+    """Use this API for later imports of the modules in a directory."""
+    original_import = builtins.__import__
 
     def import_old(
         name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002  (as Python calls it)
+        globals: Mapping[str, object] | None = None,  # noqa: A002  (Python's name)
         locals: Mapping[str, object] | None = None,  # noqa: A002
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
         first, _, rest = name.partition(".")
-        if level or first != "tensorflow" or not _lies_in(folder, globals):
-            return modern(name, globals, locals, fromlist or (), level)
-        if any(name == each or name.startswith(f"{each}.") for each in _TODAY):
-            found = modern(name, globals, locals, fromlist or (), level)
+        if level or first != "tensorflow" or not _is_in(folder, globals):
+            return original_import(name, globals, locals, fromlist or (), level)
+        if any(name == each or name.startswith(f"{each}.") for each in _UNCHANGED):
+            found = original_import(name, globals, locals, fromlist or (), level)
             return found if fromlist else top
         module: Any = top
         try:
@@ -143,10 +149,10 @@ def provide(folder: Path, top: CompatModule) -> None:
     builtins.__import__ = import_old
 
 
-def _lies_in(folder: Path, globals_: Mapping[str, object] | None) -> bool:
+def _is_in(folder: Path, globals_: Mapping[str, object] | None) -> bool:
     file = (globals_ or {}).get("__file__")
     if not isinstance(file, str):
         return False
     path = Path(file).resolve()
-    # A virtual environment may lie beside the program; what is installed there is no part of it.
+    # Packages of a virtual environment in the program's directory are not part of the program.
     return path.is_relative_to(folder) and _INSTALLED.isdisjoint(path.relative_to(folder).parts)

@@ -1,9 +1,9 @@
-"""`tensorflow.examples.tutorials.mnist.input_data`: MNIST as the tutorials of TensorFlow 1 had it.
+"""`tensorflow.examples.tutorials.mnist.input_data`: MNIST as in the tutorials of TensorFlow 1.
 
-The functions and classes have the names, arguments and behaviour of TensorFlow 1.4's; the images
-are the lab's, wherever a program says that they lie. How batches are drawn is part of a printed
-result, so it is kept as it was: each epoch is shuffled, and a batch that crosses the end of one
-takes what is left of it and the rest from the next.
+The functions and classes have the names, arguments and behaviour of TensorFlow 1.4. The images are
+always the lab's, whatever directory a program names. The order of the images is that of TensorFlow
+1.4, because printed results depend on it. Each epoch is shuffled. A batch at the end of an epoch
+takes the remaining images, and the others from the next epoch.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ Array = npt.NDArray[Any]
 
 
 def dense_to_one_hot(labels_dense: Ints, num_classes: int) -> npt.NDArray[np.float64]:
-    """Digits [n] as rows with a single 1 [n, num_classes]."""
+    """Convert digits [n] to rows with a single 1 [n, num_classes]."""
     return np.eye(num_classes)[labels_dense]
 
 
 class DataSet:
-    """Images and labels, and the batches that are drawn of them.
+    """Images and labels, with a method that returns batches.
 
     Attributes:
-        images: float32 in [0, 1], or uint8: [n, 784], or [n, 28, 28, 1] where not flattened.
+        images: float32 in [0, 1], or uint8; [n, 784], or [n, 28, 28, 1] if not flattened.
         labels: Digits [n], or rows with a single 1 [n, 10].
-        num_examples: n.
-        epochs_completed: How many epochs have been drawn.
+        num_examples: The number n of images.
+        epochs_completed: The number of completed epochs.
     """
 
     def __init__(self, images: Array, labels: Array, seed: int | None = None) -> None:
-        """Keep images and labels; NumPy's own generator is seeded, as it was.
+        """Store images and labels, and seed NumPy's global generator, as TensorFlow 1.4 does.
 
-        Without a seed of its own it is the graph's, of `tf.set_random_seed`.
+        Without a seed, the seed is that of the graph, set by `tf.set_random_seed`.
         """
-        np.random.seed(_seed_of_the_graph() if seed is None else seed)
+        np.random.seed(_graph_seed() if seed is None else seed)
         self.images = images
         self.labels = labels
         self.num_examples = len(images)
@@ -56,7 +56,7 @@ class DataSet:
     def next_batch(
         self, batch_size: int, fake_data: bool = False, shuffle: bool = True
     ) -> tuple[Array, Array]:
-        """The next examples of this epoch, and of the next one where it ends among them."""
+        """Return the next examples; a batch may continue into the next epoch."""
         del fake_data
         start = self._next
         if start == 0 and self.epochs_completed == 0 and shuffle:
@@ -81,7 +81,7 @@ class DataSet:
         self.images, self.labels = self.images[order], self.labels[order]
 
 
-def _seed_of_the_graph() -> int | None:
+def _graph_seed() -> int | None:
     tensorflow = sys.modules.get("tensorflow.compat.v1")
     if tensorflow is None:
         return None
@@ -97,7 +97,7 @@ class Datasets(NamedTuple):
     test: DataSet
 
 
-def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
+def read_data_sets(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     train_dir: str,
     fake_data: bool = False,
     one_hot: bool = False,
@@ -107,13 +107,13 @@ def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
     seed: int | None = None,
     source_url: str = SOURCE_URL,
 ) -> Datasets:
-    """The lab's MNIST, whatever directory and address are named: 55,000, 5,000 and 10,000 images.
+    """Return the lab's MNIST: 55,000, 5,000 and 10,000 images; ignore directory and address.
 
     Raises:
-        ValueError: The validation set would be larger than what there is, or the type is neither
+        ValueError: The validation set is larger than the training data, or the type is neither
             float32 nor uint8.
     """
-    del train_dir, fake_data, source_url  # Nothing is downloaded, and nothing is made up.
+    del train_dir, fake_data, source_url  # Nothing is downloaded, and there is no fake data.
     kind = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
     if kind not in (np.float32, np.uint8):
         raise ValueError(f"Invalid image dtype {kind}, expected uint8 or float32")
@@ -132,7 +132,7 @@ def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
             images = images.reshape(-1, SIDE, SIDE, 1)
         return DataSet(images, dense_to_one_hot(digits, CLASSES) if one_hot else digits, seed)
 
-    # The tutorials kept the first images for validation, not the last.
+    # The tutorials use the first images for validation, not the last.
     held = validation_size
     return Datasets(
         train=part(pixels[held:], digits[held:]),
@@ -142,17 +142,17 @@ def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
 
 
 def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
-    """The same with all defaults: digits as numbers."""
+    """Call `read_data_sets` with its defaults: labels are digits."""
     return read_data_sets(train_dir)
 
 
 def load_dataset(name: str, size: str = "small", test_with_fake_data: bool = False) -> Datasets:
-    """`tf.contrib.learn.datasets.load_dataset`, which knows MNIST only here.
+    """Return MNIST, as `tf.contrib.learn.datasets.load_dataset` does.
 
     Raises:
-        ValueError: Another data set is asked for.
+        ValueError: The name is not `mnist`.
     """
-    del size, test_with_fake_data  # For the texts of DBpedia only.
+    del size, test_with_fake_data  # TensorFlow 1 uses these only for DBpedia.
     if name != "mnist":
         raise ValueError(f"Name of dataset is not found: {name}; the lab has mnist only")
     return load_mnist()

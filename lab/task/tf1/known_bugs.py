@@ -1,4 +1,4 @@
-"""The known faults of printed synchronous programs: removed from the source, or recognized."""
+"""The known faults of printed synchronous programs: fix them in the source, or recognize them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from types import FrameType, TracebackType
 from typing import Final
 
 PATIENCE_S: Final = 10.0
-"""For so long a program may wait at one place before a fault is suspected."""
+"""A program may wait this long at one place before `lab` suspects a fault, in seconds."""
 
 GIVE_UP_S: Final = 60.0
-"""After so long it is given up: it would wait for ever."""
+"""After this wait `lab` ends the program, in seconds."""
 
-_LOOK_S: Final = 1.0
-_FIX: Final = "`lab run --listing --mend` mends it"
+_POLL_S: Final = 1.0
+_FIX: Final = "start it with `lab run --listing --mend`"
 _CALLED: Final = re.compile(r"'(Operation|Tensor|SymbolicTensor)' object is not callable")
 
 NEVER_STOPS: Final = (
@@ -30,23 +30,23 @@ NEVER_STOPS: Final = (
 )
 
 ERROR: Final = "KnownFaultError"
-"""Begins the last line of a program that ends by one, so that it counts as the reason."""
+"""The beginning of the program's last line after a known fault; agents read it as the reason."""
 
 OPERATIONS: Final = frozenset({"local_step_init_op", "chief_init_op", "ready_for_local_init_op"})
-"""What SyncReplicasOptimizer has as attributes, each an operation or what it gives."""
+"""Attributes of SyncReplicasOptimizer that are operations, or the outputs of one."""
 
 NotifyTask = Callable[[str], None]
 
 
 def exit_with_known_fault(line: str) -> None:
-    """End this process at once, whatever its threads wait for."""
+    """Print a last line and end this process at once, without waiting for its threads."""
     sys.stdout.flush()
     print(f"{ERROR}: {line}", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def worker_ended_message(worker: str) -> str:
-    """What to say of a worker that waits for the gradients of one that has ended."""
+    """Return the message for a worker that waits for the gradients of an ended worker."""
     return (
         f"{worker} has ended, because each worker counts its own steps, and this one"
         f" waits for its gradients; {_FIX}"
@@ -54,15 +54,15 @@ def worker_ended_message(worker: str) -> str:
 
 
 def called_operation_message(error: BaseException, folder: Path) -> str | None:
-    """What to say of a program that calls an operation as if it were a function; else None.
+    """Return the message if a program called an operation as if it were a function; else None.
 
     Args:
-        error: What has ended the program.
-        folder: The program's directory: the fault is in a line of its files.
+        error: The error that ended the program.
+        folder: The program's directory; the faulty line is in one of its files.
     """
     if not isinstance(error, TypeError) or not _CALLED.fullmatch(str(error)):
         return None
-    own = [each for each in _frames(error.__traceback__) if _lies_in(folder, each.filename)]
+    own = [each for each in _frames(error.__traceback__) if _is_in(folder, each.filename)]
     if not own:
         return None
     place = own[-1]
@@ -76,12 +76,12 @@ def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     return list(traceback.extract_tb(trace))
 
 
-def _lies_in(folder: Path, file: str) -> bool:
+def _is_in(folder: Path, file: str) -> bool:
     return Path(file).resolve().is_relative_to(folder)
 
 
 class Watch:
-    """Looks once a second where the main thread waits, says why it waits in vain, and ends it."""
+    """Watches where the main thread waits, reports a known fault, and ends the program."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class Watch:
         give_up: NotifyTask = exit_with_known_fault,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is watched before `start`.
+        """Prepare the watch; `start` begins it.
 
         Args:
             notify: Receives a line for each fault.
-            is_synchronous: Whether the program has made a SyncReplicasOptimizer by now.
-            ended: Names the tasks of the run that have ended.
-            give_up: Ends the program with a line that says why.
-            clock: Seconds.
+            is_synchronous: Returns whether the program has made a SyncReplicasOptimizer.
+            ended: Returns the names of the run's tasks that have ended.
+            give_up: Ends the program; receives a line with the reason.
+            clock: Returns the time in seconds.
         """
         self._notify = notify
         self._is_synchronous = is_synchronous
@@ -116,7 +116,7 @@ class Watch:
 
         def look() -> None:
             while True:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
                 frame = sys._current_frames().get(main) if main is not None else None
                 if self._is_synchronous():
                     self.look(frame)
@@ -124,7 +124,7 @@ class Watch:
         threading.Thread(target=look, name="known faults", daemon=True).start()
 
     def look(self, frame: FrameType | None) -> None:
-        """Judge by the innermost frame of the main thread."""
+        """Check for a known fault from the innermost frame of the main thread."""
         place = _waiting_place(frame)
         if place is not self._at:
             self._at, self._since = place, self._clock()
@@ -140,14 +140,14 @@ class Watch:
 
     def _fault(self, place: FrameType) -> str | None:
         if place.f_code.co_name == "run":
-            gone = sorted(task for task in self._ended() if task.startswith("worker-"))
-            return worker_ended_message(gone[0]) if gone else None
+            ended = sorted(task for task in self._ended() if task.startswith("worker-"))
+            return worker_ended_message(ended[0]) if ended else None
         waits = any(_runs_queue(thread) for thread in threading.enumerate())
         return NEVER_STOPS if waits else None
 
 
 def _waiting_place(frame: FrameType | None) -> FrameType | None:
-    """The outermost call in which the main thread waits: a session's, a coordinator's, the end."""
+    """Return the outermost call in which the main thread waits: session, coordinator or exit."""
     places = [each for each in _outwards(frame) if _waits(each)]
     return places[-1] if places else None
 
@@ -168,22 +168,22 @@ def _waits(frame: FrameType) -> bool:
 
 
 def _runs_queue(thread: threading.Thread) -> bool:
-    # As TensorFlow names them, and its queue of tokens.
+    # These are TensorFlow's names of the thread and of the token queue.
     return thread.name.startswith("QueueRunnerThread-") and "sync_token_q" in thread.name
 
 
 def uncall_operations(program: ast.Module, notify: NotifyTask) -> ast.Module:
-    """The program with these operations themselves where it calls them.
+    """Replace each call of one of `OPERATIONS` by the operation itself.
 
     Args:
-        program: Its syntax tree, which is changed.
-        notify: Receives one line for each of them.
+        program: The program's syntax tree; the function changes it.
+        notify: Receives one line for each replaced call.
     """
-    changed: ast.Module = _Uncalled(notify).visit(program)
+    changed: ast.Module = _CallRemover(notify).visit(program)
     return changed
 
 
-class _Uncalled(ast.NodeTransformer):
+class _CallRemover(ast.NodeTransformer):
     def __init__(self, notify: NotifyTask) -> None:
         self._notify = notify
 
@@ -197,6 +197,6 @@ class _Uncalled(ast.NodeTransformer):
             and not node.keywords
         ):
             what = f"{function.attr} is an operation, called as if it were a function"
-            self._notify(f"mended: line {node.lineno}: {what}")
+            self._notify(f"fixed: line {node.lineno}: {what}")
             return function
         return node

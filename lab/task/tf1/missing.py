@@ -1,4 +1,4 @@
-"""Data files that a printed program does not find."""
+"""Report data files that a printed program does not find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 ERROR: Final = "MissingFileError"
-"""Begins the last line of a program that ends by one, so that it counts as the reason."""
+"""The beginning of the program's last line; agents read it as the reason."""
 
 _PRINTING: Final = threading.Lock()
 
@@ -23,33 +23,33 @@ _RECORDS: Final = frozenset({".tfrecord", ".tfrecords"})
 
 
 def record_missing_files() -> list[str]:
-    """Let TensorFlow's errors say from now on which files are missing.
+    """Record the missing files of all later TensorFlow errors.
 
-    A queue runner meets the missing file in a thread of its own; the main thread only learns that
-    its queue is closed.
+    A queue runner reads files in its own thread; the main thread gets only the error that the queue
+    is closed.
 
     Returns:
-        The files, as the program names them, in the order of the errors.
+        A list that grows with each error; it has the files as the program names them.
     """
     from tensorflow.python.framework.errors_impl import NotFoundError  # noqa: PLC0415
 
     noted: list[str] = []
-    begin = NotFoundError.__init__
+    original_init = NotFoundError.__init__
 
-    @functools.wraps(begin)
-    def begin_noting(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        noted.extend(_named(self))
+    @functools.wraps(original_init)
+    def init_and_record(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        noted.extend(_files_in(self))
 
-    NotFoundError.__init__ = begin_noting
+    NotFoundError.__init__ = init_and_record
     return noted
 
 
 def missing_file_line(error: BaseException, noted: Sequence[str], program: str) -> str | None:
-    """The last line of a program that a missing data file has ended; else None.
+    """Return the last line for a program that a missing data file ended; else None.
 
     Args:
-        error: What has ended the program.
+        error: The error that ended the program.
         noted: The files that TensorFlow did not find.
         program: The program's name.
     """
@@ -57,37 +57,37 @@ def missing_file_line(error: BaseException, noted: Sequence[str], program: str) 
     if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
         files = (error.filename,)
     elif type(error).__name__ == "NotFoundError":
-        files = _named(error)
+        files = _files_in(error)
     elif type(error).__name__ == "OutOfRangeError" and _EMPTY.search(str(error)):
         files = noted
-    gone = [file for file in files if not Path(file).exists()]
-    if not gone:
+    missing = [file for file in files if not Path(file).exists()]
+    if not missing:
         return None
-    file = Path(gone[-1])
+    file = Path(missing[-1])
     if file.is_absolute():
         hint = "put it there"
     elif file.suffix in _RECORDS:
         command = f"lab data tfrecords {shlex.quote(str(file))}"
         hint = f"make it beside {program} with `{command}`"
     else:
-        hint = f"put it beside {program}, which must name it in its text"
+        hint = f"put it beside {program}, and name it in the program's text"
     return f"{ERROR}: {file} is missing; {hint}"
 
 
 def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
     """End the process when a missing file ends one of its threads.
 
-    That is a queue runner without a coordinator. The main thread would wait for its queue for ever.
+    This is a queue runner without a coordinator; the main thread would wait for its queue forever.
 
     Args:
         noted: The files that TensorFlow did not find.
         program: The program's name.
     """
-    usual = threading.excepthook
+    original_hook = threading.excepthook
 
     def leave(ended: threading.ExceptHookArgs) -> None:
         with _PRINTING:
-            usual(ended)
+            original_hook(ended)
         line = (
             None if ended.exc_value is None else missing_file_line(ended.exc_value, noted, program)
         )
@@ -98,12 +98,12 @@ def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
 
 
 def exit_with_line(line: str) -> NoReturn:
-    """End the process with this as its last line: no other thread prints its traceback later."""
+    """Print a last line and end the process before another thread prints a traceback."""
     with _PRINTING:
         sys.stdout.flush()
         print(line, file=sys.stderr, flush=True)
         os._exit(1)
 
 
-def _named(error: BaseException) -> Sequence[str]:
+def _files_in(error: BaseException) -> Sequence[str]:
     return [match[1] for match in _NOT_FOUND.finditer(str(error))]

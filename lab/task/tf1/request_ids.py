@@ -1,14 +1,14 @@
-"""Request ids that do not repeat, so that TensorFlow refuses no step by mistake.
+"""Make request ids that do not repeat, so that TensorFlow refuses no step by mistake.
 
-A TensorFlow server refuses a request whose id it has seen among the last 100,000. The ids come
-from a generator that TensorFlow makes in the new thread of each step, and seeds with 32 random bits
-from C++'s `std::random_device`. So ids repeat after some ten thousand steps. A refusal that
-arrives before the session's own server has begun with its part of the step is lost, and the step
-never ends.
+A TensorFlow server refuses a request if its id is among the last 100,000. TensorFlow draws the ids
+from a generator that it creates in the new thread of each step. It seeds the generator with 32
+random bits from C++'s `std::random_device`. So ids repeat after some ten thousand steps. If a
+refusal arrives before the session's own server has begun its part of the step, it is lost, and the
+step never ends.
 
-Here each call of `std::random_device` in TensorFlow's libraries is replaced by one of the C
-library's `mrand48`, set up so that it counts: all seeds of a cluster differ. TensorFlow's libraries
-call other libraries through tables of addresses, and the address in these tables is changed.
+This module replaces each call of `std::random_device` in TensorFlow's libraries by a call of the C
+library's `mrand48`, set up as a counter: all seeds of a cluster differ. TensorFlow's libraries call
+other libraries through tables of addresses. The module changes the address in these tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 LIBRARIES: Final = re.compile(r"libtensorflow_(framework|cc)\.so\.2")
 SYMBOL: Final = b"_ZNSt13random_device9_M_getvalEv"
-"""`std::random_device::_M_getval()`, as compilers write it; it returns 32 bits."""
+"""The compiled name of `std::random_device::_M_getval()`, which returns 32 bits."""
 
 TASKS: Final = 256
 ATTEMPTS: Final = 16
@@ -36,7 +36,7 @@ _PAGE: Final = mmap.PAGESIZE
 _LOAD, _DYNAMIC = 1, 2
 _STRINGS, _SYMBOLS = 5, 6
 _TABLES: Final = ((7, 8), (23, 2))  # tags of the address and the size of each table of relocations
-_SYMBOL_SIZE = 24  # bytes, of which the first 4 say where the name is
+_SYMBOL_SIZE = 24  # bytes; the first 4 have the position of the name
 
 
 class Mapping(NamedTuple):
@@ -44,9 +44,9 @@ class Mapping(NamedTuple):
 
     Attributes:
         start: Its first address.
-        end: The address behind its last one.
-        protection: As `mprotect` takes it.
-        offset: Where it begins in the file.
+        end: The address after its last one.
+        protection: The flags for `mprotect`.
+        offset: The position of its beginning in the file.
         path: The file.
     """
 
@@ -58,27 +58,27 @@ class Mapping(NamedTuple):
 
 
 def number_requests(task: int, attempt: int) -> bool:
-    """Let this process draw request ids that no other task and no other attempt draws.
+    """Make this process draw request ids that no other task and no other attempt draws.
 
-    TensorFlow has to be imported.
+    TensorFlow must be imported before.
 
     Args:
         task: The task's number in the cluster, from 0.
-        attempt: How often its program was started before.
+        attempt: The number of earlier starts of its program.
 
     Returns:
-        Whether it could be done: there are at most 256 tasks, 16 attempts, and TensorFlow's
-        libraries are of the expected form.
+        Whether it succeeded: there are at most 256 tasks and 16 attempts, and TensorFlow's
+        libraries have the expected form.
     """
     if task >= TASKS or attempt >= ATTEMPTS:
         return False
-    # The lowest 8 bits are the task's number. The 24 bits above count, in each attempt from
-    # another number on, and are back at the beginning after 16.7 million threads.
+    # The lowest 8 bits are the task's number. The 24 bits above are a counter. Each attempt starts
+    # it at another number. It wraps around after 16.7 million threads.
     return seed_threads(task | attempt << 28, step=TASKS)
 
 
 def seed_threads(first: int, *, step: int) -> bool:
-    """Let TensorFlow seed its threads' generators with numbers that a step lies between.
+    """Make TensorFlow seed its threads' generators with numbers that differ by a fixed step.
 
     `mrand48` keeps 48 bits, multiplies them by a factor, and returns the upper 32. With 1 in the
     lower 16 bits and the factor 1 + 65536 · step, the upper ones change from n to
@@ -86,31 +86,31 @@ def seed_threads(first: int, *, step: int) -> bool:
     the lowest 8 bits stay, and those above grow by the same odd number each time.
 
     Args:
-        first: What `mrand48` starts from, 32 bits.
-        step: What is added.
+        first: The start value of `mrand48`, 32 bits.
+        step: The difference of two numbers.
 
     Returns:
-        Whether TensorFlow's libraries are of the expected form; if not, nothing has changed.
+        Whether TensorFlow's libraries have the expected form; if not, nothing changes.
     """
-    places = list(_places())
-    if not places:
+    entries = list(_table_entries())
+    if not entries:
         return False
     c = ctypes.CDLL(None, use_errno=True)
     factor = 1 + (step << 16)
-    arguments = (1, first, first >> 16, factor, factor >> 16, factor >> 32, 0)
-    c.lcong48((ctypes.c_ushort * 7)(*(argument & 0xFFFF for argument in arguments)))
-    counting = ctypes.cast(c.mrand48, ctypes.c_void_p).value
-    for address, protection in places:
+    state = (1, first, first >> 16, factor, factor >> 16, factor >> 32, 0)
+    c.lcong48((ctypes.c_ushort * 7)(*(each & 0xFFFF for each in state)))
+    counter = ctypes.cast(c.mrand48, ctypes.c_void_p).value
+    for address, protection in entries:
         page = ctypes.c_void_p(address - address % _PAGE)
         if c.mprotect(page, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        ctypes.c_void_p.from_address(address).value = counting
+        ctypes.c_void_p.from_address(address).value = counter
         c.mprotect(page, _PAGE, protection)
     return True
 
 
-def _places() -> Iterator[tuple[int, int]]:
-    """Addresses at which TensorFlow's libraries keep the function's, and their protection."""
+def _table_entries() -> Iterator[tuple[int, int]]:
+    """Yield the addresses and flags of the entries for the function in TensorFlow's libraries."""
     mappings = list(_mappings())
     for first in mappings:
         if first.offset == 0 and LIBRARIES.fullmatch(first.path.name):
@@ -133,10 +133,10 @@ def _mappings() -> Iterator[Mapping]:
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:
-    """Where a library keeps the address of a function, relative to where it is loaded.
+    """Yield the table entries for a function in a library, relative to its load address.
 
     The format is ELF with 64 bits, as <https://refspecs.linuxfoundation.org/elf/elf.pdf> and the
-    x86-64 and AArch64 supplements describe it. Of another format there is nothing.
+    x86-64 and AArch64 supplements describe it. For another format the function yields nothing.
     """
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as image:
         if image[:6] != b"\x7fELF\x02\x01":
@@ -147,8 +147,8 @@ def relocations(library: Path, symbol: bytes) -> Iterator[int]:
             struct.unpack_from("<I4xQQ8xQ", image, headers + i * size) for i in range(count)
         ]
 
-        def place(address: int) -> int:
-            """Where in the file lies what is loaded at this address."""
+        def file_position(address: int) -> int:
+            """Return the file position of a load address."""
             return next(
                 int(offset + address - start)
                 for kind, offset, start, length in segments
@@ -156,15 +156,17 @@ def relocations(library: Path, symbol: bytes) -> Iterator[int]:
             )
 
         dynamic = next(offset for kind, offset, *_ in segments if kind == _DYNAMIC)
-        entries = struct.iter_unpack("<QQ", image[dynamic : dynamic + 16 * 100])
-        tags = dict(takewhile(lambda entry: entry[0] != 0, entries))
-        strings = place(tags[_STRINGS])
+        pairs = struct.iter_unpack("<QQ", image[dynamic : dynamic + 16 * 100])
+        tags = dict(takewhile(lambda pair: pair[0] != 0, pairs))
+        strings = file_position(tags[_STRINGS])
         wanted = image.find(b"\0" + symbol + b"\0", strings) + 1 - strings
-        first = place(tags[_SYMBOLS])
+        first = file_position(tags[_SYMBOLS])
         names = np.memmap(library, "<u4", "r", first, (len(image) - first) // 4)
         for table, length in _TABLES:
             if table in tags:
-                arguments = np.memmap(library, "<u8", "r", place(tags[table]), tags[length] // 8)
-                offsets, numbers = arguments[0::3], arguments[1::3] >> 32
+                entries = np.memmap(
+                    library, "<u8", "r", file_position(tags[table]), tags[length] // 8
+                )
+                offsets, numbers = entries[0::3], entries[1::3] >> 32
                 is_wanted = names[numbers * (_SYMBOL_SIZE // 4)] == wanted
                 yield from offsets[(numbers > 0) & is_wanted].tolist()

@@ -1,8 +1,8 @@
-"""Run a step again that TensorFlow refused by mistake, where that step has changed nothing.
+"""Run a step again that TensorFlow refused by mistake, if that step has changed nothing.
 
-All sessions of a program pass one method with each step: `tf.Session.run`, the sessions of
-Supervisor and MonitoredTrainingSession, and the callables of queue runners. The graph is looked at
-only after a refusal.
+The module wraps the one method that runs every step: that of `tf.Session.run`, of the sessions of
+Supervisor and MonitoredTrainingSession, and of queue runners. It examines the graph only after a
+refusal.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lab.task.sdk.refusals import is_false_refusal
 from lab.task.tf1.step_effects import Operation, doubt_of
 
 ATTEMPTS: Final = 5
-"""A step is given up when TensorFlow refuses it so often in a row."""
+"""The number of refusals in a row after which the program ends."""
 
 _RETRIED: Final = "TensorFlow refused a step by mistake; it runs again"
-_HINT: Final = "start the run again; docs/listings.md says which programs this can stop"
+_HINT: Final = "start the run again; docs/listings.md lists the programs that this can stop"
 
 _STATES: Final = frozenset(
     {
@@ -35,7 +35,7 @@ _STATES: Final = frozenset(
         "Timestamp",
     }
 )
-"""Types of operations that hold a state, and the clock. They have no effect, and always stay."""
+"""Types of operations with a state, and the clock. They have no effect, and are never removed."""
 
 _HARMLESS: Final = frozenset(
     {
@@ -44,32 +44,32 @@ _HARMLESS: Final = frozenset(
         *("IsVariableInitialized", "VarIsInitializedOp"),
         *("QueueSizeV2", "QueueIsClosedV2", "Assert"),
         *("AccumulatorNumAccumulated", "ResourceAccumulatorNumAccumulated"),
-        # The numbers that the refused step has drawn are lost.
+        # A refused step may have drawn random numbers; they are lost.
         *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
         *("ParameterizedTruncatedNormal", "RandomGammaV2", "RandomPoissonV2"),
         *("RandomShuffle", "Multinomial"),
     }
 )
-"""Types of stateful operations that may run once more than the program asked for."""
+"""Types of stateful operations that may run once more than the program requested."""
 
 _PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
 _MERGES: Final = frozenset({"Merge", "RefMerge"})
 _DEVICE: Final = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)/")
 
 Output = tuple[str, int]
-"""The name of an operation, and the number of one of its outputs."""
+"""The name of an operation, and the index of one of its outputs."""
 
 Task = tuple[str, str]
 """A job and an index."""
 
 
 def retry_refused_steps(notify: Callable[[str], None], give_up: Callable[[str], None]) -> None:
-    """Let every session of this process run a refused step again that has changed nothing.
+    """Make every session of this process run a refused step again if it has changed nothing.
 
     Args:
         notify: Receives a line for each step that runs again.
-        give_up: Ends the program with a line that says why; called for a step that may have
-            changed something, or that is refused again and again.
+        give_up: Ends the program; receives a line with the reason. It is called for a step that may
+            have changed something, or that TensorFlow refuses repeatedly.
     """
     run_once = BaseSession._call_tf_sessionrun
 
@@ -81,7 +81,7 @@ def retry_refused_steps(notify: Callable[[str], None], give_up: Callable[[str], 
             try:
                 return run_once(session, *step)
             except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
-                # Cancelled are the parts on other tasks, and their error may come first.
+                # TensorFlow cancels the parts on other tasks; their error may arrive first.
                 if not is_false_refusal(error.message):
                     raise
                 why = _doubt(session, *step) if attempt < ATTEMPTS else f"{attempt} times in a row"
@@ -108,15 +108,15 @@ def step_of(
     feeds: Collection[Output],
     devices: Iterable[str],
 ) -> dict[str, Operation]:
-    """Describe the operations that a step runs, and what it is fed.
+    """Describe the operations that a step runs, and its fed values.
 
     Args:
-        graph: The session's.
-        fetches: The outputs that it returns.
-        targets: Names of the operations that it runs besides.
-        feeds: The outputs that are replaced by fed values.
-        devices: Full names of the session's devices. The first is one of the task that the session
-            talks to, which receives the fed values and the fetched ones.
+        graph: The session's graph.
+        fetches: The outputs that the step returns.
+        targets: Names of further operations that the step runs.
+        feeds: The outputs that fed values replace.
+        devices: Full names of the session's devices. The first belongs to the task to which the
+            session connects; that task gets the fed values and the fetched ones.
     """
     tasks = [*dict.fromkeys(task for each in devices for task in _DEVICE.findall(each))]
     fetched = [name for name, index in fetches if (name, index) not in feeds]
@@ -140,7 +140,7 @@ def step_of(
             _task_of(op, tasks),
             has_effect=_has_effect(op),
             stays=op.type in _STATES,
-            # A merge waits for one of its inputs, and it is open for which.
+            # A merge waits for only one of its inputs, and it is unknown for which.
             inputs=tuple(control if op.type in _MERGES else data + control),
             is_opaque=_is_opaque(op),
         )
@@ -153,17 +153,17 @@ def _output(output: Any) -> Output:
 
 
 def _fed(name: str, index: int) -> str:
-    # No operation has such a name.
+    # An operation's name cannot contain a space.
     return f"{name}:{index} (fed)"
 
 
 def _inputs(op: Any, feeds: Collection[Output]) -> tuple[list[str], list[str]]:
-    """The names of what an operation takes values from, and of what else it waits for."""
+    """Return the names of an operation's data inputs, and those of its control inputs."""
     data = [
         _fed(*output) if (output := (each.op.name, each.value_index)) in feeds else each.op.name
         for each in op.inputs
     ]
-    # A fed placeholder does not run at all; another operation whose output is fed may run.
+    # A fed placeholder does not run; another operation with a fed output may run.
     control = [
         _fed(each.name, 0) if each.type in _PLACEHOLDERS and (each.name, 0) in feeds else each.name
         for each in op.control_inputs
@@ -178,17 +178,17 @@ def _has_effect(op: Any) -> bool:
 
 
 def _is_opaque(op: Any) -> bool:
-    """Whether an operation calls functions, or is a call of one."""
+    """Whether an operation calls functions, or is itself a function call."""
     return op_def_registry.get(op.type) is None or any(
         each.type in {"func", "list(func)"} for each in op.op_def.attr
     )
 
 
 def _task_of(op: Any, tasks: Sequence[Task]) -> str | None:
-    """The only task on which an operation can run; None if there are several."""
+    """Return the only task on which an operation can run; None if there are several."""
     groups = (group.decode().removeprefix("loc:@") for group in op.colocation_groups())
     near = [op, *map(op.graph.get_operation_by_name, groups)]
-    # An operation on a state runs where the state is held; what only reads a reference need not.
+    # An operation that changes a state runs on the state's task; a reader of a reference need not.
     changes = any(each.is_ref for each in op.op_def.input_arg)
     near += [
         each.op
@@ -200,7 +200,7 @@ def _task_of(op: Any, tasks: Sequence[Task]) -> str | None:
 
 
 def _placed(device: str, tasks: Sequence[Task]) -> str | None:
-    """The only task that a device string fits, which may name none, a job, or a job and a task."""
+    """Return the only task that fits a device string, which may lack the task, or job and task."""
     named = re.search(r"/job:(\w+)", device), re.search(r"/task:(\d+)", device)
     fitting = [
         task

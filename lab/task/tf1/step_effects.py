@@ -1,12 +1,12 @@
-"""Whether a step that one task refused has changed nothing on any other task.
+"""Check whether a step that one task refused has changed nothing on the other tasks.
 
 TensorFlow splits a step by tasks and sends each task its part. A task that refuses its part runs
-none of it. The other parts begin at once, and go on until they need something from that task. So
-the step has changed nothing if each operation with an effect waits for all other tasks.
+nothing of it. The other parts begin at once, and run until they need data from that task. So the
+step has changed nothing if each operation with an effect waits for all other tasks.
 
-An operation waits for a task if a path of inputs leads to it from an operation of that task which
+An operation waits for a task if a path of inputs leads to it from an operation of that task that
 stays in the graph. TensorFlow's optimizers may remove a constant, an arithmetic operation or an
-identity, and the wait with it. They never remove what holds a state, nor what the program feeds.
+identity, and with it the wait. They never remove operations with a state, or fed placeholders.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Operation(NamedTuple):
     """One operation of a step, or one fed value.
 
     Attributes:
-        task: Where it runs, `ps-0`; None if that is not known.
-        has_effect: Whether something differs after the step if it runs twice.
+        task: The task on which it runs, such as `ps-0`; None if unknown.
+        has_effect: Whether a second execution changes the result of the step.
         stays: Whether TensorFlow's optimizers cannot remove it.
-        inputs: Names of the operations that it waits for, all of which are in the step.
+        inputs: Names of the operations that it waits for; all of them are in the step.
         is_opaque: Whether it runs a function, and so operations that are not described here.
     """
 
@@ -37,10 +37,10 @@ class Doubt(NamedTuple):
     """An effect that may have happened although the step was refused.
 
     Attributes:
-        operation: Its name.
-        task: Where it runs; None if that is not known.
-        other: A task whose part it does not wait for, or the name of an operation without a known
-            task; None if it is unknown what the operation does.
+        operation: The operation's name.
+        task: The task on which it runs; None if unknown.
+        other: A task whose part it does not wait for, or the name of an operation on an unknown
+            task; None if the operation's effect is unknown.
     """
 
     operation: str
@@ -60,7 +60,7 @@ def doubt_of(step: Mapping[str, Operation]) -> Doubt | None:
     Args:
         step: All operations that the step runs, by name, without cycles.
     """
-    # An operation without a known task may be alone on a task of its own.
+    # An operation on an unknown task may be the only operation of a further task.
     place = {name: each.task or f"the unknown task of {name}" for name, each in step.items()}
     tasks = set(place.values())
     waits = _waits(step, place)
@@ -74,9 +74,9 @@ def doubt_of(step: Mapping[str, Operation]) -> Doubt | None:
 
 
 def _waits(step: Mapping[str, Operation], place: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """For each operation the tasks that it waits for, its own among them if it stays there."""
+    """Return the tasks that each operation waits for; its own task is included if it stays."""
     waits: dict[str, frozenset[str]] = {}
-    # Without recursion: a chain of operations can be longer than Python's stack.
+    # There is no recursion: a chain of operations can be longer than Python's stack.
     stack = list(step)
     while stack:
         name = stack[-1]

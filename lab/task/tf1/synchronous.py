@@ -1,13 +1,12 @@
-"""The printed synchronous program: TensorFlow's optimizer, and with `--mend` its faults mended.
+"""The optimizer of printed synchronous programs; with `--mend` its known faults are fixed.
 
-As printed in 2018 (*Mastering TensorFlow 1.x*, chapter 15) it does not run to its end:
+The program printed in 2018 (*Mastering TensorFlow 1.x*, chapter 15) never ends:
 
 1. It calls `local_step_init_op` and `chief_init_op`, which are operations, as if they were
-   functions (`lab.task.tf1.known_bugs.without_calls`).
-2. Its queue runner waits for gradients for ever, so that the chief cannot stop.
-3. Each worker counts its own steps, but the tokens that let a worker go on lie in one queue: a
-   quick worker takes two in a round, is done early and leaves, and the others wait for gradients
-   that nobody sends.
+   functions (`lab.task.tf1.known_bugs.uncall_operations` fixes this).
+2. Its queue runner waits for gradients forever, so that the chief cannot stop.
+3. Each worker counts its own steps, but takes its tokens from one shared queue. A quick worker
+   takes two tokens in a round, and ends early. Then the others wait for its gradients forever.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ NotifyTask = Callable[[str], None]
 
 
 class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[misc]
-    """TensorFlow's own, which remembers that a program made one.
+    """TensorFlow's optimizer, which also stores whether a program made one.
 
-    Besides, no step takes or hands in a gradient before all tasks have begun with their parts: so a
-    step that one of them refuses has changed nothing (`lab.task.tf1.step_effects`).
+    In addition, no step takes or adds a gradient before all tasks have begun their parts. So a step
+    that one of them refuses has changed nothing (`lab.task.tf1.step_effects`).
 
     Attributes:
-        made: Whether one was made in this process.
+        made: Whether this process made an optimizer of this class.
     """
 
     made = False
@@ -41,43 +40,45 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[mis
         SyncReplicasOptimizer.made = True
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the step behind an operation on each task that has a gradient or a variable."""
+        """Build the step so that it waits for each task with a gradient or a variable."""
         pairs = list(grads_and_vars)
         devices = {each.device for pair in pairs for each in pair if each is not None}
-        with tf.control_dependencies([_present(device) for device in sorted(devices)]):
+        with tf.control_dependencies([_barrier(device) for device in sorted(devices)]):
             return super().apply_gradients(pairs, *args, **kwargs)
 
 
-def _present(device: str) -> Any:
+def _barrier(device: str) -> Any:
     with tf.device(device):
         return tf.timestamp()
 
 
 def fixed_optimizer(worker: int, notify: NotifyTask) -> type[SyncReplicasOptimizer]:
-    """The optimizer without the second and the third fault.
+    """Return the optimizer class without the second and the third fault.
 
     Args:
         worker: This task's index among the workers; 0 is the chief.
-        notify: Receives one line for each fault that is mended.
+        notify: Receives one line for each fixed fault.
     """
 
     class Fixed(SyncReplicasOptimizer):
-        """Every worker has tokens of its own, so that each gives one gradient to each round."""
+        """Each worker has its own tokens, so that it adds exactly one gradient to each round."""
 
         def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
             if self._replicas_to_aggregate > self._total_num_replicas:
-                # A worker gives several gradients to a round here: shared tokens are the point.
+                # Here a worker must add several gradients to a round, which needs shared tokens.
                 return super().apply_gradients(grads_and_vars, *args, **kwargs)
             queues = functools.partial(_Tokens, worker, self._total_num_replicas)
-            theirs = {**vars(sync_replicas_optimizer.data_flow_ops), "FIFOQueue": queues}
-            with patch.object(sync_replicas_optimizer, "data_flow_ops", SimpleNamespace(**theirs)):
+            patched = {**vars(sync_replicas_optimizer.data_flow_ops), "FIFOQueue": queues}
+            with patch.object(sync_replicas_optimizer, "data_flow_ops", SimpleNamespace(**patched)):
                 step = super().apply_gradients(grads_and_vars, *args, **kwargs)
-            notify("mended: each worker has its own tokens, so that all end after the same round")
-            self._chief_queue_runner: Any = _RunnerThatEnds(self.get_chief_queue_runner(), notify)
+            notify("fixed: each worker has its own tokens; all workers end after the same round")
+            self._chief_queue_runner: Any = _DaemonQueueRunner(
+                self.get_chief_queue_runner(), notify
+            )
             return step
 
         def get_init_tokens_op(self, num_tokens: int = -1) -> Any:
-            # With a token beforehand a quick worker would be a round ahead again.
+            # With an initial token a quick worker would again be one round ahead.
             spare = self._replicas_to_aggregate <= self._total_num_replicas
             return super().get_init_tokens_op(0 if spare else num_tokens)
 
@@ -85,7 +86,7 @@ def fixed_optimizer(worker: int, notify: NotifyTask) -> type[SyncReplicasOptimiz
 
 
 class _Tokens:
-    """A queue of tokens for each worker, in the place of one for all."""
+    """One queue of tokens per worker, instead of one for all workers."""
 
     def __init__(self, worker: int, workers: int, *args: Any, **kwargs: Any) -> None:
         name = kwargs.pop("name")
@@ -98,15 +99,15 @@ class _Tokens:
 
     @property
     def name(self) -> str:
-        """Of the threads that fill them."""
+        """The name for the threads that fill the queues."""
         return str(self._queues[0].name)
 
     def dequeue(self) -> tf.Tensor:
-        """This worker's next token."""
+        """Return this worker's next token."""
         return self._queues[self._worker].dequeue()
 
     def enqueue_many(self, components: Sequence[tf.Tensor]) -> tf.Operation:
-        """One token for each worker; the chief's comes last, for it may leave at once."""
+        """Add one token for each worker; the chief's is last, because the chief may end then."""
         (tokens,) = components
         given = tf.no_op()
         for queue in reversed(self._queues):
@@ -115,12 +116,12 @@ class _Tokens:
         return given
 
     def close(self, cancel_pending_enqueues: bool = False) -> tf.Operation:
-        """Close them all."""
+        """Close all queues."""
         return tf.group(*(each.close(cancel_pending_enqueues) for each in self._queues))
 
 
-class _RunnerThatEnds(tf.train.QueueRunner):  # type: ignore[misc]  # TensorFlow has no types
-    """Nobody waits for its thread, which waits for gradients; it ends with the program."""
+class _DaemonQueueRunner(tf.train.QueueRunner):  # type: ignore[misc]  # TensorFlow has no types
+    """A queue runner whose thread ends with the program; the program does not wait for it."""
 
     def __init__(self, runner: tf.train.QueueRunner, notify: NotifyTask) -> None:
         super().__init__(
@@ -139,8 +140,8 @@ class _RunnerThatEnds(tf.train.QueueRunner):  # type: ignore[misc]  # TensorFlow
         daemon: bool = False,
         start: bool = False,
     ) -> list[Any]:
-        """The same threads, of which no coordinator knows."""
+        """Create the threads without a coordinator."""
         del coord, daemon
-        self._notify("mended: the queue runner ends with the program, which does not wait for it")
+        self._notify("fixed: the program does not wait for the queue runner at its end")
         threads: list[Any] = super().create_threads(sess, coord=None, daemon=True, start=start)
         return threads

@@ -38,7 +38,7 @@ def litter() -> None:
 
 
 def wipe() -> None:
-    """Remove what is in the working directory, as many programs do before they train."""
+    """Remove the files in the working directory, as many programs do before they train."""
     Path("logs").mkdir()
     Path("logs/events").write_text("old")
     shutil.rmtree("logs")
@@ -106,8 +106,8 @@ def confuse() -> None:
 
 def main() -> None:
     """Print records around the harm, which is done while all tasks are there."""
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    harm, seconds, *_ = [*words, "0"]
+    arguments = [word for word in sys.argv[1:] if not word.startswith("--")]
+    harm, seconds, *_ = [*arguments, "0"]
     for step in (1, 2):
         print(RECORD.format(step), flush=True)
     begun(os.environ["LAB_TASK"]).touch()
@@ -133,7 +133,7 @@ def begun(task: str) -> Path:
 
 
 def wait_for(paths: Iterable[Path]) -> None:
-    """Wait until all of these files are there; the lab ends a run that stands still."""
+    """Wait until all of these files exist; lab ends a run that stalls."""
     for path in paths:
         while not path.exists():
             time.sleep(0.05)

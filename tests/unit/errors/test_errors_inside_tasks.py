@@ -1,4 +1,4 @@
-"""What agents and programs say inside a task, and the reasons that agents write."""
+"""Error messages of agents and programs inside a task, and the reasons that agents write."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ ENVIRON = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
         ("LAB_NODE", "", "LAB_NODE not set"),
-        ("LAB_TASK", "worker", "LAB_TASK is no task: 'worker'"),
-        ("LAB_TASK", "worker-3", "LAB_CLUSTER is no cluster spec with worker-3"),
+        ("LAB_TASK", "worker", "LAB_TASK is not a task name: 'worker'"),
+        ("LAB_TASK", "worker-3", "LAB_CLUSTER is not a cluster spec with worker-3"),
     ],
 )
-def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
-    with pytest.raises(AgentConfigError, match=words):
+def test_variables_of_an_agent(name: str, value: str, message: str) -> None:
+    with pytest.raises(AgentConfigError, match=message):
         AgentConfig.from_environ({**ENVIRON, name: value})
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("variables", "message"),
     [
         ({"LAB_EXPERIMENT": "asink"}, "no experiment 'asink'; did you mean 'async'?"),
         (
             {"LAB_EXPERIMENT": "async"},
-            "async needs the job 'ps'; change `jobs:` of the description",
+            "async needs the job 'ps'; change `jobs:` in the config",
         ),
         (
             {
                 "LAB_EXPERIMENT": "async",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
             },
-            "async has no use for the job 'chief'; change `jobs:` of the description",
+            "async does not use the job 'chief'; change `jobs:` in the config",
         ),
         (
             {
@@ -68,23 +68,24 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
                 "LAB_TENSORFLOW_VERSION": "2.15",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"]}',
             },
-            "async needs TensorFlow 2.21, and this is 2.15; render with --tensorflow 2.21",
+            "async needs TensorFlow 2.21, but the environment has 2.15;"
+            " render with --tensorflow 2.21",
         ),
     ],
 )
-def test_a_run_that_is_asked_for_by_variables(variables: dict[str, str], words: str) -> None:
-    with pytest.raises(OneshotError, match=words.replace("?", r"\?")):
+def test_a_run_requested_by_variables(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(OneshotError, match=message.replace("?", r"\?")):
         request_for(AgentConfig.from_environ({**ENVIRON, **variables}))
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ProgramError, match=r"cannot be made \(Not a directory\); give a dir"):
+    with pytest.raises(ProgramError, match=r"cannot be created \(Not a directory\); use a dir"):
         make_directory(tmp_path / "file" / "model")
 
 
 def test_a_batch_larger_than_the_data() -> None:
-    with pytest.raises(DataError, match=r"is larger than the 55000 training images; give --batch"):
+    with pytest.raises(DataError, match=r"is larger than the 55000 training images; use --batch"):
         load_mnist().train.batches_per_epoch(60_000)
 
 
@@ -96,7 +97,7 @@ def test_a_flag_that_takes_one_of_several() -> None:
 
 
 @pytest.mark.parametrize("text", ["-0.1", "nan", "inf", "long"])
-def test_a_pause_that_is_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_pause(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = flags.training_flags("Trains.")
     parser.add_argument("--pause", type=flags.amount)
     with pytest.raises(SystemExit):
@@ -118,7 +119,7 @@ def test_a_program_that_cannot_be_started(stage: Stage) -> None:
     stage.submit(stage.program("print(1)"), "x" * 200_000)
     stage.agent("worker-0")
     reason = stage.wait_state("worker-0", State.FAILED).reason
-    assert reason.endswith("program.py could not be started: Argument list too long")
+    assert reason.endswith("program.py cannot be started: Argument list too long")
 
 
 def test_a_log_that_cannot_be_written(stage: Stage) -> None:
@@ -148,7 +149,7 @@ def test_records_that_another_task_has_changed(stage: Stage) -> None:
     assert status.cause is Cause.ALTERED
 
 
-def test_a_run_that_is_cancelled_without_a_word(stage: Stage) -> None:
+def test_a_run_cancelled_without_a_reason(stage: Stage) -> None:
     stage.submit(stage.program("print(1)"))
     stage.volume.cancel("r1").write_text("{}")
     stage.agent("worker-0")

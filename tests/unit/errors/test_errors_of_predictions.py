@@ -1,4 +1,4 @@
-"""What `lab predict` says of models, pictures and data that do not fit."""
+"""Error messages of `lab predict` for invalid models, pictures and data."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def saved(**parameters: object) -> SavedModel:
     return SavedModel("softmax", 100, {**fits, **parameters}, {})  # type: ignore[arg-type]
 
 
-def test_models_that_cannot_answer() -> None:
+def test_invalid_models() -> None:
     def fault(model: SavedModel, *, averages: bool = False) -> str:
         with pytest.raises(LabError) as caught:
             network(model, averages=averages, source="model.npz")
         return str(caught.value)
 
-    assert "a model of an unknown kind, 'cnn'" in fault(SavedModel("cnn", 0, {}, {}))
+    assert "unknown kind of model 'cnn'" in fault(SavedModel("cnn", 0, {}, {}))
     assert "no moving averages" in fault(saved(), averages=True)
     assert "has no parameter 'weights'" in fault(SavedModel("softmax", 0, {}, {}))
-    assert "where a model softmax has float32 of shape [10]" in fault(saved(biases=np.zeros(9)))
+    assert "but a model softmax needs float32 of shape [10]" in fault(saved(biases=np.zeros(9)))
     diverged = saved(biases=np.full(10, np.nan, np.float32)).parameters
-    with pytest.raises(LabError, match=r"its training diverged"):
+    with pytest.raises(LabError, match=r"the training diverged"):
         Network("softmax", diverged, averages=False, source="model.npz").logits(  # type: ignore[arg-type]
             np.zeros((1, 784), np.float32)
         )
@@ -52,7 +52,7 @@ def test_pictures_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "cannot be read (No such file or directory)" in fault(own)
     assert "is a directory; name a PNG" in fault(tmp_path)
     own.write_text("no picture")
-    assert "is no PNG" in fault(own)
+    assert "is not a PNG" in fault(own)
     Image.new("L", (30, 20)).save(own)
     assert "the picture is blank; draw one digit on it" in fault(own)
     whole = own.read_bytes()
@@ -81,19 +81,19 @@ def test_runs_without_a_model_or_data(tmp_path: Path) -> None:
             model_loader.saved_model(run, replace(info, state=state))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / FILE).write_text("noise")
-    with pytest.raises(LabError, match=r"is no saved model .*; train the model again"):
+    with pytest.raises(LabError, match=r"is not a saved model .*; train the model again"):
         model_loader.saved_model(run, info)
     np.savez(tmp_path / "model" / FILE, model="softmax")
     archive = (tmp_path / "model" / FILE).read_bytes()
     directory = archive.index(b"PK\x01\x02")
     unknown = archive[: directory + 10] + b"\x63" + archive[directory + 11 :]  # a way to compress
     (tmp_path / "model" / FILE).write_bytes(unknown)
-    with pytest.raises(LabError, match=r"is no saved model \(NotImplementedError: "):
+    with pytest.raises(LabError, match=r"is not a saved model \(NotImplementedError: "):
         model_loader.saved_model(run, info)
     with pytest.raises(InputError, match=r"has no file t10k-images-idx3-ubyte.gz or"):
         model_loader.test_set(info, tmp_path)
     inside = replace(info, spec=replace(info.spec, data_dir="/lab/data"))
-    with pytest.raises(InputError, match=r"its containers saw as /lab/data; name the directory"):
+    with pytest.raises(InputError, match=r"in its containers, in /lab/data; name the directory"):
         model_loader.test_set(inside, None)
     elsewhere = replace(info.spec, data_dir=str(tmp_path / "away"))
     away = replace(info, spec=elsewhere, backend="local")

@@ -1,4 +1,4 @@
-"""What the local backend says where processes, ports, files or the kernel are in the way."""
+"""Error messages of the local backend about processes, ports, files and the kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py")
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state directory of its own, and no namespaces."""
+    """A separate state directory, and no namespaces."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
 
@@ -81,14 +81,12 @@ def up(plan: Plan, root: Path) -> str:
     return str(caught.value)
 
 
-def test_a_state_directory_that_is_none(root: Path) -> None:
+def test_an_invalid_state_directory(root: Path) -> None:
     (root / "state").write_text("a file")
     assert "cannot be used: " in up(a_plan(), root)
 
 
-def test_another_fault_is_not_the_state_directory_s(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_fault_of_a_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "module_command", lambda module: ["/no/such/python"])
     with pytest.raises(FileNotFoundError, match="/no/such/python"):
         LocalBackend().up(a_plan(), root=root, notify=lambda line: None)
@@ -97,9 +95,11 @@ def test_another_fault_is_not_the_state_directory_s(
     assert "the state directory" in up(a_plan(), root)
 
 
-def test_an_environment_that_is_up_already(root: Path) -> None:
+def test_an_environment_that_exists(root: Path) -> None:
     stored(a_record())
-    assert "the local environment 'demo' is up already, for /p; use it" in up(a_plan("demo"), root)
+    assert "the local environment 'demo' is up already, booted from /p; use it" in up(
+        a_plan("demo"), root
+    )
 
 
 def test_ports_of_another_environment(root: Path) -> None:
@@ -107,43 +107,41 @@ def test_ports_of_another_environment(root: Path) -> None:
     kind = Isolation.PROCESSES
     tasks = manifest.tasks_of(plan, kind, root=root, runs=root)
     stored(replace(a_record(), isolation=kind, tasks=tasks, nodes=manifest.nodes_of(plan, kind)))
-    assert "belongs to the local environment 'demo'; take that down" in up(plan, root)
+    assert "belongs to the local environment 'demo'; remove that" in up(plan, root)
 
 
 def test_a_supervisor_that_ends_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('no bridge')"]
     monkeypatch.setattr(backend, "module_command", lambda module: fails)
-    assert up(a_plan(), root) == "the local environment 'mine' did not come up: no bridge"
+    assert up(a_plan(), root) == "the local environment 'mine' failed to start: no bridge"
 
 
-def test_agents_that_do_not_come(
-    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_agents(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     there = stored(a_record())
     place = state.state_dir("demo")
     monkeypatch.setattr(backend, "_BOOT_WITHIN_S", 0.0)
-    with pytest.raises(LabError, match=r"ps-0 did not come within 0 s: it said nothing"):
+    with pytest.raises(LabError, match=r"ps-0 did not start within 0 s: no output"):
         backend._wait_for_agents(there, sleeper, place)
     place.ended("ps-0").parent.mkdir(parents=True, exist_ok=True)
     place.ended("ps-0").write_text("exit code 2")
-    with pytest.raises(LabError, match=r"the agent of ps-0 ended at once: it said nothing"):
+    with pytest.raises(LabError, match=r"the agent of ps-0 ended at once: no output"):
         backend._wait_for_agents(there, sleeper, place)
 
 
-def test_an_environment_that_has_gone(ended: ProcessHandle) -> None:
+def test_a_removed_environment(ended: ProcessHandle) -> None:
     there = stored(a_record(process=ended))
-    with pytest.raises(LabError, match=r"has gone: its supervisor has ended; boot it anew"):
+    with pytest.raises(LabError, match=r"has stopped: its supervisor ended; boot it again"):
         there.submit(REQUEST)
-    with pytest.raises(LabError, match=r"ps-0 has no agent any more; `lab down demo`"):
+    with pytest.raises(LabError, match=r"ps-0 has no running agent; run `lab down demo`"):
         there.shell("ps-0")
 
 
-def test_tasks_and_runs_that_are_not_there() -> None:
+def test_missing_tasks_and_runs() -> None:
     there = stored(a_record())
-    words = r"environment demo has no task 'ps-9'; it has ps-0, worker-0, worker-1"
-    with pytest.raises(InputError, match=words):
+    message = r"environment demo has no task 'ps-9'; its tasks: ps-0, worker-0, worker-1"
+    with pytest.raises(InputError, match=message):
         there.logs(["ps-9"], follow=False, tail=None)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         there.shell("ps-9")
     for name in ("cancel", "ship"):
         with pytest.raises(LabError, match=r"nothing"):
@@ -155,7 +153,7 @@ def test_tasks_and_runs_that_are_not_there() -> None:
 
 
 def with_agents(there: LocalEnvironment, *tasks: str) -> LocalEnvironment:
-    """The same, where this process stands for the agents of these tasks."""
+    """The same, where this process replaces the agents of these tasks."""
     agents = Volume(state.state_dir(there.project).runs).agents
     agents.mkdir()
     for task in tasks:
@@ -163,16 +161,16 @@ def with_agents(there: LocalEnvironment, *tasks: str) -> LocalEnvironment:
     return there
 
 
-def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_agent(tmp_path: Path) -> None:
     there = with_agents(stored(a_record(isolation=Isolation.PROCESSES)), "ps-0", "worker-1")
-    words = r"worker-0 of environment demo is not up: no agent; see `lab ps` and `lab logs`, then"
-    with pytest.raises(LabError, match=words):
+    message = r"worker-0 of environment demo is not up: no agent; see `lab ps` and `lab logs`, then"
+    with pytest.raises(LabError, match=message):
         there.submit(changed(REQUEST, own=True), {"program": tmp_path})
     assert there.runs() == []
     assert not (state.state_dir("demo").runs / "incoming").exists()
 
 
-def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_copied_is_removed(tmp_path: Path) -> None:
     record = a_record(isolation=Isolation.PROCESSES)
     there = with_agents(stored(record), *(task.task for task in record.tasks))
     (tmp_path / "program").mkdir()
@@ -183,7 +181,7 @@ def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> 
     assert list((state.state_dir("demo").runs / "incoming").iterdir()) == []
 
 
-def test_a_second_run_and_a_volume_that_is_none() -> None:
+def test_a_second_run_and_an_invalid_volume() -> None:
     record = a_record(isolation=Isolation.PROCESSES)
     there = with_agents(stored(record), *(task.task for task in record.tasks))
     there.submit(REQUEST)
@@ -192,7 +190,7 @@ def test_a_second_run_and_a_volume_that_is_none() -> None:
     place = state.state_dir("demo")
     (place.runs).rename(place.directory / "away")
     place.runs.write_text("a file")
-    with pytest.raises(LabError, match=r"cannot be used: Not a directory; make room on it"):
+    with pytest.raises(LabError, match=r"cannot be used: Not a directory; free space there"):
         there.submit(replace(REQUEST, run_id="20260101-0000-async-cccc"))
 
 
@@ -202,7 +200,7 @@ def test_processes_that_do_not_end(
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
         monkeypatch.setattr(processes, name, 0.0)
     there = stored(a_record(process=ProcessHandle.of(sleeper.pid), isolation=Isolation.PROCESSES))
-    with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
+    with pytest.raises(LabError, match=rf"did not end; see pid {sleeper.pid}"):
         there.end()
 
 
@@ -241,7 +239,7 @@ class Interface(dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("code", "rate", "delay", "words"),
+    ("code", "rate", "delay", "message"),
     [
         (errno.ENOENT, 8000, None, "this kernel has no tbf, which the rate of a link needs"),
         (errno.ENOENT, None, 5, "this kernel has no netem, which the delay of a link needs"),
@@ -250,13 +248,13 @@ class Interface(dict[str, Any]):
     ],
 )
 def test_links_that_the_kernel_refuses(
-    monkeypatch: pytest.MonkeyPatch, code: int, rate: int | None, delay: int | None, words: str
+    monkeypatch: pytest.MonkeyPatch, code: int, rate: int | None, delay: int | None, message: str
 ) -> None:
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Netlink(code))
-    with pytest.raises(LinkError, match=words):
+    with pytest.raises(LinkError, match=message):
         apply_link(rate, delay)
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Netlink(code, interfaces=2))
-    with pytest.raises(LinkError, match=r"needs one network interface; there is eth0, eth1"):
+    with pytest.raises(LinkError, match=r"needs one network interface; found: eth0, eth1"):
         apply_link(rate, delay)
 
 
@@ -268,16 +266,16 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_node_that_fails() -> None:
     node = manifest.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
-    heard, said = socket.socketpair()
+    heard, output = socket.socketpair()
     with subprocess.Popen(["false"]) as child, heard:
-        said.send(b"unshare: Operation not permitted")
-        said.close()
-        fault = network._fault(node, child.pid, heard)
+        output.send(b"unshare: Operation not permitted")
+        output.close()
+        fault = network._child_error(node, child.pid, heard)
         child.returncode = 1
     assert str(fault) == "node tf1: unshare: Operation not permitted"
 
 
-def test_what_cannot_be_removed() -> None:
+def test_unremovable_files() -> None:
     with pytest.raises(
         LabError, match=r"/proc/version cannot be removed: rm: .*; remove it by hand"
     ):

@@ -1,4 +1,4 @@
-"""What is said of a project's directory, its description, and its programs."""
+"""Error messages about a project's directory, its config, and its programs."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ def fault(text: str) -> str:
 
 
 def a_cluster(*tasks: int) -> str:
-    """A description with jobs of so many tasks."""
+    """A config with jobs of these numbers of tasks."""
     jobs = [f"  {'ab'[i]}: {{on: [{', '.join(['tf1'] * many)}]}}" for i, many in enumerate(tasks)]
     return "\n".join(["version: 1", "name: x", "nodes: {tf1: {}}", "jobs:", *jobs])
 
 
-def test_descriptions_beyond_all_measure() -> None:
-    assert "12000 tasks; no more than 10000 are possible" in fault(a_cluster(6000, 6000))
+def test_too_large_configs() -> None:
+    assert "12000 tasks; the limit is 10000" in fault(a_cluster(6000, 6000))
     assert "has more than 10000 entries" in fault(a_cluster(10_001))
-    assert "more than 100,000 values; no description" in fault("[" + "1," * 100_001 + "]")
+    assert "more than 100,000 values; no config" in fault("[" + "1," * 100_001 + "]")
 
 
-def test_a_character_that_yaml_does_not_know() -> None:
-    # What decodes is searched before; this is the parser's own message, if it refuses more.
+def test_an_invalid_yaml_character() -> None:
+    # Decodable text is checked before; this is the parser's own message, if it refuses more.
     with pytest.raises(_UnreadableError) as caught:
         _Reader(ParsedFile()).read("name: \x07")
     (problem,) = caught.value.problems
     assert problem.message.startswith("not YAML: unacceptable character #x0007")
 
 
-def test_a_description_that_may_not_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
 
     def refused(self: Path, *args: object) -> None:
         raise PermissionError(13, "Permission denied", str(self))  # root may read everything
 
-    with pytest.raises(InputError, match=r"cannot be read \(Not a directory\); name a desc"):
+    with pytest.raises(InputError, match=r"cannot be read \(Not a directory\); name a config"):
         load_cluster(path / "x")
     monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(InputError, match=r"may not be read; give yourself permission"):
+    with pytest.raises(InputError, match=r"cannot be read \(no permission\); allow your user"):
         load_cluster(path)
 
 
-def test_a_description_outside_of_a_project(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no scripts/ beside .* or above it; keep the"):
+def test_a_config_outside_of_a_project(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"no scripts/ in the directory of .* or above it; move the"
+    ):
         project.find_root(tmp_path / "cluster.yaml")
 
 
@@ -77,14 +77,12 @@ def test_jobs_that_an_experiment_needs(root: Path, monkeypatch: pytest.MonkeyPat
         (root / "clusters/fits.yaml").write_text(CLUSTER)
 
 
-def test_jobs_that_an_experiment_has_no_use_for(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_jobs_of_an_experiment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     text = CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf1]}, chief: {on: [tf1]}")
     cluster = parse_cluster(text.encode(), "cluster.yaml")
-    words = r"has no use for the job 'chief' of cluster.yaml; take it out"
-    with pytest.raises(InputError, match=words):
+    message = r"cannot use the job 'chief' of cluster.yaml; remove it"
+    with pytest.raises(InputError, match=message):
         project.check_jobs(ASYNC, cluster, Path("cluster.yaml"), root)
 
 
@@ -95,16 +93,16 @@ def test_data_for_an_experiment_that_reads_none(root: Path) -> None:
 
 def test_programs_of_experiments(root: Path) -> None:
     path = root / "scripts" / ASYNC.program
-    with pytest.raises(InputError, match=r"is missing; put it there"):
+    with pytest.raises(InputError, match=r"is missing; restore the file"):
         project.check_program(ASYNC, root)
     path.write_text("a = (\n")
-    with pytest.raises(InputError, match=r"mnist_async.py:1:5: .* never closed; mend the"):
+    with pytest.raises(InputError, match=r"mnist_async.py:1:5: .* never closed; fix the"):
         project.check_program(ASYNC, root)
     path.write_bytes(b"a = 1\0\n")
-    with pytest.raises(InputError, match=r"null bytes; mend the program"):
+    with pytest.raises(InputError, match=r"null bytes; fix the program"):
         project.check_program(ASYNC, root)
     path.write_text("-" * 100_000 + "1")
-    with pytest.raises(InputError, match=r"(nested|recursion).*; mend the program"):
+    with pytest.raises(InputError, match=r"(nested|recursion).*; fix the program"):
         project.check_program(ASYNC, root)
 
 
@@ -115,26 +113,26 @@ def test_modules_that_the_program_of_an_experiment_imports(root: Path) -> None:
     project.check_program(ASYNC, root)
     (root / "scripts/mnist_model.py").write_text("import session\n")
     (root / "scripts/session.py").write_text("x =\n")
-    with pytest.raises(InputError, match=r"scripts/session.py:1:4: invalid syntax; mend the"):
+    with pytest.raises(InputError, match=r"scripts/session.py:1:4: invalid syntax; fix the"):
         project.check_program(ASYNC, root)
 
 
-def test_a_program_of_ones_own_with_null_bytes(tmp_path: Path) -> None:
+def test_own_program_with_null_bytes(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_bytes(b"a = 1\0\n")
     with pytest.raises(InputError, match=r"null bytes"):
         read_program(str(path))
     path.write_text("-" * 100_000 + "1")
-    with pytest.raises(InputError, match=r"(nested|recursion).*; mend the program"):
+    with pytest.raises(InputError, match=r"(nested|recursion).*; fix the program"):
         read_program(str(path))
 
 
-def test_data_of_ones_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"containers see only what lies in .*; move it there"):
+def test_data_of_a_user(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"and containers see no other directory; move it there"):
         project.data_dir_inside(root, "compose", root)
     assert project.data_dir_inside(root / "data", "compose", root) == "/lab/data"
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
-    with pytest.raises(InputError, match=r"cannot be read; mend its permissions"):
+    with pytest.raises(InputError, match=r"cannot be read; change its permissions"):
         project.check_data_dir(str(root))
 
 
@@ -147,7 +145,7 @@ def test_data_of_ones_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("clusters/in-graph", ("ps", "worker")),
     ],
 )
-def test_what_only_serves_a_program_of_ones_own(cluster: str, services: tuple[str, ...]) -> None:
+def test_options_of_own_programs_only(cluster: str, services: tuple[str, ...]) -> None:
     program = OwnProgram(Path(), "own.py", "own", (Path("own.py"),), ())
     made = project.experiment_of(program, load_cluster(ROOT / f"{cluster}.yaml"), "2.15")
     assert (made.services, made.tensorflow) == (services, "2.15")

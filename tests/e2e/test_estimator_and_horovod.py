@@ -1,0 +1,201 @@
+"""Estimator and Horovod through `lab run`, on the TensorFlow that still has them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.model import load_model
+from lab.tf_versions import TF1
+from tests import oracle
+from tests.agents import processes_with
+from tests.commands import ROOT, lab
+from tests.conditions import lacking
+
+pytestmark = pytest.mark.tensorflow
+
+SEED = 7
+# Sums of float32 in another order: the difference grows with the number of updates.
+assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project on one of the backends."""
+
+    path: Path
+    backend: str
+
+    def run(self, experiment: str, cluster: str, *flags: str, code: int = 0) -> dict[str, Any]:
+        """The summary of a run."""
+        arguments = ("--backend", self.backend, "--gpus", "none", "--seed", str(SEED), "--json")
+        where = ("--cluster", f"clusters/{cluster}.yaml")
+        out, _ = lab(self.path, "run", experiment, *arguments, *where, *flags, code=code)
+        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return summary
+
+    def home(self) -> Path:
+        """The directory of the only run."""
+        (found,) = (self.path / "runs").iterdir()
+        return found
+
+    def records(self, task: str, kind: str) -> list[dict[str, Any]]:
+        text = (self.home() / f"tasks/{task}.jsonl").read_text()
+        return [each for each in map(json.loads, text.splitlines()) if each["kind"] == kind]
+
+    def told(self, task: str, begin: str) -> dict[str, Any]:
+        """The only event of a task whose message has this prefix."""
+        events = self.records(task, "event")
+        (found,) = [each for each in events if each.get("message", "").startswith(begin)]
+        return found
+
+    def when(self, task: str, begin: str) -> float:
+        """The time of the record with this prefix, in seconds since the epoch."""
+        return float(self.told(task, begin)["time_unix"])
+
+
+@pytest.fixture(params=["local"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    if request.param == "compose":
+        request.getfixturevalue("heritage_image")
+    elif TF1.python(ROOT) is None:
+        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
+    for name in ("scripts", "clusters"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "data").mkdir()
+    yield Project(tmp_path, request.param)
+    left = processes_with(str(tmp_path))
+    assert not left, f"left behind: {left}"
+
+
+in_containers_too = pytest.mark.parametrize(
+    "project", ["local", pytest.param("compose", marks=pytest.mark.engine)], indirect=True
+)
+
+
+def results(summary: dict[str, Any]) -> dict[str, float]:
+    assert summary["results"]
+    assert all(each["as_expected"] for each in summary["results"])
+    return {each["name"]: each["value"] for each in summary["results"]}
+
+
+def states(summary: dict[str, Any]) -> dict[str, str]:
+    return {task["task"]: task["state"] for task in summary["tasks"]}
+
+
+def joined_reference(
+    model: str, updates: int, rate: float, streams: list[Iterator[oracle.Batch]]
+) -> tuple[list[float], float]:
+    """Losses and final test accuracy of the NumPy oracle, with one batch of each stream a step."""
+    steps = oracle.train(oracle.initial_parameters(model, SEED), oracle.joined(streams), rate=rate)
+    made = list(itertools.islice(steps, updates))
+    return [step.loss for step in made], oracle.accuracy(made[-1].parameters, load_mnist().test)
+
+
+@in_containers_too
+def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) -> None:
+    summary = project.run("estimator", "estimator", "--global_steps", "2000")
+    assert set(states(summary).values()) == {"succeeded"}
+    assert len(states(summary)) == 7
+    assert results(summary)["RunConfig fields that differ"] == 0
+    hosts = json.loads((project.home() / "run.json").read_text())["cluster"]
+    counts = "num_ps_replicas=2, num_worker_replicas=4"
+    expected = {
+        "chief-0": f"master='grpc://{hosts['chief'][0]}', task_id=0, {counts}, is_chief=True",
+        "worker-1": f"master='grpc://{hosts['worker'][1]}', task_id=1, {counts}, is_chief=False",
+        "ps-1": f"master='grpc://{hosts['ps'][1]}', task_id=1, {counts}, is_chief=False",
+        "evaluator-0": "master='', task_id=0, num_ps_replicas=0, num_worker_replicas=0,"
+        " is_chief=False",
+    }
+    assert {task: project.told(task, "RunConfig: ")["message"] for task in expected} == {
+        task: f"RunConfig: {text}" for task, text in expected.items()
+    }
+
+    trainers = ["chief-0", "worker-0", "worker-1", "worker-2"]
+    steps = [project.records(task, "step")[-1] for task in trainers]
+    made = summary["global_step"]
+    # A step is under way at each of the others when the last is made; and as a step reads the count
+    # at its begin, each of the four may find out only after one more.
+    assert 2000 <= made <= 2000 + 3 + 4
+    assert sum(each["local_step"] for each in steps) == made
+    knew = {task: project.when(task, "RunConfig: ") for task in trainers}
+    ready = {task: project.when(task, "has a session") for task in trainers}
+    # A worker that did not get the chief's variables would ask again after 30 seconds.
+    waits = [ready[task] - max(knew[task], ready["chief-0"]) for task in trainers]
+    assert max(waits) < 30
+
+    curve = [
+        (each["global_step"], each["accuracy"]) for each in project.records("evaluator-0", "eval")
+    ]
+    assert len(curve) == results(summary)["checkpoints evaluated"]
+    assert curve == sorted(curve)
+    step, accuracy = curve[-1]
+    assert 2000 <= step <= made
+    assert accuracy in oracle.asynchronous_band(load_mnist(), step, SEED, workers=4, sample=8)
+    assert load_model(project.home() / "model").global_step == step
+
+
+def test_a_mirrored_estimator_is_one_process_with_the_joined_batch(project: Project) -> None:
+    flags = ("--global_steps", "500", "--cpu_replicas", "3", "--record_every", "50")
+    summary = project.run("estimator-mirrored", "one-host", *flags)
+    assert states(summary) == {"worker-0": "succeeded"}
+    found = results(summary)
+    assert (found["replicas built"], found["RunConfig fields that differ"]) == (3, 0)
+    # One stream, from which the replicas take their batches in turn.
+    stream = oracle.worker_batches(load_mnist().train, SEED, 0)
+    losses, accuracy = joined_reference("softmax", 500, 0.01, [stream] * 3)
+    steps = project.records("worker-0", "step")
+    assert [each["global_step"] for each in steps] == list(range(50, 501, 50))
+    assert_close([each["loss"] for each in steps], losses[49::50])
+    # Of 10,000 images one or two depend on rounding.
+    assert summary["tasks"][0]["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
+
+
+# Two of the four share a node: they are ranks 0 and 1 of it.
+FOUR = """\
+version: 1
+name: four
+nodes: {tf1: {}, tf2: {}, tf3: {}}
+jobs: {worker: {on: [tf1, tf2, tf1, tf3]}}
+"""
+
+
+@in_containers_too
+@pytest.mark.parametrize(("cluster", "ranks"), [("workers", 2), ("four", 4)])
+def test_ranks_in_a_ring_end_with_the_same_parameters(
+    project: Project, cluster: str, ranks: int
+) -> None:
+    (project.path / "clusters/four.yaml").write_text(FOUR)
+    flags = ("--global_steps", "30", "--record_every", "1", "--learning_rate", "0.1")
+    summary = project.run("horovod", cluster, *flags)
+    tasks = [f"worker-{index}" for index in range(ranks)]
+    assert states(summary) == dict.fromkeys(tasks, "succeeded")
+    assert results(summary) == {"ranks compared": ranks, "ranks that differ": 0}
+    train = load_mnist().train
+    streams = [oracle.worker_batches(train, SEED, index) for index in range(ranks)]
+    losses, accuracy = joined_reference("mlp", 30, 0.1, streams)
+    for task in tasks:
+        assert_close([each["loss"] for each in project.records(task, "step")], losses)
+        (final,) = project.records(task, "final")
+        assert final["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
+    assert load_model(project.home() / "model").global_step == 30
+
+
+def test_a_ring_that_is_broken_ends_at_once(project: Project) -> None:
+    flags = ("--global_steps", "100000", "--fault", "kill worker-1 after 100 steps")
+    summary = project.run("horovod", "workers", *flags, code=1)
+    assert summary["reason"] == "worker-1 failed: killed by SIGKILL"
+    (last,) = project.records("worker-0", "final")
+    assert last["message"] == "lost contact with another rank; see how it ended"
+    # Horovod waits 30 seconds for a rank that does not answer.
+    assert last["time_unix"] - project.when("worker-1", "fault: kill") < 30

@@ -1,0 +1,192 @@
+"""Two people on one host: side by side, one after the other, and on different GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents import PATIENCE_S, wait_for
+from tests.commands import lab, start
+
+CLUSTER = """\
+version: 1
+name: lab-e2e-{name}
+nodes: {{tf1: {{}}, tf2: {{gpus: {gpus}}}}}
+jobs: {{ps: {{on: [tf1]}}, worker: {{on: [tf2, tf2], gpus: 1}}}}
+"""
+WAITS = """\
+import os, signal, time
+
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+print("After  1 training steps (  2 global steps), loss on training batch is  0.388676."
+      "  (  0.002 sec/batch)", flush=True)
+while not os.path.exists(os.environ["LAB_DATA"] + "/go-on"):
+    time.sleep(0.02)
+"""
+Project = Callable[..., Path]
+
+
+@pytest.fixture(params=["local", pytest.param("compose", marks=pytest.mark.engine)])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "compose":
+        request.getfixturevalue("image")
+    return str(request.param)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """Makes projects, each of a user with its own state directory."""
+    made: list[Path] = []
+
+    def make(name: str, gpus: object = 2) -> Path:
+        folder = tmp_path / name
+        for each in ("scripts", "data"):
+            (folder / each).mkdir(parents=True)
+        (folder / "cluster.yaml").write_text(CLUSTER.format(name=name, gpus=gpus))
+        (folder / "waits.py").write_text(WAITS)
+        made.append(folder)
+        return folder
+
+    yield make
+    for folder in made:
+        lab(folder, "down", f"lab-e2e-{folder.name}", "--yes", "--discard", code=None)
+
+
+def states(project: Path) -> set[str]:
+    out, _ = lab(project, "ps", "--json", code=None)
+    try:
+        return {row["state"] for row in json.loads(out) if row["task"] != "ps-0"}
+    except ValueError:
+        return set()  # it is not up yet
+
+
+def runs(project: Path) -> list[str]:
+    store = project / "runs"
+    return sorted(path.name for path in store.iterdir()) if store.is_dir() else []
+
+
+def go_on(project: Path) -> None:
+    (project / "data/go-on").touch()
+
+
+def end(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code, err[-4000:]
+    return out, err
+
+
+def test_two_users_train_side_by_side(project: Project, backend: str) -> None:
+    both = [project("anna"), project("ben")]
+    arguments = ("run", "waits.py", "--backend", backend, "--gpus", "none", "--json")
+    processes = [start(each, *arguments) for each in both]
+    # Each trains while the other one does: neither ends before this is seen of both.
+    wait_for(lambda: [states(each) for each in both] == [{"training"}] * 2, "both train")
+    for each in both:
+        go_on(each)
+    for each, process in zip(both, processes, strict=True):
+        summary = json.loads(end(process)[0].splitlines()[-1])
+        assert summary["state"] == "succeeded"
+        assert runs(each) == [summary["run_id"]]
+        assert lab(each, "ls", "--json")[0].count(f"lab-e2e-{each.name}") == 0
+
+
+def test_one_after_the_other_in_one_environment(project: Project, backend: str) -> None:
+    here = project("anna")
+    name = "lab-e2e-anna"
+    run = ("run", "waits.py", "--backend", backend, "--gpus", "none")
+    lab(here, "up", "--backend", backend, "--gpus", "none")
+    first = start(here, *run)
+    wait_for(lambda: states(here) == {"training"}, "the first trains")
+    (one,) = runs(here)
+    # Without --wait: refused, by name, and nothing is left of it.
+    _, err = lab(here, *run, code=1)
+    assert err.splitlines()[-1] == (
+        f"error: run {one} is under way in environment '{name}'; follow it with"
+        f" `lab attach {one}`, or wait for it with `lab run --wait`"
+    )
+    assert runs(here) == [one]
+    # Its client is killed: the run continues, and is found on the volume.
+    first.kill()
+    first.communicate()
+    _, err = lab(here, *run, code=1)
+    assert f"error: run {one} is under way" in err
+    assert "wait for it with `lab run --wait`" in err
+    assert runs(here) == [one]
+    waits = f"waiting for run {one} in environment '{name}': position"
+    second = start(here, *run, "--wait", "--json")
+    said_by_second = seen(second, waits)
+    assert said_by_second.endswith("position 1 in the queue\n")
+    third = start(here, *run, "--wait")
+    assert seen(third, waits).endswith("position 2 in the queue\n")
+    third.send_signal(signal.SIGINT)
+    assert end(third, 130)[1] == "error: interrupted\n"
+    assert runs(here) == [one]
+    go_on(here)
+    summary = json.loads(end(second)[0].splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    assert runs(here) == sorted({one, summary["run_id"]})
+    # No other run was submitted: the refused ones have left no request.
+    lab(here, "collect")
+    assert runs(here) == sorted({one, summary["run_id"]})
+    _, err = lab(here, "down")
+    assert not list((here / "state").rglob("*.queue.*"))
+
+
+def seen(process: subprocess.Popen[str], message: str) -> str:
+    """The first line of standard error that begins so."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if line.startswith(message))
+
+
+def test_runs_collected_elsewhere_are_not_collected_again(
+    project: Project, backend: str, tmp_path: Path
+) -> None:
+    here = project("anna")
+    go_on(here)
+    run = ("run", "waits.py", "--backend", backend, "--gpus", "none", "--keep")
+    elsewhere = tmp_path / "elsewhere"
+    for _ in range(2):
+        lab(here, *run, "--runs-dir", str(elsewhere))
+    kept, removed = sorted(elsewhere.iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in sorted(removed.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    _, err = lab(here, "down")
+    assert f"run {kept.name} is already collected, in {kept}\n" in err
+    assert runs(here) == [removed.name]
+
+
+def test_a_gpu_held_by_another_environment(
+    project: Project, backend: str, request: pytest.FixtureRequest
+) -> None:
+    if backend == "compose":
+        request.getfixturevalue("pinning")
+    anna, ben, carl = project("anna", [4, 5]), project("ben", [5, 6]), project("carl", [6, 7])
+    up = ("up", "--backend", backend, "--gpus", "index")
+    lab(anna, *up)
+    refused = "error: GPU 5 is held by environment 'lab-e2e-anna'"
+    for arguments in (up, ("run", "waits.py", *up[1:])):
+        _, err = lab(ben, *arguments, code=1)
+        assert refused in err
+        assert "or add --share" in err
+    assert runs(ben) == []
+    assert lab(ben, "ls", "--json")[0].count("lab-e2e-ben") == 0
+    # Other GPUs, another environment: both run side by side.
+    lab(carl, *up)
+    go_on(anna)
+    lab(anna, "run", "waits.py", *up[1:])
+    lab(ben, *up, "--share")
+    record = Path(os.environ["LAB_GPU_RECORD"])
+    assert len(list(record.glob("lab-e2e-*.json"))) == 3
+    for each in (ben, carl, anna):
+        lab(each, "down")
+    assert list(record.glob("lab-e2e-*.json")) == []
+    go_on(ben)
+    lab(ben, "run", "waits.py", *up[1:])
+    assert list(record.glob("lab-e2e-*.json")) == []

@@ -1,0 +1,205 @@
+"""Records as a data frame: all of them, in order, with their types; damage is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lab.errors import LabError
+from lab.records import FIELDS
+from lab.run.dataframe import DAMAGED, records_frame, steps_frame
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
+from tests.unit.fakes import record
+
+CLUSTER = {"ps": ["a:1"], "worker": [f"b:{port}" for port in range(11)]}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / "r")
+    made.create(RunInfo(run_id="r", spec=RunSpec(experiment="async"), cluster=CLUSTER))
+    (made.path / "tasks").mkdir()
+    return made
+
+
+def write(run: RunDir, task: str, *lines: object) -> None:
+    with run.records(task).open("ab") as file:
+        for line in lines:
+            data = line if isinstance(line, bytes) else json.dumps(line).encode()
+            file.write(data + b"\n")
+
+
+def damage(run: RunDir) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    output: list[str] = []
+    frame = records_frame(run, notify=output.append)
+    assert bool(output) == bool(frame.attrs[DAMAGED])
+    return frame, frame.attrs[DAMAGED]
+
+
+def test_every_field_has_its_column_and_its_type(run: RunDir) -> None:
+    full = {
+        "loss": 0.5, "accuracy": 0.25, "epoch": 0, "local_step": 2**62, "message": "a b",
+        "name": "ratio", "value": 3, "status": "succeeded",
+    }  # fmt: skip
+    write(run, "worker-0", record("worker-0", 0, "step", **full), record("worker-0", 1, "final"))
+    frame = records_frame(run)
+    assert list(frame.columns) == ["task", *FIELDS]
+    first, second = frame.iloc[0], frame.iloc[1]
+    assert {name: first[name] for name in full} == full
+    assert (first["task"], first["kind"], first["job_name"]) == ("worker-0", "step", "worker")
+    assert math.isnan(second["loss"])
+    assert second["local_step"] is pd.NA
+    assert {str(frame[name].dtype) for name, kind in FIELDS.items() if kind is int} == {"Int64"}
+    assert {str(frame[name].dtype) for name, kind in FIELDS.items() if kind is float} == {"float64"}
+    assert {str(frame[name].dtype) for name in ("task", "kind", "run")} == {"category"}
+    assert pd.isna(second["message"])
+    assert frame.attrs[DAMAGED] == ()
+
+
+def test_rows_are_in_the_order_of_the_cluster_and_the_file(run: RunDir) -> None:
+    for task in ("worker-10", "worker-2", "ps-0"):
+        write(run, task, record(task, 1), record(task, 0))
+    write(run, "chief-0", record("chief-0", 7))  # of a task that the cluster has not
+    frame = records_frame(run)
+    assert list(zip(frame["task"], frame["seq"], strict=True)) == [
+        ("ps-0", 1), ("ps-0", 0), ("worker-2", 1), ("worker-2", 0), ("worker-10", 1),
+        ("worker-10", 0), ("chief-0", 7),
+    ]  # fmt: skip
+    assert list(frame["task"].cat.categories) == ["ps-0", "worker-2", "worker-10", "chief-0"]
+    assert set(records_frame(run, ["worker-2"])["task"]) == {"worker-2"}
+
+
+def test_steps_alone(run: RunDir) -> None:
+    kinds = ("start", "step", "epoch", "eval", "result", "final", "event")
+    write(run, "worker-0", *(record("worker-0", n, kind) for n, kind in enumerate(kinds)))
+    frame = steps_frame(run)
+    assert list(frame["seq"]) == [1, 2]
+    assert list(frame.index) == [0, 1]
+
+
+def test_a_run_without_records_has_an_empty_frame(run: RunDir) -> None:
+    frame = records_frame(run)
+    assert (len(frame), list(frame.columns)) == (0, ["task", *FIELDS])
+    assert str(frame["global_step"].dtype) == "Int64"
+    assert list(frame["task"].cat.categories) == []
+    write(run, "worker-0")
+    assert len(steps_frame(run)) == 0
+
+
+def test_several_blocks_lose_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.run.dataframe._BLOCK", 300)
+    lines = [record("worker-0", n, loss=n / 7, message=f"m{n}") for n in range(50)]
+    write(run, "worker-0", *lines[:20], b"no record", *lines[20:])
+    frame, damaged = damage(run)
+    assert list(frame["seq"]) == list(range(50))
+    assert list(frame["loss"]) == [n / 7 for n in range(50)]
+    assert list(frame["message"]) == [f"m{n}" for n in range(50)]
+    assert damaged == ("tasks/worker-0.jsonl:21: not a JSON object",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[1]", b'{"kind":"step"', b"\xff\xfe", b"[" * 100_000, b"7", b'{"a":' + b"[" * 99_999],
+)
+def test_an_invalid_line_is_left_out_and_named(run: RunDir, line: bytes) -> None:
+    write(run, "worker-0", record("worker-0", 0), line, record("worker-0", 1))
+    frame, damaged = damage(run)
+    assert list(frame["seq"]) == [0, 1]
+    assert damaged == ("tasks/worker-0.jsonl:2: not a JSON object",)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("global_step", b'"many"'), ("global_step", b"1.5"), ("global_step", b"true"),
+        ("global_step", b"9223372036854775808"), ("global_step", b"-9223372036854775808"),
+        ("global_step", b"1" * 5000), ("loss", b'"low"'), ("loss", b"1" + b"0" * 400),
+        ("loss", b"[]"), ("kind", b"3"), ("message", b"{}"),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_type_is_left_empty_and_named(
+    run: RunDir, field: str, value: bytes
+) -> None:
+    write(run, "worker-0", b'{"seq": 5, "' + field.encode() + b'": ' + value + b"}")
+    frame, damaged = damage(run)
+    if len(value) == 5000:  # more digits than Python reads: the whole line is none
+        assert (len(frame), damaged) == (0, ("tasks/worker-0.jsonl:1: not a JSON object",))
+        return
+    assert list(frame["seq"]) == [5]
+    assert frame[field].isna().all()
+    assert damaged == (f"tasks/worker-0.jsonl:1: wrong type of {field}",)
+
+
+def test_a_training_that_overshoots_is_no_fault(run: RunDir) -> None:
+    write(run, "worker-0", *(record("worker-0", 0, loss=x) for x in (math.nan, math.inf, 2)))
+    frame, damaged = damage(run)
+    assert damaged == ()
+    assert math.isnan(frame["loss"][0])
+    assert list(frame["loss"][1:]) == [math.inf, 2.0]
+
+
+def test_half_a_surrogate_pair_becomes_text_that_can_be_written(run: RunDir) -> None:
+    write(run, "worker-0", b'{"kind": "event", "message": "\\ud800!"}')
+    frame, damaged = damage(run)
+    assert damaged == ()
+    assert frame["message"][0].encode() == b"?!"
+
+
+def test_an_incomplete_last_line_is_ignored(run: RunDir) -> None:
+    write(run, "worker-0", record("worker-0", 0))
+    with run.records("worker-0").open("ab") as file:
+        file.write(b'{"kind": "st')
+    frame, damaged = damage(run)
+    assert (len(frame), damaged) == (1, ())
+
+
+def test_damage_is_a_warning_without_a_handler(run: RunDir) -> None:
+    write(run, "worker-0", b"x", b"y")
+    with pytest.warns(UserWarning, match=r"run r has 2 damaged lines .*worker-0\.jsonl:1: not"):
+        records_frame(run)
+
+
+def test_files_beside_the_records_are_no_tasks(run: RunDir) -> None:
+    write(run, "worker-0", record("worker-0", 0))
+    write(run, "..-0", record("worker-0", 1))
+    run.records("worker-1").mkdir()
+    assert list(records_frame(run)["seq"]) == [0]
+
+
+def test_names_in_run_json_are_no_paths(tmp_path: Path) -> None:
+    made = RunDir(tmp_path / "r")
+    made.create(
+        RunInfo(
+            run_id="r",
+            spec=RunSpec(experiment="x"),
+            cluster={"../../secret": ["a:1"], "..": ["b:1"]},
+        )
+    )
+    (made.path / "tasks").mkdir()
+    made.path.joinpath("tasks/..-0.jsonl").write_text('{"seq": 1}\n')
+    (tmp_path / "secret-0.jsonl").write_text('{"seq": 1}\n')
+    with pytest.raises(LabError, match="not a valid job name"):
+        records_frame(made)
+
+
+def test_without_a_run_json_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"run\.json is missing"):
+        records_frame(RunDir(tmp_path))
+
+
+def test_blocks_with_different_fields_are_joined(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.run.dataframe._BLOCK", 1)
+    write(run, "worker-0", record("worker-0", 0), record("worker-0", 1, "final", status="lost"))
+    write(run, "worker-1", {"seq": 2})
+    frame = records_frame(run)
+    assert [each == "lost" for each in frame["status"]] == [False, True, False]
+    assert list(frame["kind"][:2]) == ["step", "final"]
+    assert list(frame["kind"].isna()) == [False, False, True]

@@ -1,0 +1,299 @@
+"""The agent's faults on its own program: each signal is in time, and never after the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.task.agent.fault_injection import FaultInjector, Throttle
+from lab.task.agent.process import ChildProcess
+from lab.task.protocol import Request, RunSpec, Volume, control
+from lab.task.protocol.control import submit
+from tests.agents import wait_for
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Victim:
+    """A program that only counts its signals."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+        self.has_ended = False
+
+    def ended(self) -> bool:
+        return self.has_ended
+
+    def signal(self, number: int) -> None:
+        self.got.append(signal.Signals(number).name.removeprefix("SIG"))
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    made = Volume(tmp_path / "runs")
+    made.root.mkdir()
+    submit(made, Request("r1", RunSpec("t", "p.py"), {"worker": ["tf1:1", "tf2:1"]}))
+    return made
+
+
+Make = Callable[..., FaultInjector]
+
+
+@pytest.fixture
+def make(volume: Volume) -> Iterator[Make]:
+    """Makes the disturbances of worker-1 on tf2; no thread of theirs outlives the test."""
+    made = []
+
+    def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> FaultInjector:
+        made.append(FaultInjector(texts, task=task, node="tf2", volume=volume, run_id="r1", **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.release()
+    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
+    program = ChildProcess([sys.executable, "-c", "while True: pass"], {}, tmp_path)
+    yield program
+    program.reap()
+
+
+def state(program: ChildProcess) -> str:
+    return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def cpu_s(program: ChildProcess) -> float:
+    fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+# ---- Which faults, and when
+
+
+def test_due_faults_happen_once(make: Make) -> None:
+    victim = Victim()
+    faulty = make("stop worker-1 after 5s", "kill tf2 after 500 steps", "kill worker-0")
+    assert faulty.step(victim, 4.9, 499) == []
+    assert faulty.step(victim, 5.0, None) == ["fault: stop worker-1 after 5s"]
+    assert faulty.step(victim, 6.0, 500) == ["fault: kill tf2 after 500 steps"]
+    assert faulty.step(victim, 7.0, 501) == []
+    assert victim.got == ["TERM", "KILL"]
+
+
+def test_a_fault_waits_for_a_program(make: Make) -> None:
+    victim = Victim()
+    faulty = make("kill worker-1")
+    victim.has_ended = True
+    assert faulty.step(None, 1.0, None) == faulty.step(victim, 1.0, None) == []
+    victim.has_ended = False
+    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
+    assert victim.got == ["KILL"]
+
+
+def test_a_restarted_agent_does_not_repeat_faults(make: Make, volume: Volume) -> None:
+    control.inject_fault(volume, "r1", "stop worker-1")
+    victim = Victim()
+    both = ["fault: kill worker-1", "fault: stop worker-1"]
+    assert make("kill worker-1").step(victim, 1.0, None) == both
+    assert make("kill worker-1").step(victim, 1.0, None) == []
+    noted = sorted((volume.faults("r1") / "worker-1").iterdir())
+    assert [path.name for path in noted] == ["0.json", "request-0.json"]
+    assert json.loads(noted[0].read_text())["fault"] == "stop worker-1"
+
+
+def test_a_fault_is_injected_on_an_unwritable_volume(make: Make, volume: Volume) -> None:
+    (volume.run("r1") / "faults").write_text("in the way")
+    victim = Victim()
+    faulty = make("kill worker-1")
+    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
+    assert faulty.step(victim, 1.0, None) == []
+
+
+def test_network_faults_of_the_client_are_recorded(make: Make, volume: Volume) -> None:
+    clock = Clock()
+    faulty = make("cut:5s tf2", monotonic=clock)
+    assert faulty.step(None, 1.0, None) == []
+    control.inject_fault(volume, "r1", "cut:5s tf2")
+    assert faulty.current_fault == ""
+    assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
+    clock.now += 4.9
+    assert faulty.step(None, 6.0, None) == []
+    assert faulty.current_fault == "is under the fault cut:5s tf2"
+    clock.now += 0.2
+    assert faulty.step(None, 6.1, None) == ["fault over: cut:5s tf2"]
+    assert faulty.current_fault == ""
+
+
+def test_invalid_faults_are_reported(make: Make, volume: Volume) -> None:
+    faulty = make("kill random", "hurt worker-1", "stop worker-1")
+    victim = Victim()
+    output = faulty.step(victim, 1.0, None)
+    assert output[0].startswith("fault skipped: 'kill random' is still random")
+    assert output[1].startswith("fault skipped: no fault 'hurt'")
+    assert output[2] == "fault: stop worker-1"
+    volume.faults("r1").mkdir(exist_ok=True)
+    (volume.faults("r1") / "7.json").write_text("{")
+    assert faulty.step(victim, 1.0, None)[0].startswith("fault skipped: ")
+    assert faulty.step(victim, 1.0, None) == []
+
+
+def test_a_poll_without_faults_costs_one_stat(
+    make: Make, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+
+    def counted(folder: Path) -> dict[int, Path]:
+        reads.append(folder)
+        return control.injected_faults(folder)
+
+    monkeypatch.setattr("lab.task.agent.fault_injection.injected_faults", counted)
+    faulty = make()
+    faulty.step(None, 1.0, None)
+    assert reads == []
+    control.inject_fault(volume, "r1", "kill worker-0")
+    for _ in range(3):
+        faulty.step(None, 1.0, None)
+    assert len(reads) == 3  # it is young: another change may have the same timestamp
+    old = time.time() - 60
+    os.utime(volume.faults("r1"), (old, old))
+    for _ in range(3):
+        faulty.step(None, 1.0, None)
+    assert len(reads) == 4
+
+
+# ---- Effects on a real program
+
+
+def test_a_program_gets_sigkill_or_sigterm(make: Make, sleeper: ChildProcess) -> None:
+    make("kill worker-1").step(sleeper, 1.0, None)
+    wait_for(sleeper.ended, "the program's end")
+    assert sleeper.reap() == -signal.SIGKILL
+
+
+def test_a_pause_stops_the_program_for_its_time(make: Make, sleeper: ChildProcess) -> None:
+    faulty = make("pause:0.5s worker-1")
+    began = time.monotonic()
+    assert faulty.step(sleeper, 1.0, None) == ["fault: pause:0.5s worker-1"]
+    # The kernel reports this only of a stopped program: a poll could be too late.
+    assert os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED) is not None
+    assert time.monotonic() - began > 0.45
+    assert state(sleeper) != "T"
+    wait_for(lambda: faulty.step(sleeper, 2.0, None) == ["fault over: pause:0.5s worker-1"], "said")
+
+
+def test_a_paused_program_receives_sigterm(make: Make, sleeper: ChildProcess) -> None:
+    clock = Clock()
+    faulty = make("pause:60s worker-1", monotonic=clock)
+    faulty.step(sleeper, 1.0, None)
+    wait_for(lambda: state(sleeper) == "T", "the program stands still")
+    faulty.release()
+    sleeper.signal(signal.SIGTERM)
+    wait_for(sleeper.ended, "the program's end")
+    clock.now += 61.0
+    assert faulty.step(sleeper, 99.0, None) == []  # a pause that was broken off is not over
+
+
+def test_cpu_share_of_a_slowed_program(make: Make, sleeper: ChildProcess) -> None:
+    faulty = make("slow:0.2,60s worker-1")
+    faulty.step(sleeper, 1.0, None)
+    before = cpu_s(sleeper)
+    for _ in range(2):
+        wait_for(lambda: state(sleeper) == "T", "the program stands still")
+        wait_for(lambda: state(sleeper) != "T", "the program goes on")
+    wait_for(lambda: cpu_s(sleeper) > before, "it gets further")
+
+
+def test_a_slowed_program_runs_for_its_share_of_each_period() -> None:
+    victim, clock = Victim(), Clock()
+    brake = Throttle(victim, clock)
+    brake._holds = [(clock.now + 60.0, 0.2)]
+    brake._began = clock.now
+    ran_s = 0.0
+    for _ in range(20):  # ten periods, each of which has two turns
+        left_s = brake._next_phase(clock.now)
+        assert 0 < left_s <= 0.1
+        if victim.got[-1:] != ["STOP"]:
+            ran_s += left_s
+        clock.now += left_s + 1e-6  # past the turn, whatever the rounding
+    assert victim.got == ["STOP", "CONT"] * 9 + ["STOP"]
+    assert clock.now == pytest.approx(101.0, abs=1e-3)
+    assert ran_s == pytest.approx(0.2, abs=1e-3)
+
+
+def test_a_pause_of_a_slowed_program(make: Make) -> None:
+    victim = Victim()
+    faulty = make("slow:0.9,60s worker-1", "pause:60s worker-1 after 2s")
+    faulty.step(victim, 1.0, None)
+    faulty.step(victim, 2.0, None)
+    wait_for(lambda: victim.got[-1:] == ["STOP"], "the program stands still")
+    before = len(victim.got)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 0.3, "three periods")
+    assert len(victim.got) <= before + 1
+    assert victim.got[-1] == "STOP"
+    faulty.release()
+    assert victim.got[-1] == "CONT"
+
+
+def test_nothing_is_sent_after_release() -> None:
+    for _ in range(200):
+        victim = Victim()
+        brake = Throttle(victim)
+        brake.hold(60.0, 0.5)
+        brake.release()
+        after = list(victim.got)
+        assert after[-1:] != ["STOP"]
+        brake.release()
+        assert victim.got == after
+    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+
+
+def test_an_ended_program_gets_no_signal() -> None:
+    victim = Victim()
+    brake = Throttle(victim)
+    victim.has_ended = True
+    brake.hold(60.0)
+    wait_for(lambda: brake._thread is None, "the brake's end")
+    assert victim.got == []
+
+
+def test_the_next_program_has_its_own_throttle(make: Make) -> None:
+    first, second = Victim(), Victim()
+    faulty = make("pause:60s worker-1", "pause:60s worker-1 after 2s")
+    faulty.step(first, 1.0, None)
+    wait_for(lambda: first.got == ["STOP"], "the first stands still")
+    faulty.step(second, 2.0, None)
+    wait_for(lambda: second.got == ["STOP"], "the second stands still")
+    assert first.got == ["STOP", "CONT"]
+
+
+def test_a_reused_pid_is_not_stopped(make: Make, sleeper: ChildProcess) -> None:
+    """A reaped id may be another process's; here it is unused, so a signal would be an error."""
+    faulty = make("slow:0.5,60s worker-1")
+    faulty.step(sleeper, 1.0, None)
+    faulty.release()
+    sleeper.reap()
+    with subprocess.Popen(["sleep", "60"], process_group=0) as other:
+        try:
+            assert not Path(f"/proc/{sleeper.pid}").exists()
+            assert Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+        finally:
+            other.kill()

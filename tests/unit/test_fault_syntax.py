@@ -1,0 +1,279 @@
+"""Faults as text: valid faults, random targets, due times, and messages to agents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task.protocol import Request, RunSpec, Volume, control
+from lab.task.protocol.control import NoSuchRun, submit
+from lab.task.protocol.faults import (
+    Fault,
+    Kind,
+    concerns,
+    due,
+    parse,
+    parse_all,
+    relative_to_now,
+    resolve,
+    resolve_all,
+)
+from lab.task.protocol.trigger import Trigger
+
+PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("kill worker-1", Fault(Kind.KILL, "worker-1")),
+        ("stop tf2 after 5s", Fault(Kind.STOP, "tf2", Trigger(seconds=5))),
+        ("pause:1m30s ps-0", Fault(Kind.PAUSE, "ps-0", seconds=90)),
+        (
+            "pause:10s worker-1 after 20,900 steps",
+            Fault(Kind.PAUSE, "worker-1", Trigger(steps=20_900), seconds=10),
+        ),
+        ("slow:0.3 worker-1", Fault(Kind.SLOW, "worker-1", seconds=30, share=0.3)),
+        ("slow:.25,7s worker-1", Fault(Kind.SLOW, "worker-1", seconds=7, share=0.25)),
+        ("cut:5s tf2", Fault(Kind.CUT, "tf2", seconds=5)),
+        (
+            "link:rate=10mbit,delay=20ms,4s tf2",
+            Fault(Kind.LINK, "tf2", seconds=4, rate_bits=10**7, delay_us=20_000),
+        ),
+        ("link:delay=1.5s tf2", Fault(Kind.LINK, "tf2", seconds=30, delay_us=1_500_000)),
+        ("link:5s,rate=1.001kbit tf2", Fault(Kind.LINK, "tf2", seconds=5, rate_bits=1001)),
+        ("kill random at random", Fault(Kind.KILL, "random", between=(0, 20))),
+        (
+            "  kill   worker-1 at random between 1s and 2m seed 42 ",
+            Fault(Kind.KILL, "worker-1", between=(1, 120), seed=42),
+        ),
+        ("kill random after 5s seed 0", Fault(Kind.KILL, "random", Trigger(seconds=5), seed=0)),
+    ],
+)
+def test_valid_faults(text: str, fault: Fault) -> None:
+    assert parse(text) == fault
+    assert parse(fault.text) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a fault is missing; write one such as pause:10s worker-1"),
+        ("kil worker-1", "no fault 'kil'; did you mean 'kill'? there are kill, stop, pause"),
+        ("kill", "'kill' has no target; add a task, a node or random after it"),
+        ("kill: worker-1", "'kill:' has nothing after the colon; write kill"),
+        ("kill:9 worker-1", "kill takes no argument; write kill"),
+        ("kill WORKER", "'WORKER' is not a target; name a task, a node or random"),
+        ("pause worker-1", "pause needs one duration; write pause:10s"),
+        ("cut:5s,6s tf2", "cut needs one duration; write cut:5s"),
+        ("pause:ten worker-1", "'ten' is not a duration, such as 10s or 1m30s"),
+        ("pause:0s worker-1", "0s is not a valid duration of a fault; give at most 3600s"),
+        ("pause:0.0001s worker-1", "0.0001s is not a valid duration of a fault"),
+        ("pause:2h worker-1", "2h is not a valid duration of a fault"),
+        ("slow worker-1", "slow needs a share of the time; write slow:0.3 or slow:0.3,30s"),
+        ("slow:0.3,1s,2s worker-1", "slow needs a share of the time"),
+        ("slow:1 worker-1", "'1' is not a share between 0 and 1; write slow:0.3"),
+        ("slow:0.000 worker-1", "'0.000' is not a share between 0 and 1"),
+        ("slow:nan worker-1", "'nan' is not a share between 0 and 1"),
+        ("link tf2", "link needs a rate or a delay; write link:rate=10mbit"),
+        ("link:5s tf2", "link needs a rate or a delay"),
+        ("link:rate=1mbit,5s,6s tf2", "link needs a rate or a delay"),
+        (
+            "link:rat=1mbit tf2",
+            "link has no argument 'rat'; did you mean 'rate'? it has rate and delay",
+        ),
+        ("link:rate=1mbit,rate=2mbit tf2", "the rate of a link is given twice; give it once"),
+        (
+            "link:rate=10 tf2",
+            "'rate=10' is not a number with a unit (kbit, mbit, gbit); write it as in",
+        ),
+        ("link:rate=0mbit tf2", "'rate=0mbit' is not a number"),
+        ("link:rate=2000gbit tf2", "'rate=2000gbit' is not a number"),
+        (
+            "link:delay=2h tf2",
+            "'delay=2h' is not a number with a unit (us, ms, s); write it as in rate=",
+        ),
+        ("kill worker-1 now", "'now' is not a start time; write `after 500 steps`, `after 5s` or"),
+        ("kill worker-1 after", "'after' is not a start time"),
+        ("kill worker-1 after 5 stepz", "'5 stepz' is not a start time, such as 10s"),
+        ("kill worker-1 at random between 5s", "is not a start time"),
+        (
+            "kill worker-1 at random between 5s 2s",
+            "5s is later than 2s; give the earlier time first",
+        ),
+        ("kill worker-1 at random between x 2s", "'x' is not a duration"),
+        ("kill worker-1 seed", "seed needs one whole number, at the end; write seed 42"),
+        ("kill worker-1 seed x", "seed needs one whole number"),
+        ("kill worker-1 seed 4 after 5s", "seed needs one whole number"),
+    ],
+)
+def test_invalid_faults(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_faults() -> None:
+    kill, cut = parse_all("kill worker-1; cut:5s tf2;")
+    assert (kill.text, cut.text) == ("kill worker-1", "cut:5s tf2")
+    with pytest.raises(ValueError, match="a fault is missing"):
+        parse_all(" ; ")
+
+
+TIMES = st.integers(1, 36_000).map(lambda tenths: tenths / 10)
+MOMENTS = st.one_of(
+    st.none(),
+    st.builds(Trigger, seconds=TIMES),
+    st.builds(Trigger, steps=st.integers(0, 10**9)),
+)
+TARGETS = st.sampled_from(["random", "worker-1", "tf2"])
+SEEDS = st.one_of(st.none(), st.integers(0, 2**31))
+FAULTS = st.one_of(
+    st.builds(Fault, st.sampled_from([Kind.KILL, Kind.STOP]), TARGETS, MOMENTS, seed=SEEDS),
+    st.builds(
+        Fault, st.sampled_from([Kind.PAUSE, Kind.CUT]), TARGETS, MOMENTS, seconds=TIMES, seed=SEEDS
+    ),
+    st.builds(
+        Fault,
+        st.just(Kind.SLOW),
+        TARGETS,
+        between=st.tuples(st.integers(0, 9), st.integers(9, 99)),
+        seconds=TIMES,
+        share=st.integers(1, 999).map(lambda n: n / 1000),
+        seed=SEEDS,
+    ),
+    st.builds(
+        Fault,
+        st.just(Kind.LINK),
+        TARGETS,
+        MOMENTS,
+        seconds=TIMES,
+        rate_bits=st.integers(1, 10**9),
+        delay_us=st.one_of(st.none(), st.integers(1, 6 * 10**7)),
+    ),
+)
+
+
+@given(FAULTS)
+def test_a_fault_is_read_back_from_its_text(fault: Fault) -> None:
+    assert parse(fault.text) == fault
+
+
+@given(FAULTS, st.integers(0, 2**31))
+def test_a_seed_repeats_the_drawn_targets(fault: Fault, seed: int) -> None:
+    drawn = resolve(fault, PLACES, seed)
+    assert not drawn.is_random
+    assert drawn == resolve(fault, PLACES, seed)
+    assert drawn.target in ({"tf1", "tf2"} if fault.kind.on_network else {*PLACES, "tf2"})
+    if fault.is_random:
+        assert drawn.seed == (seed if fault.seed is None else fault.seed)
+        assert resolve(fault, PLACES, drawn.seed) == drawn
+    if fault.between is not None:
+        assert drawn.when is not None
+        assert drawn.when.seconds is not None
+        assert fault.between[0] <= drawn.when.seconds <= fault.between[1]
+    assert parse(drawn.text) == drawn
+
+
+def test_random_targets_are_drawn_among_all_tasks() -> None:
+    drawn = [resolve(parse("kill random"), PLACES, seed).target for seed in range(40)]
+    assert set(drawn) == set(PLACES)
+    nodes = [resolve(parse("cut:1s random"), PLACES, seed).target for seed in range(40)]
+    assert set(nodes) == {"tf1", "tf2"}
+
+
+def test_each_fault_is_drawn_from_its_own_seed() -> None:
+    some = resolve_all(parse_all("kill random; kill random seed 7; kill random"), PLACES, 40)
+    assert [fault.seed for fault in some] == [40, 7, 42]
+    first, again = (resolve_all([parse("kill random")], PLACES)[0].seed for _ in range(2))
+    assert first != again
+
+
+def test_network_faults_name_a_node() -> None:
+    assert resolve(parse("cut:5s worker-1"), PLACES, 1).target == "tf2"
+    assert resolve(parse("pause:5s worker-1"), PLACES, 1).target == "worker-1"
+    assert resolve(parse("pause:5s tf1"), PLACES, 1).target == "tf1"
+    with pytest.raises(
+        ValueError, match=r"no task or node 'worker-7'; did you mean 'worker-1"
+    ) as caught:
+        resolve(parse("kill worker-7"), PLACES, 1)
+    assert str(caught.value).endswith("there are ps-0, worker-0, worker-1 on tf1, tf2")
+
+
+def test_target_of_a_fault() -> None:
+    assert concerns(parse("kill tf1"), "worker-0", "tf1")
+    assert concerns(parse("kill worker-0"), "worker-0", "tf1")
+    assert not concerns(parse("kill worker-0"), "ps-0", "tf1")
+    assert not concerns(parse("kill random"), "ps-0", "tf1")
+
+
+def test_when_a_fault_is_due() -> None:
+    assert due(parse("kill worker-1"), 0.0, None)
+    timed, counted = parse("kill worker-1 after 5s"), parse("kill worker-1 after 500 steps")
+    assert [due(timed, elapsed, None) for elapsed in (4.9, 5.0)] == [False, True]
+    assert [due(counted, 99.0, step) for step in (None, 499, 500)] == [False, False, True]
+
+
+def test_seconds_that_count_from_now() -> None:
+    assert (
+        relative_to_now(parse("kill worker-1 after 5s"), 7.26).text == "kill worker-1 after 12.3s"
+    )
+    for text in ("kill worker-1", "kill worker-1 after 500 steps"):
+        assert relative_to_now(parse(text), 7.26).text == text
+
+
+# ---- On the volume
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    made = Volume(tmp_path)
+    submit(made, Request("r1", RunSpec("t", "p.py"), {"worker": ["tf1:1"]}))
+    return made
+
+
+def test_faults_are_sent_in_order(volume: Volume) -> None:
+    for seconds in range(12):
+        control.inject_fault(volume, "r1", f"pause:{seconds + 1}s worker-0")
+    told = control.injected_faults(volume.faults("r1"))
+    assert list(told) == list(range(12))
+    assert [control.read_fault(path).seconds for path in told.values()] == list(range(1, 13))
+    assert [path.name for path in volume.faults("r1").iterdir() if path.name.startswith(".")] == []
+
+
+def test_concurrent_senders_do_not_overwrite(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control.inject_fault(volume, "r1", "kill worker-0")
+    monkeypatch.setattr(control, "injected_faults", lambda _folder: {})
+    control.inject_fault(volume, "r1", "stop worker-0")
+    monkeypatch.undo()
+    told = control.injected_faults(volume.faults("r1"))
+    assert [control.read_fault(path).text for path in told.values()] == [
+        "kill worker-0",
+        "stop worker-0",
+    ]
+
+
+def test_faults_not_sent(volume: Volume) -> None:
+    with pytest.raises(NoSuchRun):
+        control.inject_fault(volume, "r2", "kill worker-0")
+    with pytest.raises(ValueError, match=r"'kill random' is still random; the client must draw"):
+        control.inject_fault(volume, "r1", "kill random")
+    with pytest.raises(ValueError, match="no fault 'hurt'"):
+        control.inject_fault(volume, "r1", "hurt worker-0")
+    assert not volume.faults("r1").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '"kill worker-0"'])
+def test_a_file_without_a_fault(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "3.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"does not contain a fault|Expecting value"):
+        control.read_fault(path)
+    with pytest.raises(ValueError, match=r"4.json does not contain a fault"):
+        control.read_fault(tmp_path / "4.json")

@@ -1,0 +1,196 @@
+"""The agent's side of a fork server, and the agents that have one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.backends.local import forkserver as local
+from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
+from lab.backends.local.state import StateDir as LocalPlace
+from lab.backends.process import ProcessHandle
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
+from lab.task.agent.launcher import Launcher
+from lab.task.protocol import Request, RunSpec
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ends = socket.socketpair()
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def test_a_message_carries_its_descriptor(pair: Pair) -> None:
+    reading, writing = os.pipe()
+    send(pair[0], {"word": "ä" * 20_000}, writing)
+    os.close(writing)
+    message, descriptor = receive(pair[1])
+    assert message == {"word": "ä" * 20_000}
+    assert descriptor is not None
+    os.write(descriptor, b"x")
+    assert os.read(reading, 9) == b"x"
+    os.close(descriptor)
+    os.close(reading)
+
+
+@pytest.mark.parametrize("output", [b"", b"\0\0", b"\0\0\0\7{"])
+def test_a_partial_message_closes_the_connection(pair: Pair, output: bytes) -> None:
+    pair[0].sendall(output)
+    pair[0].close()
+    with pytest.raises(ConnectionClosed):
+        receive(pair[1])
+
+
+def test_invalid_data(pair: Pair) -> None:
+    pair[0].sendall(b"\0\0\0\1{")
+    with pytest.raises(ConnectionClosed):
+        receive(pair[1])
+
+
+def test_a_closed_fork_server_refuses(pair: Pair, tmp_path: Path) -> None:
+    cradle = ForkClient(pair[0])
+    assert not cradle.is_settled()
+    assert cradle.wake_fds == (pair[0].fileno(),)
+    send(pair[1], {"reason": None})
+    assert cradle.is_settled()
+    assert (cradle.wake_fds, cradle.unavailable_reason) == ((), None)
+    pair[1].close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(2):
+        with pytest.raises(ForkRefused, match="the fork server has ended"):
+            cradle.spawn(["python"], {}, tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1  # its own end
+
+
+def test_nothing_is_requested_before_the_greeting(pair: Pair, tmp_path: Path) -> None:
+    cradle = ForkClient(pair[0])
+    with pytest.raises(ForkRefused, match="the import is still running"):
+        cradle.spawn(["python"], {}, tmp_path)
+    send(pair[1], {"reason": None})
+    assert cradle.is_settled()  # the greeting was not taken for an answer
+
+
+def test_a_refusal_names_its_reason(pair: Pair, tmp_path: Path) -> None:
+    cradle = ForkClient(pair[0])
+    send(pair[1], {"reason": None})
+    send(pair[1], {"reason": "it has another A"})
+    assert cradle.is_settled()
+    with pytest.raises(ForkRefused, match="it has another A"):
+        cradle.spawn(["python"], {}, tmp_path)
+    assert cradle.unavailable_reason is None  # another program may be forked
+
+
+def place(root: Path, gpus: str = "none") -> AgentConfig:
+    return AgentConfig(
+        project="p",
+        node="n",
+        task="worker-0",
+        cluster={"worker": ["n:1"]},
+        runs=root,
+        scripts=root,
+        data=root,
+        gpus=gpus,
+    )
+
+
+def request(**more: bool) -> Request:
+    return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})  # type: ignore[arg-type]
+
+
+def test_a_program_waits_for_the_import_with_a_limit(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import tensorflow\n")
+    now = 0.0
+    starter = Launcher(place(tmp_path), ForkClient(pair[0]), lambda: now)
+    assert starter.wake_fds == ()  # no program waits for it
+    assert not starter.is_ready(request())
+    assert starter.wake_fds == (pair[0].fileno(),)
+    now = 59.0
+    assert not starter.is_ready(request())
+    now = 61.0
+    assert starter.is_ready(request())
+    assert hung_up(pair[1])
+
+
+def hung_up(end: socket.socket) -> bool:
+    try:
+        receive(end)
+    except ConnectionClosed:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus", "why_not"),
+    [
+        ({"listing": True}, "none", "a printed program uses TensorFlow 1"),
+        ({"own": True}, "none", "a user's own program imports TensorFlow itself"),
+        ({}, "GPU-1", "it uses GPUs"),
+        ({}, "none", None),
+    ],
+)
+def test_not_forked(
+    pair: Pair, tmp_path: Path, more: dict[str, bool], gpus: str, why_not: str | None
+) -> None:
+    (tmp_path / "program.py").write_text("import tensorflow\n")
+    starter = Launcher(place(tmp_path, gpus), ForkClient(pair[0]))
+    assert starter.no_fork_reason(request(**more)) == why_not
+    assert starter.is_ready(request(**more)) is (why_not is not None)
+
+
+def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecord:
+    tasks = tuple(
+        TaskRecord(f"worker-{index}", "n", "n:1", each, None, {"A": "1", "B": str(index)})
+        for index, each in enumerate(gpus)
+    )
+    return EnvironmentRecord(
+        "p",
+        "",
+        "/",
+        Isolation.PROCESSES,
+        ProcessHandle(1, "", ""),
+        "/bin/true",
+        (),
+        tasks,
+        tensorflow,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tensorflow", "switch", "tasks"),
+    [
+        (((), ("GPU-1",), ()), "2.21", "", ["worker-0", "worker-2"]),
+        ((("GPU-1",),), "2.21", "", []),
+        (((),), "2.15", "", []),
+        (((),), "2.21", "0", []),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
+def test_fork_servers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: tuple[tuple[str, ...], ...],
+    tensorflow: str,
+    switch: str,
+    tasks: list[str],
+) -> None:
+    monkeypatch.setenv("LAB_LOCAL_FORK", switch)
+    where = LocalPlace(tmp_path)
+    where.output("x").parent.mkdir()
+    opened = local.start_forkserver(record(*gpus, tensorflow=tensorflow), where)
+    assert sorted(opened.ends) == tasks
+    assert (opened.pid is not None) is bool(tasks)
+    if opened.pid is not None:
+        os.waitpid(opened.pid, 0)
+    for task in tasks:
+        opened.close_client_end(task)
+    assert all(end.fileno() == -1 for end in opened.ends.values())

@@ -1,0 +1,366 @@
+"""An image with another version of lab's own code; the engine is made up."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from lab.backends.compose import ComposeBackend, backend
+from lab.backends.compose import image_build as image
+from lab.backends.compose.cleanup import NO_RESOURCES
+from lab.backends.compose.client import Engine
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
+from lab.errors import LabError
+from lab.task.probes.version import IN_IMAGE, digest
+from tests.unit.errors.test_errors_of_containers import inspected
+from tests.unit.fakes import PLAN
+
+BASE = "python:3.11-slim-bookworm"
+IMAGE = Image("tf1", "lab:cpu", BASE, "tensorflow-cpu==2.21.*")
+MINE = replace(IMAGE, name="lab:mine")
+HERE = f"{digest()}\n".encode()
+OLD = b"0" * 64 + b"\n"
+
+
+def an_archive(content: bytes | None) -> bytes:
+    """As the engine gives a file; None: a directory."""
+    member = tarfile.TarInfo("sources.sha256")
+    if content is None:
+        member.type = tarfile.DIRTYPE
+    else:
+        member.size = len(content)
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        tar.addfile(member, io.BytesIO(content or b""))
+    return written.getvalue()
+
+
+def pieces(archive: bytes) -> Iterator[bytes]:
+    """The chunks in order; the test must not wait for an endless stream."""
+    for start in range(0, len(archive), 100):
+        assert start < 10**5
+        yield archive[start : start + 100]
+
+
+@dataclass
+class Docker:
+    """The used part of docker-py's client: images by name, containers by id, each with a file."""
+
+    files: dict[str, bytes | None] = field(default_factory=dict)
+    inspected: list[dict[str, Any]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    gone: bool = False
+    asked: int = 0
+
+    @property
+    def images(self) -> Any:
+        def registry(_: str) -> None:
+            raise docker.errors.APIError("no registry")
+
+        return SimpleNamespace(
+            list=lambda *, name: [name] if name in self.files else [],
+            get=lambda name: SimpleNamespace(id=f"{name}#{hash(self.files[name])}"),
+            get_registry_data=registry,
+        )
+
+    @property
+    def containers(self) -> Any:
+        attributes = ("attrs", "labels", "status")
+        listed = [
+            SimpleNamespace(
+                **dict(zip(attributes, (each, each["Config"]["Labels"], "running"), strict=True))
+            )
+            for each in self.inspected
+        ]
+        return SimpleNamespace(create=self._create, get=self._get, list=lambda **_: listed)
+
+    def _create(self, image: str, command: list[str], **options: Any) -> Any:
+        assert options["labels"] == {"lab.reader": "mnist", "lab.project": "mnist"}
+        assert options["network_mode"] == "none"
+        name = image.partition("#")[0]  # another image has another id
+        self.made.append(name)
+        return self._get(name)
+
+    def _get(self, name: str) -> Any:
+        self.asked += 1
+        if name not in self.files:
+            raise docker.errors.NotFound("404", explanation=f"No such container: {name}")
+
+        def get_archive(path: str) -> tuple[Iterator[bytes], Mapping[str, Any]]:
+            assert path == IN_IMAGE
+            file = self.files[name]
+            if file == b"":
+                raise docker.errors.NotFound("404", explanation="Could not find the file")
+            return pieces(an_archive(file)), {"name": "sources.sha256"}
+
+        def remove(*, v: bool, force: bool) -> None:
+            assert v
+            assert force
+            self.made.remove(name)
+            if self.gone:
+                raise docker.errors.NotFound("404", explanation="No such container")
+
+        return SimpleNamespace(get_archive=get_archive, remove=remove)
+
+
+def an_engine(**files: bytes | None) -> Engine:
+    """An engine with images: `cpu=…` is `lab:cpu`, `base=…` is its base image."""
+    engine = Engine()
+    names = {"base": BASE}
+    engine._local.client = Docker({names.get(name, f"lab:{name}"): files[name] for name in files})
+    return engine
+
+
+def docker_of(engine: Engine) -> Docker:
+    client: Any = engine.client()
+    assert isinstance(client, Docker)
+    return client
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is kept which image holds which version."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+# ---- The version of an image, and of a container
+
+
+@pytest.mark.parametrize(
+    ("file", "output"),
+    [
+        (HERE, digest()),
+        (OLD, "0" * 64),
+        (b"", ""),  # there is none
+        (None, ""),
+        (b"\x1b]0;owned\x07" + b"0" * 53 + b"\n", ""),
+        (b"0" * 64, ""),
+        (b"0" * 200_000, ""),
+    ],
+    ids=["this", "another", "none", "a directory", "an escape", "no line", "too much"],
+)
+def test_an_image_names_its_version(file: bytes | None, output: str) -> None:
+    engine = an_engine(cpu=file)
+    assert image.image_digest(engine, "lab:cpu", "mnist") == output
+    assert docker_of(engine).made == []
+
+
+def test_an_archive_without_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    for archive in (b"", b"noise" * 1000, an_archive(HERE)[:520]):
+        monkeypatch.setitem(globals(), "an_archive", lambda _, found=archive: found)
+        assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == ""
+
+
+def test_a_container_that_another_command_removed_first() -> None:
+    engine = an_engine(cpu=HERE)
+    docker_of(engine).gone = True
+    assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "output"),
+    [(OLD, OLD, "0" * 64), (OLD, HERE, ""), (HERE, b"", ""), (HERE, HERE, digest())],
+    ids=["old", "both", "one says none", "this"],
+)
+def test_an_environment_has_the_version_of_all_its_containers(
+    first: bytes, second: bytes, output: str
+) -> None:
+    engine = Engine()
+    containers = [inspected() | {"Id": f"c{n}", "Image": f"sha256:{n}"} for n in (0, 1)]
+    containers.append(inspected() | {"Id": "c2", "Image": "sha256:1"})
+    files: dict[str, bytes | None] = {"c0": first, "c1": second, "c2": second}
+    engine._local.client = Docker(files, containers)
+    assert ComposeEnvironment(engine, "mnist").sources_sha256 == output
+
+
+def test_an_image_is_read_once(state: Path) -> None:
+    """An image never changes under its id; its version is read once."""
+    engine = an_engine(cpu=HERE, none=b"")
+    image_id = engine.client().images.get("lab:cpu").id
+    for _ in range(3):
+        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
+        assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
+    assert docker_of(engine).asked == 1
+    # A missing version may have another reason, and is read again.
+    for _ in range(2):
+        assert image.container_digest(engine, "lab:none", "another") == ""
+        assert "another" not in image._cached()
+    assert docker_of(engine).asked == 3
+    for text in ("{", "[]", json.dumps({image_id: 1})):
+        (state / "compose" / "images.json").write_text(text)
+        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
+    assert docker_of(engine).asked == 6
+
+
+def test_checking_an_image_writes_nothing(state: Path) -> None:
+    assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == digest()
+    assert not state.exists()
+
+
+def test_few_images_are_cached() -> None:
+    for number in range(40):
+        image._cache_digest(f"sha256:{number}", f"{number}")
+    known = [number for number in range(40) if f"sha256:{number}" in image._cached()]
+    assert known == list(range(8, 40))
+
+
+def test_without_a_cache_it_is_read_again(state: Path) -> None:
+    state.write_text("")
+    engine = an_engine(cpu=HERE)
+    for _ in range(2):
+        assert image.container_digest(engine, "lab:cpu", "sha256:1") == digest()
+    assert docker_of(engine).asked == 2
+
+
+def test_version_of_an_environment_without_containers() -> None:
+    assert ComposeEnvironment(an_engine(), "mnist").sources_sha256 == ""
+    engine = Engine()
+    engine._local.client = Docker({}, [inspected()])  # it is removed just then
+    assert ComposeEnvironment(engine, "mnist").sources_sha256 == ""
+
+
+# ---- Consequences
+
+
+def test_status_of_an_image() -> None:
+    assert image_status(an_engine(), IMAGE, PLAN) is ImageStatus.MISSING
+    assert image_status(an_engine(cpu=HERE), IMAGE, PLAN) is ImageStatus.FITS
+    assert image_status(an_engine(cpu=OLD), IMAGE, PLAN) is ImageStatus.OLD
+    assert image_status(an_engine(cpu=b""), IMAGE, PLAN) is ImageStatus.OLD
+    assert image_status(an_engine(mine=HERE), MINE, PLAN) is ImageStatus.FITS
+    assert image_status(an_engine(cpu=OLD), MINE, PLAN) is ImageStatus.MISSING
+
+
+def test_an_image_named_by_the_user_is_unchanged() -> None:
+    with pytest.raises(LabError) as caught:
+        image_status(an_engine(mine=OLD), MINE, PLAN)
+    assert str(caught.value) == (
+        "the image lab:mine (LAB_IMAGE) holds another version of lab/task than this lab; if"
+        " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
+        " `LAB_IMAGE= lab build` and then your own build"
+    )
+    old = replace(PLAN, tensorflow="2.15")
+    with pytest.raises(LabError, match=r"lab:mine .LAB_HERITAGE_IMAGE. .* on lab:heritage-cpu, r"):
+        image_status(an_engine(mine=OLD), MINE, old)
+
+
+class Building:
+    """A `docker compose` whose build gives the image this file."""
+
+    def __init__(self, engine: Engine, file: bytes) -> None:
+        self.engine = engine
+        self.file = file
+        self.done: list[str] = []
+
+    def __call__(self, *_: object) -> Building:
+        return self
+
+    def config(self) -> dict[str, Any]:
+        arguments = {"BASE_IMAGE": BASE, "TENSORFLOW": IMAGE.tensorflow}
+        return {"services": {"tf1": {"image": "lab:cpu", "build": {"args": arguments}}}}
+
+    def build(self, service: str, notify: object) -> None:
+        self.done.append(f"build {service}")
+        docker_of(self.engine).files["lab:cpu"] = self.file
+
+    def up(self, notify: object) -> None:
+        self.done.append("up")
+
+
+def test_a_build_from_another_version_does_not_count() -> None:
+    engine = an_engine(base=b"")
+    compose: Any = Building(engine, OLD)
+    with pytest.raises(LabError) as caught:
+        build(engine, compose, IMAGE, PLAN, root=Path("/home/\x1bada"), notify=lambda _: None)
+    assert compose.done == ["build tf1"]
+    what, _, mend = str(caught.value).partition("; ")
+    assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
+    assert "/home/\\x1bada/lab/task, than this lab has, /" in what
+    assert mend == "use the `lab` of that directory, or update both to one version"
+
+
+@pytest.fixture
+def booting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ComposeBackend]:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
+    monkeypatch.setattr(backend, "remove", lambda *_, **__: None)
+    monkeypatch.setattr(backend, "wait_until_up", lambda *_, **__: None)
+    monkeypatch.setattr(backend, "restart_detached_tasks", lambda *_: False)
+    monkeypatch.setattr(backend, "docker", lambda: "docker")
+    monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
+    return ComposeBackend()
+
+
+@pytest.mark.parametrize(
+    ("files", "done"),
+    [
+        ({}, ["build tf1", "up"]),
+        ({"cpu": OLD}, ["build tf1", "up"]),
+        ({"cpu": b""}, ["build tf1", "up"]),
+        ({"cpu": HERE}, ["up"]),
+    ],
+)
+def test_a_boot_builds_an_image_that_is_missing_or_old(
+    booting: ComposeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, bytes],
+    done: list[str],
+) -> None:
+    booting._engine = engine = an_engine(base=b"", **files)
+    compose = Building(engine, HERE)
+    monkeypatch.setattr(backend, "Compose", compose)
+    output: list[str] = []
+    booting.up(PLAN, root=Path("/p"), notify=output.append)
+    assert compose.done == done
+    line = "the image lab:cpu holds another version of lab/task than this lab; building it again"
+    assert (line in output) == ("cpu" in files and len(done) > 1)
+    assert any("downloads TensorFlow" in each for each in output) == (len(done) > 1)
+
+
+def test_a_boot_from_a_folder_with_another_version_fails(
+    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting._engine = engine = an_engine(base=b"", cpu=OLD)
+    compose = Building(engine, OLD)
+    monkeypatch.setattr(backend, "Compose", compose)
+    with pytest.raises(LabError, match="was built from another version of lab/task, /p/lab/task"):
+        booting.up(PLAN, root=Path("/p"), notify=lambda _: None)
+    assert compose.done == ["build tf1"]
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"cpu": HERE}, None),
+        ({"cpu": OLD, "base": b""}, None),
+        ({"base": b""}, None),
+        ({"cpu": OLD}, "the image lab:cpu holds another version of lab/task than this lab, and"),
+        ({}, "there is no image lab:cpu, and its base python:3.11-slim-bookworm cannot be fetched"),
+    ],
+)
+def test_an_old_image_counts_as_none(
+    booting: ComposeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, bytes],
+    reason: str | None,
+) -> None:
+    booting._engine = engine = an_engine(**files)
+    monkeypatch.setattr(backend, "Compose", Building(engine, HERE))
+    found = booting.missing_image(PLAN, root=Path("/p"))
+    if reason is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.startswith(reason)
+        assert "tools/base-image.sh" in found

@@ -1,0 +1,308 @@
+"""Output of listings and TensorFlow, read as records: the formats, and text that resembles them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lab.records import FIELDS, KINDS, MAX_BYTES, format_record
+from lab.task.agent.log_parsers import READY, read_listing
+
+BOOK = {"epoch": 9, "local_step": 5500, "global_step": 10896, "loss": 1.2575616836547852}
+RPC = "tensorflow/core/distributed_runtime/rpc/"
+RUNTIME = "tensorflow/core/distributed_runtime/"
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        (
+            "worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852",
+            {"kind": "epoch", **BOOK},
+        ),
+        (
+            "worker=0,epoch=9,global_step=10896,                   local_step=5500,"
+            "loss=1.2575616836547852",
+            {"kind": "epoch", **BOOK},
+        ),
+        (
+            " worker = 0 , epoch = 9 ,\tglobal_step = 10896,local_step =5500 ,loss= 1.25e-3\r",
+            {"kind": "epoch", **BOOK, "loss": 0.00125},
+        ),
+        (
+            "worker=1,global_step=7, local_step=5, loss = 3",
+            {"kind": "step", "local_step": 5, "global_step": 7, "loss": 3.0},
+        ),
+        (
+            "worker=2, final accuracy = 0.8894000053405762",
+            {"kind": "final", "accuracy": 0.8894000053405762},
+        ),
+        ("worker = 2,final accuracy=1", {"kind": "final", "accuracy": 1.0}),
+        (
+            "After 100 training steps (2882 global steps), loss on training batch is 0.320553.  "
+            "(0.000 sec/batch)",
+            {"kind": "step", "local_step": 100, "global_step": 2882, "loss": 0.320553},
+        ),
+        (
+            "After  400 training steps (  2052 global steps), loss on training batch is  "
+            "0.388676.  (  0.002 sec/batch)",
+            {"kind": "step", "local_step": 400, "global_step": 2052, "loss": 0.388676},
+        ),
+        (  # as %g writes whole, great and small numbers
+            "After 1 training steps (1 global steps), loss on training batch is 2.  "
+            "(1e-05 sec/batch)",
+            {"kind": "step", "local_step": 1, "global_step": 1, "loss": 2.0},
+        ),
+        (
+            "After 1 training steps (1 global steps), loss on training batch is 1e+06.  "
+            "(0.000 sec/batch)",
+            {"kind": "step", "local_step": 1, "global_step": 1, "loss": 1e6},
+        ),
+        (
+            "2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; "
+            "0.012 sec/batch)",
+            {"kind": "step", "local_step": 10, "loss": 2.31},
+        ),
+        (  # a datetime without a fraction has none in print
+            "2017-10-31 16:00:00: step 0, loss = 2.31 (8.1 examples/sec; 12.300 sec/batch)",
+            {"kind": "step", "local_step": 0, "loss": 2.31},
+        ),
+    ],
+)
+def test_a_listings_print(line: str, record: object) -> None:
+    assert read_listing(line.encode()) == record
+
+
+@pytest.mark.parametrize("loss", ["nan", "-nan", "inf", "-inf", "1e400", "9" * 400])
+def test_a_diverged_loss_is_recorded(loss: str) -> None:
+    for line in (
+        f"worker=0,epoch=9,global_step=10896, local_step=5500, loss = {loss}",
+        f"After 1 training steps (1 global steps), loss on training batch is {loss}.  "
+        "(0.000 sec/batch)",
+        f"2017-10-31 16:00:00.1: step 10, loss = {loss} (1.0 examples/sec; 0.012 sec/batch)",
+    ):
+        record = read_listing(line.encode())
+        assert record is not None
+        assert not math.isfinite(float(record["loss"]))
+
+
+TODAY = (  # TensorFlow 2.21, as it was printed
+    "I0000 00:00:1795271203.578599   16674 grpc_channel.cc:271] Initialize GrpcChannelCache for "
+    "job worker -> {0 -> 127.0.0.1:39911, 1 -> 127.0.0.1:47307}",
+    "I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: "
+    "grpc://127.0.0.1:45331",
+    "I0000 00:00:1795270982.290314   15586 master.cc:278] CreateSession still waiting for "
+    "response from worker: /job:worker/replica:0/task:1",
+    "I0000 00:00:1795271205.495439   16774 master_session.cc:1266] Start master session "
+    "16f62b44ce3e2530 with config: goo.gle/debugproto  allow_soft_placement: true "
+    "log_device_placement: true experimental { disable_optimize_for_static_graph: true }",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            f"I {RPC}grpc_server_lib.cc:316] Started server with target: grpc://localhost:2222",
+            "serves at grpc://localhost:2222",
+        ),
+        (
+            f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> "
+            "{0 -> tf2:2222, 1 -> tf3:2222, 2 -> localhost:2222}",
+            "knows job worker: tf2:2222, tf3:2222, localhost:2222",
+        ),
+        (
+            f"I {RUNTIME}master.cc:209] CreateSession still waiting for response from worker: "
+            "/job:worker/replica:0/task:2",
+            "waits for worker-2",
+        ),
+        (
+            f"I {RUNTIME}master_session.cc:998] Start master session 939d3a7fc132946a with "
+            "config: allow_soft_placement: true",
+            "begins session 939d3a7fc132946a",
+        ),
+        (  # where the configuration is empty, or continues in the next line
+            f"I {RUNTIME}master_session.cc:928] Start master session 939d3a7fc132946a "
+            "with config: ",
+            "begins session 939d3a7fc132946a",
+        ),
+        (  # before 1.0
+            f"I {RPC}grpc_channel.cc:206] Initialize HostPortsGrpcChannelCache for job ps -> "
+            "{tf1:2222}",
+            "knows job ps: tf1:2222",
+        ),
+        (  # since 1.4
+            f"2017-10-31 16:00:00.123456: I {RUNTIME}master.cc:209] CreateSession still waiting "
+            "for response from worker: /job:ps/replica:0/task:0",
+            "waits for ps-0",
+        ),
+        (
+            f"2024-02-03 16:00:00.123456: I {RPC}grpc_server_lib.cc:457] Started server with "
+            "target: grpc://localhost:2222",
+            "serves at grpc://localhost:2222",
+        ),
+        (TODAY[0], "knows job worker: 127.0.0.1:39911, 127.0.0.1:47307"),
+        (TODAY[1], "serves at grpc://127.0.0.1:45331"),
+        (TODAY[2], "waits for worker-1"),
+        (TODAY[3], "begins session 16f62b44ce3e2530"),
+        (
+            "I1121 14:23:45.123456 15148 grpc_server_lib.cc:467] Started server with target: "
+            "grpc://tf1:2222",
+            "serves at grpc://tf1:2222",
+        ),
+    ],
+)
+def test_a_line_of_tensorflows_runtime(line: str, message: str) -> None:
+    status = {"status": READY} if "Started server" in line else {}
+    assert read_listing(line.encode()) == {"kind": "event", **status, "message": message}
+
+
+def test_a_message_is_safe_and_short() -> None:
+    hosts = ", ".join(f"{index} -> node{index}:2222" for index in range(700))
+    for channels in (hosts, "0 -> a\x1b[31m\xff"):
+        record = read_listing(
+            f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> "
+            f"{{{channels}}}".encode("latin-1")
+        )
+        assert record is not None
+        message = str(record["message"])
+        assert len(message) <= 300
+        assert message.isprintable()
+        assert len(format_record(record)) < MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "worker",
+        "After many training steps (2882 global steps), loss on training batch is 0.3.  (0.0 "
+        "sec/batch)",
+        "After 100 training steps (2882 global steps), loss on training batch is .  (0.0 "
+        "sec/batch)",
+        "After 100 training steps (2882 global steps), loss on training batch is 0.3",
+        "After 100 training steps (-1 global steps), loss on training batch is 0.3.  (0.0 "
+        "sec/batch)",
+        "After 100 training step(s), loss on training batch is 0.3.",
+        "worker=0,epoch=9,global_step=10896, local_step=5500, loss = low",
+        "worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.25 and more",
+        "worker=0,epoch=9.5,global_step=10896, local_step=5500, loss = 1.25",
+        "worker=0,epoch=9,global_step=1234567890123456789, local_step=5500, loss = 1.25",
+        "worker=0,epoch=9,global_step=10896 local_step=5500, loss = 1.25",
+        "worker=0,epoch=9,global_step=\u0661, local_step=5500, loss = 1.25",
+        "worker=2, final accuracy = ",
+        "worker=two, final accuracy = 0.5",
+        "my worker=2, final accuracy = 0.5",
+        "final accuracy = 0.5",
+        "2017-10-31 16:00:00.123456: step ten, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)",
+        "2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec)",
+        "17-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)",
+        # The placement log: the placement of operations is no event.
+        "add_1: (Add): /job:localhost/replica:0/task:0/gpu:1",
+        "Const: (Const): /job:local/replica:0/task:0/cpu:0",
+        "I0000 00:00:1795270995.485245   15586 placer.cc:162] Add: (AddV2): "
+        "/job:worker/replica:0/task:0/device:CPU:0",
+        # Other lines of TensorFlow, and lines that only mention them.
+        "I0000 00:00:1795270972.284139   15586 master.cc:243] Scanning workers for devices: 2 "
+        "total workers",
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "Started server with target: grpc://localhost:2222",
+        "I said: x.cc:1] Started server with target: grpc://localhost:2222",
+        f"I {RPC}grpc_server_lib.cc:316] Started server with target: ",
+        f"I {RPC}grpc_server_lib.cc] Started server with target: grpc://localhost:2222",
+        f"I {RUNTIME}master.cc:209] CreateSession still waiting for response from worker: ps",
+        f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> {{0 -> tf2",
+        f"I {RUNTIME}master_session.cc:998] Start master session ",
+        'lab kind=event message="Started server with target: x"',
+    ],
+)
+def test_any_other_line_is_none(line: str) -> None:
+    assert read_listing(line.encode()) is None
+
+
+BEGINNINGS = (
+    b"worker=0,epoch=9,global_step=10896, local_step=5500, loss = ",
+    b"worker=2, final accuracy = ",
+    b"After 100 training steps (2882 global steps), loss on training batch is ",
+    b"2017-10-31 16:00:00.123456: step 10, loss = ",
+    f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> {{".encode(),
+    TODAY[1][:80].encode(),
+    b"",
+)
+
+
+@given(
+    beginning=st.sampled_from(BEGINNINGS),
+    cut=st.integers(0, 90),
+    rest=st.binary(max_size=80)
+    | st.text(alphabet="0123456789.e+-=, ()", max_size=40).map(str.encode),
+)
+@example(beginning=BEGINNINGS[0], cut=90, rest=b"9" * 10_000)
+@example(beginning=BEGINNINGS[0], cut=52, rest=b"9" * 10_000)
+@example(beginning=BEGINNINGS[1], cut=90, rest=b"\xff\xfe")
+def test_no_line_is_a_surprise(beginning: bytes, cut: int, rest: bytes) -> None:
+    """A line is a good record, which can be stored, or none."""
+    record = read_listing(beginning[:cut] + rest)
+    if record is not None:
+        assert record["kind"] in KINDS
+        assert record.keys() <= FIELDS.keys()
+        format_record(record)
+        json.dumps(record).encode()
+
+
+@given(
+    numbers=st.tuples(*[st.integers(0, 10**18 - 1)] * 3),
+    loss=st.floats(allow_nan=False),
+    blanks=st.lists(st.text(alphabet=" \t", max_size=9), min_size=11, max_size=11),
+)
+def test_the_books_line_with_any_numbers_and_spacing(
+    numbers: tuple[int, int, int], loss: float, blanks: list[str]
+) -> None:
+    epoch, global_step, local_step = map(str, numbers)
+    parts = (
+        "worker", "=", "3", ",", "epoch=" + epoch, ",", "global_step=" + global_step, ",",
+        "local_step=" + local_step, ",", "loss=" + repr(loss), "",
+    )  # fmt: skip
+    line = "".join(part + blank for part, blank in zip(parts, [*blanks, ""], strict=True))
+    assert read_listing(line.encode()) == {
+        "kind": "epoch",
+        "epoch": numbers[0],
+        "global_step": numbers[1],
+        "local_step": numbers[2],
+        "loss": loss,
+    }
+
+
+HOSTILE = (
+    b"worker=" + b"1" * 20_000,
+    b"worker" + b" " * 20_000,
+    b"worker=0,epoch=9,global_step=1, local_step=1, loss = " + b"1" * 20_000,
+    b"worker=0,epoch=9,global_step=1, local_step=1, loss = 1" + b" " * 20_000 + b"x",
+    b"worker=0,epoch=9," * 1_200,
+    b"After" + b" " * 20_000 + b"1",
+    b"After 1 training steps ( 1 global steps), loss on training batch is 1" + b"." * 20_000,
+    b"After 1 training steps ( 1 global steps), loss on training batch is" + b" 1" * 10_000,
+    b"2017-10-31 16:00:00." + b"1" * 20_000 + b")",
+    b"2" * 20_000 + b")",
+    b"I" + b" tensorflow/core" * 1_300 + b"] Started server with target: x",
+    b"I " + b"a:1" * 6_600 + b"] Started server with target: x",
+    b"I x.cc:1] Initialize GrpcChannelCache for job worker -> {" + b"0 -> a, " * 2_500,
+    b"I x.cc:1] Start master session " + b"a" * 20_000 + b"!",
+    b"I x.cc:1] Started server with target: " + b"x" * 20_000 + b" ",
+    b"I" + b"] " * 10_000,
+    b" " * 20_000,
+)
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_line_takes_long(line: bytes) -> None:
+    """An expression that tried every split of 20,000 bytes would take seconds at the least."""
+    began = time.process_time()
+    for _ in range(10):
+        read_listing(line)
+    assert time.process_time() - began < 3  # of this process's own CPU time

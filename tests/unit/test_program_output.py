@@ -1,0 +1,203 @@
+"""Lines that programs printed: during a run, and of a run in the run store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.run.program_output import MOST_PER_S, PrintedLines, readable
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
+from lab.task.protocol.states import State
+from tests.specs import update
+from tests.unit.fakes import PLAN
+
+RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
+RESET = (
+    b"Additional GRPC error information from remote target /job:local/replica:0/task:1 while"
+    b" calling /tensorflow.WorkerService/DeleteWorkerSession:\n"
+    b'UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Connection reset by peer"}\n'
+)
+DEPRECATED = b"WARNING:tensorflow:From x\nInstructions for updating:\nUse y instead.\n"
+TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\n\nNameError: x\n'
+
+
+class Shown:
+    """Collects the shown lines, and can set the time."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notices: list[str] = []
+        self.now = 0.0
+        self.printed = PrintedLines("r1", self.show, self.notices.append, lambda: self.now)
+
+    def show(self, task: str, lines: object) -> None:
+        assert isinstance(lines, list)
+        self.lines += [f"{task}: {line}" for line in lines]
+
+
+def test_complete_lines_are_shown_in_order() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", b"one\ntw")
+    shown.printed.feed("b-0", b"other\n")
+    assert shown.lines == ["a-0: one", "b-0: other"]
+    shown.printed.feed("a-0", b"o\nthree")
+    shown.printed.close()
+    assert shown.lines == ["a-0: one", "b-0: other", "a-0: two", "a-0: three"]
+    assert shown.notices == []
+
+
+def test_a_resent_log_does_not_continue_the_last_line() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", b"half")
+    shown.printed.forget("a-0")
+    shown.printed.feed("a-0", b"again\n")
+    assert shown.lines == ["a-0: again"]
+
+
+def test_tensorflows_lines_of_all_tasks_are_one_notice() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET)
+    shown.printed.feed("b-0", RENDEZVOUS)
+    assert shown.lines == ["a-0: mine"]
+    assert len(shown.notices) == 1
+    assert "`lab logs r1 --tensorflow`" in shown.notices[0]
+
+
+def test_of_a_traceback_the_exception_is_shown() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", b"before\n" + TRACEBACK + b"  after\n")
+    assert shown.lines == ["a-0: before", "a-0: NameError: x", "a-0:   after"]
+
+
+def test_a_flood_is_counted_and_named() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", b"x\n" * (MOST_PER_S - 1))
+    shown.printed.feed("a-0", b"x\n" * 5)
+    shown.printed.feed("b-0", b"y\n")
+    assert len(shown.lines) == MOST_PER_S + 1
+    assert shown.notices == []
+    shown.now = 1.0
+    shown.printed.feed("a-0", b"z\n")
+    assert shown.lines[-1] == "a-0: z"
+    assert shown.notices == ["a-0 printed 4 more lines: `lab logs r1 --task a-0`"]
+    shown.printed.feed("a-0", b"x\n" * MOST_PER_S)
+    shown.printed.close()
+    assert shown.notices[1:] == ["a-0 printed 1 more line: `lab logs r1 --task a-0`"]
+
+
+def test_a_line_is_safe_and_of_bounded_length() -> None:
+    assert readable(b"\x1b]0;owned\x07 \xff\r") == "\\x1b]0;owned\\x07 �"
+    long = readable(b"a" * 20_000)
+    assert len(long) == 1_000
+    assert long.endswith("(20,000 characters)")
+
+
+# ---- `lab logs RUN`
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / "runs" / "20261124-0100-own-1a2b")
+    made.create(
+        RunInfo(
+            made.run_id,
+            RunSpec("own"),
+            cluster=PLAN.cluster_spec(),
+            state=State.SUCCEEDED,
+            submitted_unix=1.0,
+            collected=True,
+        )
+    )
+    made.log("x").parent.mkdir()
+    return made
+
+
+def logs(run: RunDir, *flags: str) -> int:
+    return main(["logs", run.run_id, "--runs-dir", str(run.path.parent), *flags])
+
+
+def test_the_lines_of_a_run_have_a_task_prefix(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.log("worker-0").write_bytes(RENDEZVOUS + b"one\n\x1b[31mtwo\n" + TRACEBACK)
+    run.log("ps-0").write_bytes(b"serves\n")
+    assert logs(run) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:3] == [
+        "ps-0      | serves",
+        "worker-0  | one",
+        "worker-0  | \\x1b[31mtwo",
+    ]
+    assert out.splitlines()[-1] == "worker-0  | NameError: x"
+    assert "Traceback" in out
+    assert "`lab logs 20261124-0100-own-1a2b --tensorflow`" in err
+
+    assert logs(run, "--task", "worker-0", "--tensorflow", "--tail", "8") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("worker-0  | W0000 00:00")
+    assert err == ""
+    assert logs(run, "--tail", "1") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_run_without_a_line(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert logs(run) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "printed a line" in err
+
+
+def test_a_run_under_way(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    update(run, state=State.TRAINING)
+    run.log("worker-0").write_bytes(b"one\n")
+    assert logs(run) == 0
+    out, err = capsys.readouterr()
+    assert out == "worker-0  | one\n"
+    assert "has not ended; collect the rest with `lab attach" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (["--task", "worker-7"], "has no task 'worker-7'"),
+        (["--follow"], "--follow is only for an environment"),
+        (["--since", "10m"], "--since is only for an environment"),
+        (["--name", "x"], "--name is only for an environment"),
+    ],
+)
+def test_invalid_tasks_of_a_run_are_refused(
+    run: RunDir, flags: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert logs(run, *flags) == 2
+    assert what in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--tensorflow"], ["--runs-dir", "x"]])
+def test_a_wrong_argument_names_the_form(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["logs", *flags]) == 2
+    assert f"{flags[0]} is only for a run; name a run: `lab logs last`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_a_log_that_is_no_regular_file_is_not_read(
+    run: RunDir, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = run.log("worker-0")
+    if kind == "link":
+        (tmp_path / "secret").write_text("secret\n")
+        log.symlink_to(tmp_path / "secret")
+    elif kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.mkdir()
+    assert logs(run) != 0
+    out, err = capsys.readouterr()
+    assert "secret" not in out
+    assert "it is not a regular file" in err

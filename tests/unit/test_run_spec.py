@@ -1,0 +1,52 @@
+"""Every option of a run is in its reproduction command and in the table of `lab compare`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from lab.compare.config_diff import describe
+from lab.report.repro_command import command
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
+from lab.task.protocol.policy import OnFailure
+
+INFO = RunInfo("x", RunSpec("async"), backend="local")
+
+# These follow from the experiment, the program or another option.
+DERIVED = {"program", "programs", "cluster_flags", "services", "gang", "restarts"}
+OPTIONS = [each.name for each in fields(RunSpec) if each.name not in DERIVED]
+
+
+def with_another(name: str) -> RunInfo:
+    """The same run with another value of one option."""
+    value: object
+    match getattr(INFO.spec, name):
+        case OnFailure():
+            value = OnFailure.CONTINUE
+        case bool(old):
+            value = not old
+        case int(old) | float(old):
+            value = old + 1
+        case str():
+            value = "another"
+        case tuple():
+            value = ("another",)
+        case _:
+            value = {"worker-1": "10s"}
+    return replace(INFO, spec=replace(INFO.spec, **{name: value}))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_in_the_command_that_makes_the_run_again(name: str) -> None:
+    assert command(with_another(name)) != command(INFO), "add it to lab/report/repro_command.py"
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_compared(name: str, tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    found = describe(run, with_another(name))
+    assert found != describe(run, INFO), "add it to lab/compare/config_diff.py"

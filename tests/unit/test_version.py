@@ -1,0 +1,102 @@
+"""The digest by which two versions of lab's own code beside the programs are distinguished."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.task.probes.version import IN_IMAGE, PACKAGE, digest, sources
+from tests.commands import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for name in ("__init__.py", "records.py", "cli.py", "task/agent.py", "task/old/calls.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}\n")
+    (tmp_path / "datasets/mnist").mkdir(parents=True)
+    (tmp_path / "datasets/mnist/SHA256SUMS").write_text("0  images\n")
+    (tmp_path / "datasets/mnist/images").write_text("images\n")
+    return tmp_path
+
+
+def test_it_is_the_digest_of_what_sha256sum_prints(package: Path) -> None:
+    names = (
+        *("__init__.py", "datasets/mnist/SHA256SUMS", "task/agent.py", "task/old/calls.py"),
+        "records.py",
+    )
+    assert tuple(sources(package)) == names
+    lines = [
+        f"{hashlib.sha256((package / name).read_bytes()).hexdigest()}  {name}\n" for name in names
+    ]
+    assert digest(package) == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("__init__.py", "records.py", "task/agent.py", "task/old/calls.py", "task/new.py"),
+        "datasets/mnist/SHA256SUMS",
+    ],
+)
+def test_a_change_beside_the_programs_changes_it(package: Path, name: str) -> None:
+    before = digest(package)
+    with (package / name).open("a") as file:
+        file.write("# changed\n")
+    assert digest(package) != before
+
+
+def test_a_file_of_another_name_changes_it(package: Path) -> None:
+    before = digest(package)
+    (package / "task/agent.py").rename(package / "task/agents.py")
+    assert digest(package) != before
+
+
+@pytest.mark.parametrize(
+    "name", ["cli.py", "task/__pycache__/agent.pyc", "task/.#agent.py", "datasets/mnist/images"]
+)
+def test_nothing_else_does(package: Path, name: str) -> None:
+    before = digest(package)
+    (package / name).parent.mkdir(exist_ok=True)
+    (package / name).write_text("changed")
+    assert digest(package) == before
+
+
+def test_an_editor_s_link_to_nowhere_is_not_read(package: Path) -> None:
+    before = digest(package)
+    (package / "task/.#agent.py").symlink_to("ada@box.4711")
+    assert digest(package) == before
+
+
+def test_it_is_of_all_python_that_goes_into_the_image() -> None:
+    copied = re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert copied
+    places = [ROOT / place for line in copied for place in line.split() if place != "scripts"]
+    files = {
+        file
+        for place in places
+        for file in ([place] if place.is_file() else place.rglob("*"))
+        if file.suffix == ".py" or file.name == "SHA256SUMS"
+    }
+    assert {PACKAGE / name for name in sources()} == files
+    assert PACKAGE == ROOT / "lab"
+
+
+def test_the_image_holds_it() -> None:
+    command = f"python -m lab.task.probes.version > {IN_IMAGE}"
+    assert DOCKERFILE.rindex(command) > DOCKERFILE.rindex("\nCOPY ")
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.probes.version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{digest()}\n"
