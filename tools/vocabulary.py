@@ -26,7 +26,10 @@ ROOT: Final = Path(__file__).parents[1]
 CODE: Final = ("lab/**/*.py",)
 """Files whose names are checked, and their texts."""
 
-TEXTS: Final = ("*.md", "docs/**/*.md", "notebooks/*.md", "notebooks/*.py", "scripts/*.py")
+TEXTS: Final = (
+    *("*.md", "docs/**/*.md", "notebooks/*.md", "notebooks/*.py"),
+    *("scripts/*.py", "tools/**/*.py", "benchmarks/*.py"),
+)
 """Files whose texts are checked."""
 
 _CODE: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")

@@ -47,7 +47,8 @@ def _facts(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "start", "; ".join(f"{task}: {moment}" for task, moment in _items(info.spec.start))
     yield "faults", "; ".join(info.spec.faults)
     yield "on failure", _policy(info)
-    yield from ((name, text or "yes") for name, text in info.spec.plain_options().items())
+    for name, text in info.spec.plain_options().items():
+        yield name.replace("-", " "), text or "yes"
     yield "ready within", f"{info.spec.ready_s:g} s" if info.spec.ready_s else ""
     yield "resumed from", info.spec.resumed_from
     yield "printed program", _listing(info)

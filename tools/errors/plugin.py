@@ -115,7 +115,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def verdict(part: str, missing: str) -> str:
     """One line, and where errors lack a test, one for each of them; "" where a file is missing."""
-    if part.endswith(LEFT_OUT):  # somebody runs single files
+    if part.endswith(LEFT_OUT):  # the user runs single files
         return ""
     if part:
         return f"whether every error has a test was not judged: {part}"

@@ -371,7 +371,7 @@ class _Module:
         )
 
     def _leads(self, one: ast.AST, other: ast.AST) -> bool:
-        """Whether whoever reaches the second has passed the first."""
+        """Whether every path to the second node passes the first."""
         return self.parents[one] in self._above(other) and not self._diverge(one, other)
 
     # Where.
@@ -446,7 +446,7 @@ def _joined(parts: list[list[str]]) -> list[str]:
 
 
 def _word(node: ast.AST) -> str:
-    """A word for what an expression fills in."""
+    """A name for the value that an expression fills in."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name.strip("_").replace("_", " ")

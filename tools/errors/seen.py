@@ -118,13 +118,13 @@ class Seen:
         setattr(owner, name, listening)
         self._undo.append(lambda: setattr(owner, name, original) if had else delattr(owner, name))
 
-    # What is heard.
+    # The observed errors.
 
     def _made(self, error: Exception, *_: object, **__: object) -> None:
         kind = type(error).__name__
         what = getattr(error, "what", str(error))
         if isinstance(error, program.ProgramError):
-            what = what.rpartition("; ")[0]  # it keeps its mend in the one text
+            what = what.rpartition("; ")[0]  # its only text contains the fix
         if isinstance(error, errors.ConfigError):
             for line in error.what.splitlines():
                 self._line(line.split(": ", 1)[-1], line)

@@ -69,7 +69,7 @@ class Outcome:
         mutants: The number of the module's mutants.
         seed: The seed of the sample.
         sources_sha256: Digest of the module's files. While it stays, a name is the same mutant.
-        status: mutmut's name of each tested mutant → its status in mutmut's words (`killed`,
+        status: mutmut's name of each tested mutant → its status in mutmut's terms (`killed`,
             `survived`, `no tests`, `timeout`).
         survivors: mutmut's name of each mutant that was neither killed nor too slow → the mutant.
     """
