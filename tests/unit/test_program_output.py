@@ -21,6 +21,9 @@ RESET = (
     b"Additional GRPC error information from remote target /job:local/replica:0/task:1 while"
     b" calling /tensorflow.WorkerService/DeleteWorkerSession:\n"
     b'UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Connection reset by peer"}\n'
+    b"Additional GRPC error information from remote target /job:local/replica:0/task:2 while"
+    b" calling /tensorflow.WorkerService/DeregisterGraph:\n"
+    b':UNKNOWN:Error received from peer  {grpc_message:"recvmsg:Connection reset by peer"}\n'
 )
 DEPRECATED = b"WARNING:tensorflow:From x\nInstructions for updating:\nUse y instead.\n"
 TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\n\nNameError: x\n'

@@ -22,7 +22,7 @@ _TENSORFLOW: Final = re.compile(
     rb"|(?:INFO|WARNING):tensorflow:"
     rb"|To enable the following instructions: "
     rb"|Additional GRPC error information from remote target "  # further lines of an error
-    rb"|[A-Z_]+:Error received from peer )"
+    rb"|:?[A-Z_]+:Error received from peer )"
 )
 
 _NUMBERS: Final = (
