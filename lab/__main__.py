@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 
 from lab import signals
 
@@ -12,6 +13,9 @@ from lab import signals
 def main() -> None:
     """Run one command and exit with its exit code."""
     _open_missing_streams()
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # A label or an id may have characters that the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = signals.EXIT_INTERRUPTED
     with suppress(KeyboardInterrupt), signals.as_interrupt():
         # Imported here, because a signal prints no traceback in this block.

@@ -1,12 +1,21 @@
-"""Print lines to stderr and JSON to stdout, and ask questions on the terminal."""
+"""Print lines to stderr and JSON to stdout, and ask questions on the terminal.
+
+In a notebook, the lines are an output of the cell.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+from collections import deque
+from typing import Any, Final
 
 from lab.strict_json import dump
-from lab.task.text import bounded
+from lab.task.text import bounded, clipped, visible
+
+KEPT_NOTICES: Final = 200
+"""The maximum number of notices that one output of a notebook shows."""
 
 
 def notify(line: str) -> None:
@@ -30,3 +39,79 @@ def confirm(question: str) -> bool:
         return input().strip().lower() in {"y", "yes"}
     except EOFError:
         return False
+
+
+class Output:
+    """Notices on stderr, and on a terminal one line that changes below them."""
+
+    def draw(self, line: str) -> None:
+        """Replace the line that changes; an empty line erases it.
+
+        In a file or a pipe, the line is not written.
+        """
+        if sys.stderr.isatty():
+            with contextlib.suppress(OSError):  # the terminal was closed
+                width = shutil.get_terminal_size().columns - 1
+                sys.stderr.write(f"\r\x1b[K{clipped(line, width)}")
+                sys.stderr.flush()
+
+    def notify(self, line: str) -> None:
+        """Write one line above the line that changes."""
+        self.draw("")
+        notify(line)
+
+    def print(self, line: str) -> None:
+        """Write one line of a program."""
+        self.notify(line)
+
+
+class NotebookOutput(Output):
+    """One output of a cell: the notices, and the line that changes below them.
+
+    The notebook saves its last content. Lines of programs are ordinary lines on stdout, because
+    there may be many of them.
+    """
+
+    def __init__(self) -> None:
+        self._notices: deque[str] = deque(maxlen=KEPT_NOTICES)
+        self._count = 0
+        self._line = ""
+        self._handle: Any = None
+
+    def draw(self, line: str) -> None:
+        """Replace the line that changes; an empty line erases it."""
+        if line != self._line:
+            self._line = line
+            self._update()
+
+    def notify(self, line: str) -> None:
+        """Add a notice above the line that changes."""
+        self._notices.append(bounded(line))
+        self._count += 1
+        self._update()
+
+    def print(self, line: str) -> None:
+        """Print one line of a program to stdout."""
+        print(visible(line))
+
+    def _update(self) -> None:
+        """Show the notices and the line: at first as a new output, then in its place."""
+        from IPython.display import display  # noqa: PLC0415  (IPython runs this code)
+
+        hidden = self._count - len(self._notices)
+        lines = [f"… {hidden:,} earlier lines"] if hidden else []
+        lines += [*self._notices, *([visible(self._line)] if self._line else [])]
+        data = {"text/plain": "\n".join(lines)}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(data, raw=True)
+
+
+def output() -> Output:
+    """Return where lines for the user go: an output of the cell in a notebook, else stderr.
+
+    IPython in a terminal has no kernel, so its lines go to stderr, too.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return NotebookOutput() if hasattr(shell, "kernel") else Output()

@@ -64,6 +64,14 @@ def seconds(value: float | None) -> str:
     return f"{fixed(value, 1 if value < 999.95 else 0)} s"  # noqa: PLR2004
 
 
+def about(value: float) -> str:
+    """Format a rough time: `40 s`, `3 min`, `2 h 10 min`."""
+    if value < 100:  # noqa: PLR2004
+        return f"{value:.0f} s"
+    minutes = round(min(value, LONG) / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"  # noqa: PLR2004
+
+
 def percent(value: float | None) -> str:
     """Format a fraction from 0 to 1 as per cent."""
     return "" if value is None else f"{fixed(100 * value, 0)} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -61,3 +61,66 @@ def memory_for_people(memory_bytes: int) -> str:
         if memory_bytes >= size:
             return f"{memory_bytes / size:.4g} {unit}"
     return f"{memory_bytes} B"
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a parse function for whole numbers from `least` to `most`."""
+
+    def parse_whole(raw: str) -> int:
+        plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
+        if not plain or not least <= int(raw) <= most:
+            raise ValueError(f"a whole number from {least} to {most:,}")
+        return int(raw)
+
+    return parse_whole
+
+
+def counts(most: int) -> Callable[[str], tuple[int, ...]]:
+    """Return a parse function for different whole numbers from 1: `1,8,64`."""
+
+    def parse_counts(raw: str) -> tuple[int, ...]:
+        try:
+            return tuple(dict.fromkeys(whole(1, most)(each.strip()) for each in raw.split(",")))
+        except ValueError:
+            raise ValueError(f"whole numbers from 1 to {most}, such as 1,8,64") from None
+
+    return parse_counts
+
+
+def bytes_per_s(raw: str) -> float:
+    """Return the bytes per second of `100gbit`.
+
+    Raises:
+        ValueError: The text is not a rate above 0.
+    """
+    try:
+        bits = parse(raw.lower(), RATE)
+    except ValueError:
+        bits = 0
+    if not bits:
+        raise ValueError("a rate such as 100gbit, or 25gbit")
+    return bits / 8
+
+
+def delay_s(raw: str) -> float:
+    """Return the seconds of `2ms` or `20us`.
+
+    Raises:
+        ValueError: The text is not a time.
+    """
+    try:
+        return parse(raw, DELAY) / 1e6
+    except ValueError:
+        raise ValueError("a time such as 2ms, or 20us") from None
+
+
+def step_s(raw: str) -> float:
+    """Return the seconds of `2ms`, more than 0.
+
+    Raises:
+        ValueError: The text is not a time above 0.
+    """
+    seconds = delay_s(raw)
+    if not seconds:
+        raise ValueError("a time such as 2ms, or 20us")
+    return seconds

@@ -22,7 +22,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import at_root, figure
+from common import at_root
 
 from lab import api
 from lab.errors import LabError
@@ -155,7 +155,7 @@ print("every update counted:", run.summary.updates_conserved)
 # This picture shows the cluster of the run:
 
 # %%
-figure("cluster", run)
+run.figure("cluster")
 
 # %% [markdown]
 # **Question 4.** A worker makes 550 *local* steps. How is this number calculated? And how does the

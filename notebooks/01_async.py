@@ -15,7 +15,7 @@
 
 # %%
 import pandas as pd
-from common import at_root, figure, sample, steps_of
+from common import at_root, sample, steps_of
 
 from lab import api
 
@@ -91,7 +91,7 @@ print("every update counted:", run.summary.updates_conserved)
 
 # %%
 made = sample("async")
-figure("staleness", made)
+made.figure("staleness")
 
 # %%
 steps = steps_of(made)
@@ -128,7 +128,7 @@ print(f"async-fast {quick.steps()['staleness'].mean():.2f}")
 # ## The effect on the loss
 
 # %%
-figure("loss", made)
+made.figure("loss")
 
 # %% [markdown]
 # **Question 4.** The three workers use gradients that are one or two updates old. But the loss
@@ -178,7 +178,7 @@ ends.assign(time_unix=ends["time_unix"] - ends["time_unix"].min())
 late = api.run(
     "async", cluster="clusters/book.yaml", epochs=2, seed=1, start="worker-2: after 600 steps"
 )
-figure("progress", late)
+late.figure("progress")
 
 # %% [markdown]
 # The dotted line with the mark ① is the moment at which `worker-2` joins.

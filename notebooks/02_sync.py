@@ -13,7 +13,7 @@ from collections import deque
 
 import numpy as np
 import pandas as pd
-from common import at_root, figure, sample, steps_of
+from common import at_root, sample, steps_of
 
 from lab import api
 from lab.task.sdk.data import load_mnist
@@ -95,7 +95,7 @@ for name, each in made.items():
     print(f"{name}: accuracy {whole.accuracy:.4f}, {whole.steps_per_s:.0f} updates a second")
 
 # %%
-figure("loss", *made.values())
+api.figure("loss", made.values())
 
 # %% [markdown]
 # **Question 3.** In the first picture the two curves fall together. In the third picture async is

@@ -1,4 +1,4 @@
-"""For all notebooks: the working directory, sample runs, the figures of `lab report`, a curve."""
+"""For all notebooks: the working directory, sample runs, steps on one clock, a curve."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from lab import api
-from lab.backends.selection import backends
-from lab.console import notify
-from lab.plots.data import from_first_step
-from lab.plots.registry import CHARTS
-from lab.report.loader import read_runs
-from lab.run.status import StatusProber
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
@@ -30,7 +23,6 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 
 plt.rcParams.update({"figure.figsize": (9, 3.6), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
-plt.switch_backend(plt.get_backend())  # The kernel then also shows figures that `lab` drew.
 
 
 def at_root() -> None:
@@ -54,25 +46,6 @@ def steps_of(run: api.Run) -> pd.DataFrame:
     """
     steps = run.steps().sort_values("time_unix", ignore_index=True)
     return steps.assign(seconds=steps["time_unix"] - steps["time_unix"].min())
-
-
-def figure(name: str, *runs: api.Run) -> Figure:
-    """Draw a figure of `lab report`: cluster, loss, progress, throughput, waiting, staleness.
-
-    Raises:
-        ValueError: No figure has this name, or these runs have no data for it.
-    """
-    charts = {chart.name: chart for chart in CHARTS}
-    if name not in charts:
-        raise ValueError(f"no figure {name!r}: there are {', '.join(charts)}")
-    read = read_runs([run.directory for run in runs], StatusProber(backends), notify)
-    traces = [each.trace for each in read]
-    if len(traces) > 1:
-        traces = [from_first_step(trace) for trace in traces]
-    drawn = charts[name].draw(traces)
-    if drawn is None:
-        raise ValueError(f"{name}: {charts[name].missing}")
-    return drawn
 
 
 def curve(

@@ -122,7 +122,7 @@ def copies():
 # ---- 4. The training.
 for now in range(1, all_steps + 1):
     loss_now = step(*next_batches())
-    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now == all_steps:
+    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now in {1, all_steps}:
         recorder.write(
             "epoch" if now % steps_per_epoch == 0 else "step",
             epoch=(now - 1) // steps_per_epoch,

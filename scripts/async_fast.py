@@ -6,6 +6,7 @@ function. A worker calls it with its change of the parameters, and receives the 
 its next step. Compare this program with mnist_async.py, section by section.
 """
 
+import sys
 import threading
 import time
 
@@ -17,7 +18,7 @@ from one_core import keep_to_one_core
 from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import boolean, parse, positive, training_flags
+from lab.task.sdk.flags import boolean, parse, positive, training_flags, whole
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.model import SavedModel, save_model
 from lab.task.sdk.program import (
@@ -36,6 +37,12 @@ parser.add_argument(
 )
 parser.add_argument(
     "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
+)
+parser.add_argument(
+    "--eval_every",
+    type=whole,
+    default=0,
+    help="global steps from one test of the chief to the next (default: one test at the end)",
 )
 add_flag(parser)
 flags = parse(parser)
@@ -153,17 +160,19 @@ step, vector, _ = ps.read_blocking()
 local_step = last_recorded = 0
 global_step_now = step.numpy()
 recorded_at = time.monotonic()
+next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
 while local_step < own_steps:
-    # A call never continues past the end of an epoch.
+    # The first call makes one step, to record it. No call continues past the end of an epoch.
     left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
-    count = min(flags.steps_per_call, left)
+    count = min(flags.steps_per_call, left) if local_step else 1
     chosen = np.stack([next(choices) for _ in range(count)])
     number, staleness, loss, vector = make_steps(chosen, vector)
     global_step_now = number.numpy() + 1
     local_step += count
     epoch_ends = local_step % steps_per_epoch == 0
     now = time.monotonic()
-    if epoch_ends or local_step - last_recorded >= flags.record_every or local_step == own_steps:
+    is_due = local_step - last_recorded >= flags.record_every or local_step in {1, own_steps}
+    if epoch_ends or is_due:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(local_step - 1) // steps_per_epoch,
@@ -175,6 +184,16 @@ while local_step < own_steps:
             step_time_s=(now - recorded_at) / (local_step - last_recorded),
         )
         last_recorded, recorded_at = local_step, now
+
+    if global_step_now >= next_test:  # The other workers continue meanwhile.
+        recorder.write(
+            "eval",
+            local_step=local_step,
+            global_step=global_step_now,
+            accuracy=accuracy(vector).numpy(),
+        )
+        next_test = (global_step_now // flags.eval_every + 1) * flags.eval_every
+        recorded_at += time.monotonic() - now  # The next step time does not include the test.
 
 # ---- 8. The test with the current parameters. Other workers may still improve them.
 step_at_test, vector, _ = ps.read_blocking()

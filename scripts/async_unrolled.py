@@ -189,7 +189,7 @@ while local_step < own_steps:
     of_the_call = {chosen: [next(choices) for _ in range(count)]}
     local_step += count
     epoch_ends = local_step % steps_per_epoch == 0
-    is_due = local_step - last_recorded >= flags.record_every or local_step == own_steps
+    is_due = local_step - last_recorded >= flags.record_every or local_step in {count, own_steps}
     if not (epoch_ends or is_due or flags.fetch == "every"):
         session.run(in_one_call[count].update, of_the_call)
         continue

@@ -101,7 +101,7 @@ steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 made = 0
 while made < all_steps:
-    count = min(flags.record_every, all_steps - made)
+    count = min(flags.record_every, all_steps - made) if made else 1  # The first is recorded, too.
     losses = [coordinator.schedule(step, args=(batches,)) for _ in range(count)]
     coordinator.join()
     made += count

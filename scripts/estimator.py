@@ -154,11 +154,11 @@ class Steps(tf1.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         self.local_step += 1
         self.loss_now = run_values.results
-        if self.local_step % flags.record_every == 0:
+        if self.local_step % flags.record_every == 0 or self.local_step == 1:
             self.report(run_context.session)
 
     def end(self, session):
-        if self.local_step % flags.record_every:
+        if self.local_step % flags.record_every and self.local_step > 1:
             self.report(session)
 
     def report(self, session):

@@ -97,7 +97,7 @@ for now in range(1, all_steps + 1):
         loss_now = step(*next(batches))
     except tf.errors.UnknownError:  # A rank has stopped: the ring is broken.
         raise ProgramError(f"{LOST_CONTACT} another rank", "see how it ended") from None
-    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now == all_steps:
+    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now in {1, all_steps}:
         recorder.write(
             "epoch" if now % steps_per_epoch == 0 else "step",
             epoch=(now - 1) // steps_per_epoch,

@@ -17,7 +17,7 @@ from session import Session, roll_call
 from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.flags import parse, training_flags, whole
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.model import SavedModel, save_model
 from lab.task.sdk.program import (
@@ -34,6 +34,12 @@ RECORD_WITHIN_S = 5  # With slow steps, a step is recorded at least every 5 seco
 
 # ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 parser = training_flags(__doc__)
+parser.add_argument(
+    "--eval_every",
+    type=whole,
+    default=0,
+    help="global steps from one test of the chief to the next (default: one test at the end)",
+)
 add_flag(parser)
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
@@ -194,6 +200,8 @@ if keeper:
 local_step = last_recorded = 0
 global_step_now = steps_done
 recorded_at = saved_at = time.monotonic()
+test = {images: mnist.test.images, labels: mnist.test.labels}
+next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
 while local_step < own_steps:
     batch_images, batch_labels = next(batches)
     try:
@@ -208,7 +216,7 @@ while local_step < own_steps:
 
     epoch_ends = local_step % steps_per_epoch == 0
     is_due = local_step % flags.record_every == 0 or now - recorded_at > RECORD_WITHIN_S
-    if epoch_ends or is_due:
+    if epoch_ends or is_due or local_step == 1:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(local_step - 1) // steps_per_epoch,
@@ -225,8 +233,15 @@ while local_step < own_steps:
         keeper.save(session, global_step_now)
         saved_at = now
 
+    if global_step_now >= next_test:  # The other workers continue meanwhile.
+        accuracy_now, steps_at_test = session.run([accuracy, step_at_read], test)
+        recorder.write(
+            "eval", local_step=local_step, global_step=steps_at_test, accuracy=accuracy_now
+        )
+        next_test = (steps_at_test // flags.eval_every + 1) * flags.eval_every
+        recorded_at += time.monotonic() - now  # The next step time does not include the test.
+
 # ---- 8. The test with the current parameters. Other workers may still improve them.
-test = {images: mnist.test.images, labels: mnist.test.labels}
 own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
 session.run(tell_finished)

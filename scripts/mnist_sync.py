@@ -6,6 +6,7 @@ mean is applied once, and every worker gets a token to continue. If this number 
 number of workers, the others are backup workers: late gradients are dropped.
 """
 
+import sys
 import threading
 import time
 
@@ -18,7 +19,7 @@ from session import Session, roll_call
 from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.flags import parse, positive, training_flags, whole
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.model import SavedModel, save_model
 from lab.task.sdk.program import (
@@ -39,6 +40,12 @@ parser.add_argument(
     "--replicas_to_aggregate",
     type=positive,
     help="the number of gradients in an update (default: one of each worker)",
+)
+parser.add_argument(
+    "--eval_every",
+    type=whole,
+    default=0,
+    help="global steps from one test of the chief to the next (default: one test at the end)",
 )
 add_flag(parser)
 flags = parse(parser)
@@ -232,6 +239,8 @@ else:
 local_step = last_recorded = 0
 waiting_s = 0.0
 recorded_at = saved_at = time.monotonic()
+test = {images: mnist.test.images, labels: mnist.test.labels}
+next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
 while global_step_now < all_steps:
     batch_images, batch_labels = next(batches)
     try:
@@ -247,7 +256,7 @@ while global_step_now < all_steps:
     now = time.monotonic()
 
     is_due = local_step % flags.record_every == 0 or now - recorded_at > RECORD_WITHIN_S
-    if epoch_ends or is_due:
+    if epoch_ends or is_due or local_step == 1:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(global_step_now - 1) // steps_per_epoch,
@@ -264,13 +273,20 @@ while global_step_now < all_steps:
         keeper.save(session, global_step_now)
         saved_at = now
 
+    if global_step_now >= next_test:  # The other workers wait for the chief's next gradients.
+        accuracy_now, steps_at_test = session.run([accuracy, step_at_read], test)
+        recorder.write(
+            "eval", local_step=local_step, global_step=steps_at_test, accuracy=accuracy_now
+        )
+        next_test = (steps_at_test // flags.eval_every + 1) * flags.eval_every
+        recorded_at += time.monotonic() - now  # The next step time does not include the test.
+
 if is_chief:
     coordinator.join([updater])  # It raises an error of the thread.
 if (steps_made := session.run(global_step)) < all_steps:
     raise ProgramError(f"the chief stopped after update {steps_made}", "read its messages")
 
 # ---- 8. The test: all updates are made, so every worker tests the same parameters.
-test = {images: mnist.test.images, labels: mnist.test.labels}
 own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
 session.run(tell_finished)

@@ -100,7 +100,7 @@ with (
             values, alone_values = session.run(variables), alone_session.run(alone)
             furthest_apart = max(furthest_apart, apart(values, alone_values))
 
-        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step == all_steps:
+        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step in {1, all_steps}:
             recorder.write(
                 "epoch" if step % steps_per_epoch == 0 else "step",
                 epoch=(step - 1) // steps_per_epoch,

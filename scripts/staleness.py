@@ -110,7 +110,7 @@ with Session(server.target, recorder, config) as session:
         local_step += 1
         global_step_now = steps_before + 1
         age += steps_before - steps_at_read
-        if local_step % flags.record_every == 0:
+        if local_step % flags.record_every == 0 or local_step == 1:
             recorder.write(
                 "step",
                 local_step=local_step,

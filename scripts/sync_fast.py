@@ -6,6 +6,7 @@ worker calls it with its change of the parameters. The last call of a round make
 all calls return the new parameters. Compare this program with mnist_sync.py, section by section.
 """
 
+import sys
 import threading
 import time
 
@@ -17,7 +18,7 @@ from one_core import keep_to_one_core
 from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import boolean, parse, positive, training_flags
+from lab.task.sdk.flags import boolean, parse, positive, training_flags, whole
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.model import SavedModel, save_model
 from lab.task.sdk.program import (
@@ -36,6 +37,12 @@ parser.add_argument(
 )
 parser.add_argument(
     "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
+)
+parser.add_argument(
+    "--eval_every",
+    type=whole,
+    default=0,
+    help="global steps from one test of the chief to the next (default: one test at the end)",
 )
 add_flag(parser)
 flags = parse(parser)
@@ -165,17 +172,19 @@ wait_for_start()
 local_step = last_recorded = 0
 waiting_s = 0.0
 recorded_at = time.monotonic()
+next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
 while local_step < all_steps:
-    # A call never continues past the end of an epoch.
+    # The first call makes one step, to record it. No call continues past the end of an epoch.
     left = min(all_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
-    count = min(flags.steps_per_call, left)
+    count = min(flags.steps_per_call, left) if local_step else 1
     chosen = np.stack([next(choices) for _ in range(count)])
     step, loss, waited_s, vector = take_part_in_rounds(chosen, vector)
     local_step += count
     epoch_ends = local_step % steps_per_epoch == 0
     waiting_s += waited_s.numpy()
     now = time.monotonic()
-    if epoch_ends or local_step - last_recorded >= flags.record_every or local_step == all_steps:
+    is_due = local_step - last_recorded >= flags.record_every or local_step in {1, all_steps}
+    if epoch_ends or is_due:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(local_step - 1) // steps_per_epoch,
@@ -187,6 +196,14 @@ while local_step < all_steps:
             wait_time_s=waiting_s / (local_step - last_recorded),
         )
         last_recorded, recorded_at, waiting_s = local_step, now, 0.0
+
+    if step >= next_test:  # The other workers wait for the chief's next gradients.
+        at_test = step.numpy()
+        recorder.write(
+            "eval", local_step=local_step, global_step=at_test, accuracy=accuracy(vector).numpy()
+        )
+        next_test = (at_test // flags.eval_every + 1) * flags.eval_every
+        recorded_at += time.monotonic() - now  # The next step time does not include the test.
 
 # ---- 8. The test: all updates are made, so every worker tests the same parameters.
 step_at_test, vector, _ = ps.read_blocking()

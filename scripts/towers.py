@@ -167,7 +167,7 @@ with tf.Session(config=config) as session:
             printed_at = now
         if step in (0, all_steps - 1):
             saver.save(session, str(run_dir / "checkpoints" / "towers"), step)
-        if (step + 1) % flags.record_every == 0 or step == all_steps - 1:
+        if (step + 1) % flags.record_every == 0 or step in {0, all_steps - 1}:
             now = time.monotonic()
             recorder.write(
                 "step",

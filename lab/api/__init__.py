@@ -14,7 +14,11 @@ import TensorFlow; this package does not.
 from __future__ import annotations
 
 from lab.api.planning import load, plan
-from lab.api.results import Run, find, runs
+from lab.api.reports import Comparison, Report, compare, report
+from lab.api.reproductions import Reproduction, reproduce
+from lab.api.results import Run, Runs, figure, find, runs
+from lab.api.simulations import Simulation, simulate
+from lab.api.sweeps import Sweep, sweep
 from lab.api.training import run
 from lab.config import Cluster
 from lab.errors import ConfigError, InputError, LabError
@@ -22,14 +26,26 @@ from lab.placement.plan import Plan
 
 __all__ = [
     "Cluster",
+    "Comparison",
     "ConfigError",
     "InputError",
     "LabError",
     "Plan",
+    "Report",
+    "Reproduction",
     "Run",
+    "Runs",
+    "Simulation",
+    "Sweep",
+    "compare",
+    "figure",
     "find",
     "load",
     "plan",
+    "report",
+    "reproduce",
     "run",
     "runs",
+    "simulate",
+    "sweep",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from lab.backends.selection import BACKENDS
 from lab.config.start_schedule import parse_start
-from lab.errors import InputError
+from lab.errors import InputError, LabError
 from lab.run import project
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
@@ -98,3 +100,23 @@ def parse_arg(name: str, parse: Callable[[str], T], raw: str) -> T:
         raise InputError(f"{name}: {raw!r} is not {error}") from error
     except ArgumentTypeError as error:
         raise InputError(f"{name}: {error}") from error
+
+
+def check_main_thread(name: str) -> None:
+    """Check that this is the main thread, which receives Ctrl-C.
+
+    Raises:
+        LabError: It is another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LabError(f"`{name}()` must be called from the main thread", "call it from there")
+
+
+def check_backend(backend: str) -> None:
+    """Check the name of a backend.
+
+    Raises:
+        InputError: It does not exist.
+    """
+    if backend not in BACKENDS:
+        raise InputError(f"unknown backend {short(backend)!r}", f"use one of {', '.join(BACKENDS)}")

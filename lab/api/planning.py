@@ -38,31 +38,39 @@ def plan(cluster: Cluster | AnyPath | None = None, gpus: str = "none") -> Plan:
     return make_plan(model, gpus).plan
 
 
-def project(cluster: Cluster | AnyPath | None) -> Project:
+def project(cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER) -> Project:
     """Return a config with the project that it belongs to.
+
+    Args:
+        cluster: The config, or its file; None: the project's default config.
+        default: The path of the default config in the project.
 
     Raises:
         InputError: The file does not exist, is invalid, or is not in a project.
     """
-    model, path = _config(cluster)
+    model, path = _config(cluster, default)
     return Project(model, path, find_root(path or Path(DEFAULT_CLUSTER)))
 
 
-def _config(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
+def _config(
+    cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER
+) -> tuple[Cluster, Path | None]:
     """Return the config and its file; the file is None for a config in memory."""
     if isinstance(cluster, Cluster):
         return cluster, None
-    path = _default() if cluster is None else Path(cluster)
+    path = _default(default) if cluster is None else Path(cluster)
     return load_cluster(path), path
 
 
-def _default() -> Path:
-    """Return the `cluster.yaml` of this directory, or of the project that contains it.
+def _default(name: str) -> Path:
+    """Return the config of this directory, or of the project that contains it.
 
     A notebook runs in a subdirectory of its project.
     """
-    here = Path(DEFAULT_CLUSTER)
+    here = Path(name)
     if here.exists():
         return here
-    around = find_root(here) / DEFAULT_CLUSTER
-    return around if around.exists() else cluster_path(None)
+    around = find_root(Path(DEFAULT_CLUSTER)) / name
+    if around.exists():
+        return around
+    return cluster_path(None if name == DEFAULT_CLUSTER else name)

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, overload
+
+from rich.console import Group
+from rich.text import Text
 
 from lab.api.planning import AnyPath
-from lab.formatting import loss, share, whole
-from lab.formatting import seconds as _seconds
+from lab.api.tables import Shown
+from lab.backends.selection import backends
+from lab.console import output
+from lab.errors import LabError
+from lab.formatting import counted
 from lab.run import store as run_store
 from lab.run.run_info import RunInfo
+from lab.run.run_list import Row, notes, run_rows, runs_table
+from lab.run.status import StatusProber
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.run.tables import result_table
+from lab.task.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second, and most calls need no data frame
+    from matplotlib.figure import Figure
 
-_COLUMNS: Final = ("task", "state", "local steps", "global step", "loss", "accuracy")
+MAX_SHOWN: Final = 50
+"""The maximum number of runs that a list shows; they are the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+@dataclass(frozen=True, slots=True, repr=False)
+class Run(Shown):
     """A run in the local run store; each access reads its directory again.
 
     Attributes:
@@ -86,26 +96,61 @@ class Run:
 
         return steps_frame(self.directory, tasks)
 
-    def _repr_html_(self) -> str:
-        """Return the run's table for a notebook."""
-        summary = self.summary
-        reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
-        after = f" after {_seconds(summary.wall_s)}" if summary.wall_s is not None else ""
-        head = f"run {self.id}: {summary.experiment} on {summary.backend}, {summary.state}{after}"
-        rows = [
-            (
-                task.task,
-                task.state,
-                whole(task.local_step),
-                whole(task.global_step),
-                loss(task.loss),
-                share(task.accuracy),
-            )
-            for task in summary.tasks
-        ]
-        accuracy = share(summary.accuracy)
-        foot = f"accuracy of the final parameters: {accuracy}" if accuracy else ""
-        return f"<p>{_html(head + reason)}</p>{_table(_COLUMNS, rows)}<p>{_html(foot)}</p>"
+    def figure(self, name: str) -> Figure:
+        """Draw a figure of `lab report`, such as `loss`; `lab.figure` draws several runs.
+
+        Args:
+            name: cluster, loss, progress, throughput, waiting or staleness.
+
+        Raises:
+            InputError: No figure has this name.
+            LabError: The run has no data for it, or its `run.json` is missing or unreadable.
+        """
+        return figure(name, [self])
+
+    def _shown(self) -> Group:
+        """Return the table that `lab show` prints; for a damaged run, the error."""
+        try:
+            return result_table(self.summary)
+        except (LabError, OSError) as error:
+            return Group(Text(visible(f"run {self.id} is damaged: {error}")))
+
+
+class Runs(Shown, list[Run]):
+    """Runs, shown as the table of `lab runs`; a slice of them is `Runs`, too."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Run | Self:
+        """Return one run, or several as `Runs`."""
+        if isinstance(index, slice):
+            return type(self)(super().__getitem__(index))
+        return super().__getitem__(index)
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each run: `run_id`, `experiment`, `state`, `accuracy` and others.
+
+        The state of a run whose files cannot be read is `damaged`, and `reason` has the error.
+        """
+        import pandas as pd  # noqa: PLC0415
+
+        rows = run_rows(_directories(self), StatusProber(backends), output().notify)
+        found = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
+        return found.assign(started=pd.to_datetime(found["started"], utc=True))
+
+    def _shown(self) -> Group:
+        """Return the table of the newest runs, and a line for each run with a note."""
+        if not self:
+            return Group(Text("no runs"))
+        warnings: list[str] = []
+        newest = _directories(self[-MAX_SHOWN:])
+        rows = run_rows(newest, StatusProber(backends), warnings.append)
+        lines = [*warnings, *notes(rows)]
+        if len(self) > MAX_SHOWN:
+            lines.insert(0, f"{counted(len(self) - MAX_SHOWN, 'earlier run')} not shown")
+        return Group(runs_table(rows), *map(Text, lines))
 
 
 def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
@@ -122,16 +167,37 @@ def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
     return Run(run_store.find_run(argument, runs_path(runs_dir)))
 
 
-def runs(runs_dir: AnyPath | None = None) -> list[Run]:
+def runs(runs_dir: AnyPath | None = None) -> Runs:
     """Return all runs in the local run store, the oldest first.
+
+    A damaged run is one of them; its attributes raise `LabError`.
 
     Args:
         runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:
-        LabError: A `run.json` in the run store is unreadable.
+        InputError: The run store is not a directory.
     """
-    return [Run(each) for each in run_store.all_runs(runs_path(runs_dir))]
+    return Runs(map(Run, run_store.all_runs(runs_path(runs_dir))))
+
+
+def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
+    """Draw a figure of `lab report` from one run or several.
+
+    Nothing of `pyplot` is used, so `plt.close` is not needed.
+
+    Args:
+        name: cluster, loss, progress, throughput, waiting or staleness.
+        runs: The runs; those that differ only by their seed have a common line.
+
+    Raises:
+        InputError: No figure has this name, or there is no run.
+        LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
+    """
+    from lab.report.figure import draw  # noqa: PLC0415
+
+    several = _directories([runs] if isinstance(runs, Run) else runs)
+    return draw(name, several, StatusProber(backends), output().notify)
 
 
 def runs_path(runs_dir: AnyPath | None) -> Path:
@@ -143,12 +209,5 @@ def runs_path(runs_dir: AnyPath | None) -> Path:
     return run_store.runs_dir(None if runs_dir is None else str(runs_dir))
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_html(name)}</th>" for name in columns)
-    lines = ["".join(f"<td>{_html(cell)}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _html(text: str) -> str:
-    return escape(visible(text))
+def _directories(runs: Iterable[Run]) -> list[RunDir]:
+    return [each.directory for each in runs]

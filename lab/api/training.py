@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
+from lab.api.args import check_backend, check_main_thread, policy, program_args, schedule
 from lab.api.args import faults as read_faults
-from lab.api.args import policy, program_args, schedule
 from lab.api.planning import AnyPath, project
+from lab.api.progress import discard
 from lab.api.results import Run, runs_path
-from lab.backends.selection import AUTO, BACKENDS, LOCAL
+from lab.backends.selection import AUTO, LOCAL
 from lab.config import Cluster
-from lab.console import notify
-from lab.errors import InputError, LabError
+from lab.console import Output, output
+from lab.errors import InputError
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.run.collect import View
@@ -23,7 +23,7 @@ from lab.run.gpu_metrics import sampled
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.view import brief_view
+from lab.run.view import BriefView
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
@@ -89,10 +89,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         LabError: The run could not be executed; with `check`, also: it did not succeed.
         KeyboardInterrupt: The user interrupted the run; its files are collected.
     """
-    if threading.current_thread() is not threading.main_thread():
-        raise LabError("`run()` must be called from the main thread", "call it from there")
-    if backend not in BACKENDS:
-        raise InputError(f"unknown backend {backend!r}", f"use one of {', '.join(BACKENDS)}")
+    check_main_thread("run")
+    check_backend(backend)
     for name, value in (
         ("stall", stall),
         ("max_time", max_time),
@@ -121,13 +119,15 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         on_failure=policy(on_failure),
         faults=read_faults(faults),
     )
-    report = _quiet if quiet else notify
+    out = output()
+    notify = out.notify
+    report = discard if quiet else notify
     prepared = prepare_run(
         options, project(cluster), runs_path(runs_dir), notify=report, warn=notify
     )
     try:
         made, summary = execute(
-            prepared, view=partial(_view, quiet=quiet), notify=report, warn=notify
+            prepared, view=partial(_view, out=out, quiet=quiet), notify=report, warn=notify
         )
     except RunInterruptedError as interrupt:
         made = interrupt.run
@@ -140,11 +140,14 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
 
 
 @contextmanager
-def _view(run: RunDir, info: RunInfo, *, quiet: bool) -> Iterator[View]:
+def _view(run: RunDir, info: RunInfo, *, out: Output, quiet: bool) -> Iterator[View]:
     """Show a run, and sample its GPUs meanwhile."""
-    shown: AbstractContextManager[View] = NoticeView(notify) if quiet else brief_view(info, notify)
-    with shown as view, sampled(run, info, view):
-        yield view
+    view = NoticeView(out.notify) if quiet else BriefView(info, out)
+    try:
+        with sampled(run, info, view):
+            yield view
+    finally:
+        out.draw("")
 
 
 def _line(summary: Summary) -> str:
@@ -157,7 +160,3 @@ def _line(summary: Summary) -> str:
     if summary.accuracy is not None:
         parts.append(f"accuracy {percentage(summary.accuracy)}")
     return ", ".join(parts)
-
-
-def _quiet(_line: str) -> None:
-    """Discard a line."""

@@ -290,6 +290,10 @@ class Backend(Protocol):
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan has no image here, with a hint; None if it can be booted."""
 
+    def notices(self, plan: Plan) -> Sequence[str]:
+        """One line for each feature of the plan that this backend does not support here."""
+        return ()
+
     def up(
         self,
         plan: Plan,

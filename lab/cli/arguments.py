@@ -42,6 +42,11 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedFlag(Flag):
+    """A flag with a value that can be given several times; its parameter is a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """A flag without a value; `--name=false` and `--no-name` switch it off."""
 
@@ -72,7 +77,7 @@ class ProgramArguments:
     """Flags that are passed on to a program, and all arguments after `--`, verbatim.
 
     Attributes:
-        help: The heading of these flags in the help.
+        help: The lines of the help that replace the flags of all programs.
         known: Returns the flags of the program that is the command's first argument; with None,
             those of all programs.
         verbatim: Whether only arguments after `--` are passed on, and the first argument of the
@@ -144,6 +149,8 @@ class Parameter:
         """
         if isinstance(self.kind, Arguments | ProgramArguments):
             return tuple(json.loads(raw))
+        if isinstance(self.kind, RepeatedFlag):
+            return tuple(map(self.kind.parse, json.loads(raw)))
         return self.kind.parse(raw)
 
     def check(self, raw: str) -> None:
@@ -153,12 +160,17 @@ class Parameter:
             InputError: The text is not valid.
         """
         label = f"--{self.flag}" if self.is_flag else self.flag
-        try:
-            self.parse(raw)
-        except ValueError as error:
-            raise InputError(f"{label}: {raw!r} is not {error}") from error
-        except ArgumentTypeError as error:
-            raise InputError(f"{label}: {error}") from error
+        parse: Callable[[str], object] = self.parse
+        values = [raw]
+        if isinstance(self.kind, RepeatedFlag):
+            parse, values = self.kind.parse, json.loads(raw)
+        for each in values:
+            try:
+                parse(each)
+            except ValueError as error:
+                raise InputError(f"{label}: {each!r} is not {error}") from error
+            except ArgumentTypeError as error:
+                raise InputError(f"{label}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -282,6 +294,8 @@ def _parse(
             raise InputError(what, f"{near}see `lab {command} --help`{more}")
         if not equals:
             raw = "true" if flags[name].is_switch else _next_value(head, queue)
+        if isinstance(flags[name].kind, RepeatedFlag):
+            raw = json.dumps([*json.loads(given.flags.pop(name, "[]")), raw])
         if name in given.flags:
             raise InputError(f"--{name} is given twice", "give it once")
         given.flags[name] = raw
@@ -326,7 +340,7 @@ def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArgum
             near = suggestion(name, flags)
             raise InputError(
                 f"{program!r} has no flag --{name}",
-                f"{near}see `lab {command} --help`; {_UNCHECKED_HINT}",
+                f"{near}see `lab {command} {program} --help`; {_UNCHECKED_HINT}",
             )
         flag.check(raw)
         if not flag.is_switch:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS, columns
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 
 
 def command_help(name: str, module: ModuleType, program: str | None = None) -> str:
@@ -16,9 +17,12 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
     Args:
         name: The command.
         module: Its module, whose docstring has notes and examples.
-        program: The first argument after the command. For an experiment the help lists its own
-            flags, otherwise the flags of all experiments.
+        program: The first argument after the command. For an experiment, the help of `lab run` has
+            its own flags only, and that of another command has them, too.
     """
+    experiment = EXPERIMENTS.get(program or "")
+    if name == "run" and experiment is not None:
+        return _experiment_help(experiment)
     known = parameters(module.command)
     lines = [f"lab {name}: {COMMANDS[name]}", "", f"usage: {_usage(name, known)}"]
     positional = [
@@ -34,16 +38,55 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
     for parameter in known:
         if isinstance(parameter.kind, ProgramArguments):
             own, of_all = parameter.kind.flags(program), parameter.kind.flags(None)
-            heading = parameter.kind.help if own == of_all else f"flags of {program}"
-            rows = [
-                (f"--{each.name}" + ("" if each.is_switch else " VALUE"), each.kind.help)
-                for each in own.values()
-            ]
-            lines += ["", f"{heading}:", *columns(rows)] if rows else []
+            if own and own == of_all:
+                lines += ["", parameter.kind.help]
+            elif own:
+                lines += ["", f"flags of {program}:", *_program_flags(own)]
     _, _, notes = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     notes, _, examples = notes.partition("Examples:\n")
     lines += ["", f"{notes}examples:", *(line[2:] for line in examples.splitlines())]
     return "\n".join(lines)
+
+
+def _experiment_help(experiment: Experiment) -> str:
+    """Return what `lab run EXPERIMENT --help` prints."""
+    name = experiment.name
+    own = ProgramArguments("", lambda _: experiment.flags).flags(name)
+    flags = [f"flags of {name}:", *_program_flags(own)] if own else [f"{name} has no flags."]
+    return "\n".join(
+        [
+            f"lab run {name}: {experiment.summary}",
+            "",
+            f"usage: lab run {name} [FLAGS]",
+            "",
+            f"It needs a cluster with the jobs {', '.join(experiment.jobs)}.",
+            "",
+            *flags,
+            "",
+            "example:",
+            f"  {_example(experiment)}",
+            "",
+            "`lab run --help` lists the flags of every run.",
+        ]
+    )
+
+
+def _example(experiment: Experiment) -> str:
+    """Return a short run of an experiment, on a config with the jobs that it needs."""
+    parts = ["lab run", experiment.name]
+    if experiment.cluster:
+        parts.append(f"--cluster {experiment.cluster}")
+    ends = ("epochs 2", "global_steps 2000", "steps 200")
+    parts += [f"--{end}" for end in ends if end.split()[0] in experiment.flags][:1]
+    return " ".join(parts)
+
+
+def _program_flags(flags: Mapping[str, Parameter]) -> list[str]:
+    """Return a line for each flag of a program."""
+    return columns(
+        (f"--{each.name}" + ("" if each.is_switch else " VALUE"), each.kind.help)
+        for each in flags.values()
+    )
 
 
 def _usage(name: str, known: Sequence[Parameter]) -> str:
@@ -73,7 +116,7 @@ def _flag(parameter: Parameter) -> str:
 
 def _description(parameter: Parameter) -> str:
     default = parameter.default
-    if not isinstance(parameter.kind, Flag) or parameter.required or default in (None, ""):
+    if not isinstance(parameter.kind, Flag) or parameter.required or default in (None, "", ()):
         return parameter.kind.help
     shown = f"{default:g}" if isinstance(default, float) else default
     return f"{parameter.kind.help} (default: {shown})"

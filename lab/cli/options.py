@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.selection import AUTO, BACKENDS, KINDS
-from lab.cli.arguments import Argument, Flag, Switch
+from lab.cli.arguments import Argument, Flag, RepeatedFlag, Switch
 from lab.cli.param_types import one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1
 
@@ -42,6 +42,10 @@ Share = Annotated[bool, Switch("also use GPUs that another environment of lab ho
 RunsDir = Annotated[
     str | None,
     Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+]
+Labels = Annotated[
+    tuple[str, ...],
+    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
 ]
 Tensorflow = Annotated[
     str | None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from lab import units
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
+whole = units.whole
 _MAX_DIGITS = 18  # Python rejects numbers of thousands of digits
 
 
@@ -30,18 +32,6 @@ def count(raw: str) -> int:
     if not (raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS):
         raise ValueError("a whole number, 0 or more")
     return int(raw)
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parse function for whole numbers from `least` to `most`."""
-
-    def parse(raw: str) -> int:
-        plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
-        if not plain or not least <= int(raw) <= most:
-            raise ValueError(f"a whole number from {least} to {most:,}")
-        return int(raw)
-
-    return parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,28 +6,43 @@ has its notes and examples. This module imports almost nothing, so that `lab --h
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+EVERYDAY: Final = "Everyday commands"
+"""The heading of the commands that `lab` without arguments lists, too."""
+
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Train, and inspect runs": {
+    EVERYDAY: {
         "run": "train an experiment and collect every task's output",
-        "attach": "follow and collect a run whose client has stopped",
-        "cancel": "stop the tasks of a run",
-        "fault": "inject a fault: kill, pause or slow a task, disconnect or slow a node",
-        "show": "print the results of a run",
         "runs": "list the collected runs",
+        "show": "print the results of a run",
         "compare": "compare runs: settings, results, differences and ratios",
-        "tensorboard": "show runs in TensorBoard, on 127.0.0.1 only",
         "report": "write one page with the figures and tables of one or several runs",
-        "predict": "test a run's saved model on the test set, or on an image of your own",
-        "collect": "copy missing output from the run volumes to the run store",
-        "data": "write MNIST as a TFRecord file, for a printed program",
+        "doctor": "check this host and suggest fixes",
+    },
+    "Train": {
+        "experiments": "list the experiments, or the flags of one",
         "sweep": "run an experiment at every point of a grid, and test for trends",
         "reproduce": "run the trainings that a book or a blog describes, and check its claims",
         "simulate": "predict the speed of a training with more workers, or on another host",
-        "experiments": "list the experiments, or the flags of one",
+        "data": "write MNIST as a TFRecord file, for a printed program",
+    },
+    "Follow and control a run": {
+        "attach": "follow and collect a run whose client has stopped",
+        "cancel": "stop the tasks of a run",
+        "collect": "copy missing output from the run volumes to the run store",
+        "fault": "inject a fault: kill, pause or slow a task, disconnect or slow a node",
         "logs": "print the output of the programs of a run, or of an environment",
+    },
+    "Look at results": {
+        "export": "write a run to one file",
+        "import": "read runs from such files into the run store",
+        "tensorboard": "show runs in TensorBoard, on 127.0.0.1 only",
+        "predict": "test a run's saved model on the test set, or on an image of your own",
     },
     "Manage environments": {
         "up": "boot an environment; its tasks wait for runs",
@@ -43,7 +58,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "validate": "check a cluster config, and report all its errors",
         "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
-        "doctor": "check this host and suggest fixes",
     },
     "Set up the command line": {
         "completion": "print the completion script of a shell",
@@ -55,8 +69,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     name: summary for group in GROUPS.values() for name, summary in group.items()
 }
 
-BASIC: Final = ("run", "show", "runs", "up", "down")
-"""The commands that `lab` without arguments lists."""
+_MARGIN: Final = 5  # blanks before and between two columns
+_LEAST: Final = 20  # the least width of the right column
 
 _TITLE: Final = "lab: one host as a pseudo-cluster for distributed TensorFlow"
 
@@ -68,11 +82,11 @@ _GENERAL: Final = {
 
 
 def overview() -> str:
-    """Return what `lab` without arguments prints: the basic commands."""
+    """Return what `lab` without arguments prints: the everyday commands."""
     return "\n".join(
         [
             f"{_TITLE}\n",
-            *columns([(name, COMMANDS[name]) for name in BASIC]),
+            *columns(GROUPS[EVERYDAY].items()),
             "\nStart with `lab run async --epochs 2`. All commands: `lab --help`.",
         ]
     )
@@ -88,7 +102,17 @@ def full_help() -> str:
 
 
 def columns(rows: Iterable[tuple[str, str]], width: int = 0) -> list[str]:
-    """Return indented lines of two columns; the left one has at least `width` characters."""
+    """Return indented lines of two columns; the left one has at least `width` characters.
+
+    On a terminal, the right column continues on further lines. A pipe gets one line for each row.
+    """
     rows = list(rows)
     width = max([width, *(len(left) for left, _ in rows)])
-    return [f"  {left.ljust(width)}   {right}".rstrip() for left, right in rows]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    blank = " " * (width + _MARGIN)
+    lines = []
+    for left, right in rows:
+        first, *more = textwrap.wrap(right, max(_LEAST, room - len(blank))) or [""]
+        lines.append(f"  {left.ljust(width)}   {first}".rstrip())
+        lines += [blank + line for line in more]
+    return lines

@@ -21,7 +21,15 @@ STEP_FIELDS: Final = {
 }
 """Metrics of the step records: the field, its aggregation, and its unit."""
 
+FINAL: Final = "final loss"
+"""The metric of a task; that of the run is the mean of its tasks. `FINAL_LOSS` describes it."""
+
 _PROBLEMS: Final = ("updates lost", "steps repeated", "tasks restarted", "records lost")
+
+_ALWAYS: Final = frozenset(
+    {"accuracy", "diverged at step", "global step", "global steps/s", "local steps/s", *_PROBLEMS}
+)
+"""Metrics that `lab compare` shows even if they are the same in all runs."""
 
 _NONE: Final = (None, "")
 
@@ -50,6 +58,16 @@ class Row:
     def is_absent_problem(self) -> bool:
         """Whether it counts a problem that no run had."""
         return self.name in _PROBLEMS and not any(self.values)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs have the same value, and the metric need not be shown then.
+
+        NaN is never the same. The results of an experiment have no unit, and are always shown.
+        """
+        first = self.values[0]
+        is_minor = self.unit != "" and self.name not in _ALWAYS
+        return is_minor and first is not None and all(each == first for each in self.values)
 
     @property
     def differences(self) -> list[float | None]:
@@ -95,7 +113,7 @@ def rows(runs: Sequence[Metrics]) -> list[Row]:
 def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
     losses = [task.loss for task in summary.tasks if task.loss is not None]
     yield "accuracy", summary.accuracy, "share"
-    yield "last loss (mean)", sum(losses) / len(losses) if losses else None, "loss"
+    yield f"{FINAL} (mean)", sum(losses) / len(losses) if losses else None, "loss"
     diverged = [task.diverged_at for task in summary.tasks if task.diverged_at is not None]
     yield "diverged at step", min(diverged, default=None), "count"
     yield "global step", summary.global_step, "count"
@@ -117,7 +135,7 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
 def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
     yield "local steps", task.local_step, "count"
     yield "local steps/s", task.steps_per_s, "1/s"
-    yield "last loss", task.loss, "loss"
+    yield FINAL, task.loss, "loss"
     yield "accuracy", task.accuracy, "share"
     yield from _of_steps(steps)
     yield "time", task.time_s, "s"

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.compare.config_diff import diff
-from lab.compare.metrics import Metrics, Row, rows
-from lab.formatting import figure, ratio, signed
+from lab.compare.metrics import FINAL, Metrics, Row, rows
+from lab.formatting import counted, figure, ratio, signed
+from lab.run.progress import FINAL_LOSS
 from lab.run.summary import Summary
-from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
+from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
 from lab.task.text import clipped, visible
 
 _NAME: Final = 24  # columns of the name of a metric or a setting
@@ -35,6 +36,7 @@ class Side:
         made: Its settings.
         figures: The metrics of the run as a whole.
         tasks: Task to its metrics.
+        label: The user's name for it, or "".
     """
 
     summary: Summary
@@ -42,6 +44,7 @@ class Side:
     made: Mapping[str, str]
     figures: Metrics
     tasks: Mapping[str, Metrics]
+    label: str = ""
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:
@@ -51,6 +54,7 @@ def as_json(sides: Sequence[Side]) -> dict[str, Any]:
         "runs": [
             {
                 "run_id": side.summary.run_id,
+                "label": side.label,
                 "experiment": side.summary.experiment,
                 "backend": side.summary.backend,
                 "state": side.summary.state,
@@ -68,8 +72,13 @@ def as_json(sides: Sequence[Side]) -> dict[str, Any]:
     }
 
 
-def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
-    """Yield the tables and lines to show; the runs are named A, B, C."""
+def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table | Text]:
+    """Yield the tables and lines to show; the runs are named A, B, C.
+
+    Args:
+        sides: The runs.
+        everything: Whether to list what is the same in all runs, too; else it is only counted.
+    """
     letters = [_letter(place) for place in range(len(sides))]
     yield _legend(letters, sides)
     made, alike = diff([side.made for side in sides])
@@ -81,21 +90,41 @@ def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
                 yield _made_table(heads, lines)
             else:
                 yield Text(f"{', '.join(heads[1:])}: same settings", "dim")
-    same = f"the same: {', '.join(alike)}" if alike else "no setting is the same"
-    yield Text(visible(same), "dim")
+    if everything and alike:
+        yield _made_table(["same settings", "all"], [(name, sides[0].made[name]) for name in alike])
+    else:
+        yield _same(len(alike), "setting")
     parts = {"results": rows([side.figures for side in sides])}
     parts |= {task: _of_task(sides, task) for task in _tasks(sides)}
+    same = sum(row.is_same for part in parts.values() for row in part)
+    if not everything:
+        parts = {name: [row for row in part if not row.is_same] for name, part in parts.items()}
     for block in _blocks(len(sides), _THREE, _NAME + _THREE // 2):
         yield _figures_table(parts, block, letters)
+    if same and not everything:
+        yield _same(same, "metric")
+    if any(row.name.startswith(FINAL) for part in parts.values() for row in part):
+        yield Text(f"{FINAL}: {FINAL_LOSS}", "dim")
+
+
+def _same(count: int, noun: str) -> Text:
+    """Return the line that counts what is the same in all runs."""
+    if not count:
+        return Text(f"no {noun} is the same", "dim")
+    are, them = ("is", "it") if count == 1 else ("are", "them")
+    return Text(f"{counted(count, noun)} {are} the same; --all lists {them}", "dim")
 
 
 def _legend(letters: Sequence[str], sides: Sequence[Side]) -> Table:
-    columns = ("", "run", "experiment", "backend", "state", "updates")
+    is_labelled = any(side.label for side in sides)
+    columns = ("", *(["label"] if is_labelled else []), "run", "experiment", "backend", "state",
+               "updates")  # fmt: skip
     return table_of(
         columns,
         [
             (
                 letter,
+                *([clipped(side.label, _NAME)] if is_labelled else []),
                 side.summary.run_id,
                 clipped(side.summary.experiment, _NAME),
                 side.summary.backend,
@@ -125,10 +154,7 @@ def _differing_in(made: Mapping[str, list[str]], block: list[int]) -> list[list[
 
 
 def _made_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    found = table_of(heads, lines)
-    for column in found.columns[1:]:
-        column.no_wrap, column.overflow = False, "fold"
-    return found
+    return wrapped(table_of(heads, lines), *range(1, len(heads)))
 
 
 def _figures_table(

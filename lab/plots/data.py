@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 
 import msgspec
@@ -44,6 +44,11 @@ class Mark:
     stands_still: bool = False
 
 
+def _no_evaluations() -> pd.DataFrame:
+    columns = {"seconds": float, "global_step": float, "accuracy": float, "is_final": bool}
+    return pd.DataFrame(columns=["task", *columns]).astype(columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One run, ready to be drawn.
@@ -59,6 +64,8 @@ class Trace:
         marks: In order of time.
         left_out: The number of step records without a usable time.
         clock: The label of an axis of `seconds`.
+        evaluations: A row for each test on the test images, in order of time: `task`, `seconds`,
+            `global_step`, `accuracy` (0 to 1), `is_final` (whether it tests the final parameters).
     """
 
     label: str
@@ -69,6 +76,7 @@ class Trace:
     marks: tuple[Mark, ...] = ()
     left_out: int = 0
     clock: str = "wall time (s)"
+    evaluations: pd.DataFrame = field(default_factory=_no_evaluations)
 
     @property
     def workers(self) -> list[str]:
@@ -134,6 +142,27 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     }
     kept["images"] = _images(kept, _batch_size(info, records), gpu_counts)
     return kept.drop(columns=["examples", "batch_size"]), int((~usable).sum())
+
+
+def evaluations_of(info: RunInfo, records: pd.DataFrame) -> pd.DataFrame:
+    """The tests of a run on its clock, as `Trace.evaluations` describes.
+
+    A record with a message and without a probe is left out: it tests other parameters, such as
+    moving averages.
+    """
+    is_final = records["probe"].notna()
+    rows = records[(records["kind"] == "eval") & (is_final | records["message"].isna())]
+    found = pd.DataFrame(
+        {
+            "task": np.asarray(rows["task"], object),
+            "seconds": _numbers(rows["time_unix"]) - zero_of(info),
+            "global_step": _numbers(rows["global_step"]),
+            "accuracy": _numbers(rows["accuracy"]),
+            "is_final": np.asarray(rows["probe"].notna(), bool),
+        }
+    )
+    usable = (found["seconds"].abs() < _LONGEST_S) & found["accuracy"].between(0, 1)
+    return found[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
 
 
 def _numbers(column: pd.Series) -> Floats:
@@ -229,6 +258,7 @@ def from_first_step(run: Trace) -> Trace:
         run,
         steps=run.steps.assign(seconds=run.steps["seconds"] - zero),
         samples=run.samples.assign(seconds=run.samples["seconds"] - zero),
+        evaluations=run.evaluations.assign(seconds=run.evaluations["seconds"] - zero),
         marks=marks,
         clock="wall time since the first step (s)",
     )

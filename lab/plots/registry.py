@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lab.plots import cluster, loss, progress, staleness, throughput, wait_time
+from lab.plots import accuracy, cluster, loss, progress, staleness, throughput, wait_time
 from lab.plots.data import Trace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Chart:
         draw: Draws it; returns None if the runs lack the data.
         describe: Returns what it shows, a sentence each.
         caption: Returns how to read it.
-        missing: The reason that is printed instead if it is not drawn.
+        missing: Returns the reason that is printed instead if it is not drawn.
     """
 
     name: str
@@ -33,20 +33,26 @@ class Chart:
     draw: Callable[[Runs], Figure | None]
     describe: Callable[[Runs], list[str]]
     caption: Callable[[Runs], str]
-    missing: str
+    missing: Callable[[Runs], str]
+
+
+def _always(reason: str) -> Callable[[Runs], str]:
+    return lambda _: reason
 
 
 CHARTS: Final = (
     Chart(cluster.NAME, cluster.TITLE, cluster.draw, cluster.describe, cluster.caption,
-          "the tasks of the run are not known"),
+          _always("the tasks of the run are not known")),
     Chart(loss.NAME, loss.TITLE, loss.draw, loss.describe, loss.caption,
-          "no record holds a loss"),
+          _always("no record holds a loss")),
+    Chart(accuracy.NAME, accuracy.TITLE, accuracy.draw, accuracy.describe, accuracy.caption,
+          accuracy.missing),
     Chart(progress.NAME, progress.TITLE, progress.draw, progress.describe, progress.caption,
-          "no record holds a step"),
+          _always("no record holds a step")),
     Chart(throughput.NAME, throughput.TITLE, throughput.draw, throughput.describe,
-          throughput.caption, "no worker has two records of a step"),
+          throughput.caption, _always("no worker has two records of a step")),
     Chart(wait_time.NAME, wait_time.TITLE, wait_time.draw, wait_time.describe, wait_time.caption,
-          "no record holds the time of a step"),
+          _always("no record holds the time of a step")),
     Chart(staleness.NAME, staleness.TITLE, staleness.draw, staleness.describe, staleness.caption,
-          "no record holds a staleness (synchronous training has none)"),
+          _always("no record holds a staleness (synchronous training has none)")),
 )  # fmt: skip

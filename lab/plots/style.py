@@ -97,9 +97,17 @@ def settings() -> Iterator[None]:
         yield
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as an image without `pyplot`."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """Return the image and its width in pixels, which is that in the report."""
+        return png(self), {"width": round(100 * self.get_figwidth())}
+
+
 def new_figure(height: float, width: float = WIDE) -> Figure:
     """Create an empty figure; its height and width are in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

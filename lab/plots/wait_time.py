@@ -92,11 +92,21 @@ def describe(runs: Sequence[Trace]) -> list[str]:
 
 
 def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
-    """The mean time of a step and of its waiting, in seconds; 0 if it is not known."""
-    rows = (run.steps if task is None else run.of(task)).dropna(subset=["step_time_s"])
+    """The mean time of a step and of its waiting, in seconds; 0 if it is not known.
+
+    A record counts as often as the number of its steps: the first record is of one slow step.
+    """
+    steps = run.steps if task is None else run.of(task)
+    made = steps.groupby(["task", "attempt"])["local_step"].diff().fillna(steps["local_step"])
+    weights = made.where(made > 0, 1.0)[steps["step_time_s"].notna()]
+    rows = steps.loc[weights.index]
     if rows.empty:
         return 0.0, 0.0
-    return float(rows["step_time_s"].mean()), float(rows["wait_time_s"].fillna(0.0).mean())
+    step, wait = (
+        np.average(rows[name].fillna(0.0), weights=weights)
+        for name in ("step_time_s", "wait_time_s")
+    )
+    return float(step), float(wait)
 
 
 def _reported(group: Sequence[Trace]) -> list[tuple[float, float]]:

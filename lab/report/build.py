@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ from lab import formatting
 from lab.errors import InputError, LabError
 from lab.outputs import check_output, write_output
 from lab.plots import style
-from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Chart, Runs
+from lab.report.conclusion import conclude, title, unequal_lengths
+from lab.report.figure import traces
 from lab.report.loader import ReportRun, by_group
 from lab.report.provenance import provenance
 from lab.report.verdicts import ClaimResults
+from lab.run.progress import FINAL_LOSS
 from lab.statistics import mean_with_ci
 from lab.task.text import short, visible
 
@@ -33,6 +36,7 @@ MARKER: Final = '<meta name="generator" content="lab report">'
 """The mark of a report; a file that has it near the beginning may be replaced."""
 
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
+_SCRIPT: Final = Path(__file__).with_name("full_screen.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class PlotSection:
         caption: How to read it.
         data_uri: The PNG as a data URI; "" if there is nothing to draw.
         width: Its width in CSS pixels.
+        missing: The reason if there is nothing to draw.
     """
 
     chart: Chart
@@ -65,6 +70,7 @@ class PlotSection:
     caption: str = ""
     data_uri: str = ""
     width: int = 0
+    missing: str = ""
 
 
 def output_paths(
@@ -124,20 +130,18 @@ def build(
     Raises:
         LabError: A file cannot be written.
     """
-    traces = [each.trace for each in runs]
-    if len(traces) > 1:  # the table shows the time of the first step
-        traces = [from_first_step(trace) for trace in traces]
+    data = traces(runs)  # the table shows the time of the first step
     shown, files = [], []
     try:
         where.figures.mkdir(exist_ok=True)
         for chart in CHARTS:
             paths = [where.figures / f"{chart.name}.{ending}" for ending in ("png", "svg")]
-            shown.append(_draw(chart, traces, *paths))
+            shown.append(_draw(chart, data, *paths))
             if shown[-1].data_uri:
                 notify(f"{chart.title}: {paths[0]} and .svg")
                 files += paths
             else:
-                notify(f"{chart.title}: not drawn, {chart.missing}")
+                notify(f"{chart.title}: not drawn, {shown[-1].missing}")
         write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error
@@ -150,7 +154,7 @@ def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
     if figure is None:
         png.unlink(missing_ok=True)
         svg.unlink(missing_ok=True)
-        return PlotSection(chart)
+        return PlotSection(chart, missing=chart.missing(traces))
     image = style.png(figure)
     write_output(png, image)
     write_output(svg, style.svg(figure))
@@ -191,17 +195,26 @@ def page(
         for name in ("band", "between", "compared", "mean_of_runs", "number", "pace", "percent",
                      "rate", "seconds", "share", "whole")
     } | {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}  # fmt: skip
+    script = _SCRIPT.read_text(encoding="utf-8")
     ids = {each.info.run_id for each in runs}
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         marker=Markup(MARKER),  # noqa: S704  (a constant)
+        script=Markup(script),  # noqa: S704  (our own file)
+        # The page's policy allows this script only.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         one=runs[0] if len(runs) == 1 else None,
         runs=runs,
         groups=by_group(runs),
+        title=title(runs),
+        conclusion=conclude(runs),
+        unequal=unequal_lengths(runs),
         judged=judged,
         elsewhere=len(set(judged.runs) - ids) if judged else 0,
         figures=figures,
+        final_loss=FINAL_LOSS,
         origins=provenance(
-            [each.info for each in runs], {each.info.run_id: each.learning_rate for each in runs}
+            {each.name: each.info for each in runs},
+            {each.name: each.learning_rate for each in runs},
         ),
     )
 

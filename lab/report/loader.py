@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lab.plots.data import Trace, samples_of, steps_of
+from lab.plots.data import Trace, evaluations_of, samples_of, steps_of
 from lab.report.markers import marks_of, not_done
 from lab.run.dataframe import DAMAGED, records_frame
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
+from lab.run.sources import NamedRun
 from lab.run.status import Probe, status_or_warn
 from lab.run.store import RunDir
 from lab.run.summarize import sum_up
@@ -32,6 +33,8 @@ class ReportRun:
         damaged: A text for each damaged line of its records, with its location.
         not_done: The requested faults without a record.
         learning_rate: The learning rate that its tasks record; None if they record none.
+        label: The user's name for it, or "".
+        prefix: The label of all runs of its group, or "".
     """
 
     run: RunDir
@@ -41,6 +44,13 @@ class ReportRun:
     damaged: Sequence[str] = ()
     not_done: Sequence[str] = ()
     learning_rate: float | None = None
+    label: str = ""
+    prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or the run's id."""
+        return self.label or self.info.run_id
 
     @property
     def info(self) -> RunInfo:
@@ -59,21 +69,36 @@ def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[Repo
     Raises:
         LabError: A `run.json` is missing or unreadable.
     """
-    read = [_read(run, probe, notify) for run in runs]
-    groups = group_names([each.info for each in read])
+    return grouped([read_run(NamedRun(run, is_own=True), probe, notify) for run in runs])
+
+
+def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:
+    """Return the runs with their groups: runs of a label that are repeats of each other."""
+    names = group_names([each.info for each in runs])
+    groups = [
+        f"{each.prefix}: {name}" if each.prefix else name
+        for each, name in zip(runs, names, strict=True)
+    ]
     return [
         replace(each, trace=replace(each.trace, group=group))
-        for each, group in zip(read, groups, strict=True)
+        for each, group in zip(runs, groups, strict=True)
     ]
 
 
-def _read(run: RunDir, probe: Probe, notify: Notify) -> ReportRun:
+def read_run(named: NamedRun, probe: Probe, notify: Notify) -> ReportRun:
+    """Read one run.
+
+    Raises:
+        LabError: A file of the run is missing or unreadable.
+    """
+    run = named.directory
     status = status_or_warn(run, probe, notify)
     info = status.info
     records = records_frame(run, notify=notify)
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
-    trace = Trace(run.run_id, info.spec.experiment, info, steps, samples, (), left_out)
+    trace = Trace(named.name, info.spec.experiment, info, steps, samples, (), left_out)
+    trace = replace(trace, evaluations=evaluations_of(info, records))
     marks = marks_of(trace, records)
     rates = records["learning_rate"].dropna()
     return ReportRun(
@@ -84,6 +109,8 @@ def _read(run: RunDir, probe: Probe, notify: Notify) -> ReportRun:
         damaged=records.attrs.get(DAMAGED, ()),
         not_done=not_done(info, marks),
         learning_rate=float(rates.iloc[0]) if len(rates) else None,
+        label=named.label,
+        prefix=named.group,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.report.repro_command import command
@@ -11,20 +11,22 @@ from lab.run.run_info import RunInfo
 
 
 def provenance(
-    runs: Sequence[RunInfo], rates: Mapping[str, float | None]
+    runs: Mapping[str, RunInfo], rates: Mapping[str, float | None]
 ) -> dict[str, str | dict[str, str]]:
     """Return the provenance of runs, without unknown fields.
 
     Args:
-        runs: The runs.
-        rates: Run id to the learning rate of its records, used if no flag gives one.
+        runs: Name on the page to its run.
+        rates: Name to the learning rate of its records, used if no flag gives one.
 
     Returns:
-        Field name to one text if it is the same for all runs, else to the text of each run id.
+        Field name to one text if it is the same for all runs, else to the text of each name.
     """
     found: dict[str, str | dict[str, str]] = {}
+    if any(name != info.run_id for name, info in runs.items()):
+        found["run"] = {name: info.run_id for name, info in runs.items()}
     for name, read in _FIELDS.items():
-        texts = {info.run_id: read(info, rates.get(info.run_id)) for info in runs}
+        texts = {each: read(info, rates.get(each)) for each, info in runs.items()}
         if any(texts.values()):
             several = set(texts.values())
             found[name] = several.pop() if len(several) == 1 else texts

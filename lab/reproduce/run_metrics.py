@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lab.run.progress import read_records
+from lab.run.progress import is_test_during_training, read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
@@ -146,6 +146,8 @@ def _worker(run: RunDir, task: str) -> WorkerMetrics:
             rate = record["learning_rate"]
         if kind in _STEPS and (step := _step(record)) is not None:
             steps.append(step)
+        elif is_test_during_training(record):
+            continue
         elif kind == "eval" and "probe" not in record and is_number(record.get("accuracy")):
             accuracy, tested_at = record["accuracy"], record.get("global_step")
         elif kind == "final" and is_whole(record.get("local_step")):

@@ -71,7 +71,9 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         collected = {
             run_id: info
             for run_id, info in collected.items()
-            if info.has_started and (info.cluster_file or info.project not in foreign)
+            if info.has_started
+            and not info.imported
+            and (info.cluster_file or info.project not in foreign)
         }
     else:
         requested = [] if argument in collected else among
@@ -83,6 +85,8 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
     wanted = resolve(argument, sorted(begun, key=lambda each: (begun[each], each)), where=where)
     if wanted in damaged:
         damaged[wanted].read()  # raises the error that names the damage
+    if wanted in collected and collected[wanted].imported:
+        return LocatedRun(RunDir(store / wanted), None, None)
     if wanted not in on_volumes:
         project = collected[wanted].project
         on_volumes = _runs([each for each in among if each.project == project])
@@ -99,7 +103,8 @@ def locate(argument: str, store: Path, known: Sequence[Backend], here: str | Non
     """
     found = find(argument, store, reachable(known, here), here)
     if found.environment is None and found.run.info_path.is_file():
-        stopped = find_leftover(found.run.read().project, known)
+        info = found.run.read()
+        stopped = None if info.imported else find_leftover(info.project, known)
         on_volume = _runs([stopped] if stopped else [])
         if found.run.run_id in on_volume:
             return LocatedRun(found.run, *on_volume[found.run.run_id])

@@ -37,6 +37,7 @@ class Submission:
         cluster_file: The config's file; None for a config in memory.
         program: The user's own program; None for an experiment of the registry.
         resumes: The run whose checkpoints it resumes from, or None.
+        notices: The notices of the preparation.
     """
 
     spec: RunSpec
@@ -45,6 +46,7 @@ class Submission:
     cluster_file: Path | None
     program: OwnProgram | None = None
     resumes: RunDir | None = None
+    notices: tuple[str, ...] = ()
 
 
 def prepare(submission: Submission, store: Path) -> RunDir:
@@ -73,6 +75,7 @@ def prepare(submission: Submission, store: Path) -> RunDir:
         git=git_state(submission.root),
         versions=versions(),
         epoch_workers=epoch_workers(old) if old else 0,
+        notices=submission.notices,
         started_unix=time.time(),
         **parameters_of(spec),
     )
@@ -112,9 +115,13 @@ def check_resumable(
 
     Raises:
         InputError: The run is of another experiment, used the user's own data and none is given,
-            has not ended, is not completely collected, or has no checkpoint.
+            has not ended, is not completely collected, was imported, or has no checkpoint.
     """
     info = status.info
+    if info.imported:
+        raise InputError(
+            f"run {run.run_id} was imported: it cannot be resumed", "resume a run of this host"
+        )
     if info.spec.own or info.spec.experiment != wanted.name:
         raise InputError(
             f"run {run.run_id} is a run of {info.spec.experiment!r}, not of {wanted.name!r}",

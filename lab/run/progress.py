@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,18 @@ from typing import Any, Final
 from lab.task.protocol.results import Result, is_number, is_whole, result_of
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
-_STEPS: Final = frozenset({"step", "epoch"})
+STEPS: Final = frozenset({"step", "epoch"})
+"""The kinds of the records of steps."""
+
+FINAL_RECORDS: Final = 10
+"""The maximum number of step records whose mean is the final loss of a task.
+
+The loss of one batch varies: workers with equal parameters would have different final losses.
+A short training has few records; then the mean is over the last quarter of them.
+"""
+
+FINAL_LOSS: Final = f"mean of the last 25% of records, at most {FINAL_RECORDS}"
+"""What a final loss is, for the places that show one."""
 
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
@@ -32,7 +44,8 @@ class TaskProgress:
         diverged_at: The first step of the current NaN or infinite losses, or None.
         staleness: The newest staleness, in updates by other workers, or None.
         batch_size: The newest batch size, or None.
-        accuracy: The newest accuracy that the task measured, from 0 to 1, or None.
+        accuracy: The newest accuracy that the task measured, from 0 to 1, or None. Tests during
+            the training do not count.
         probe: The probe variable beside the final parameters, or None.
         probe_global_step: The global step read together with the probe, or None.
         final_accuracy: The accuracy of the final parameters, from 0 to 1, or None.
@@ -73,6 +86,9 @@ class TaskProgress:
     results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _losses: deque[float] = field(default_factory=lambda: deque(maxlen=FINAL_RECORDS))
+    _losses_attempt: int = 0
+    _losses_seen: int = 0
     resumed: list[tuple[float, int]] = field(default_factory=list)
     _expected: dict[int, int] = field(default_factory=dict)
 
@@ -89,7 +105,7 @@ class TaskProgress:
             self.highest = max(self.highest or 0, record["global_step"])
         if is_number(record.get("time_unix")):
             self.last_unix = record["time_unix"]
-        if record.get("kind") in _STEPS:
+        if record.get("kind") in STEPS:
             self._step(record)
         elif record.get("kind") == "event":
             self._event(record)
@@ -102,8 +118,24 @@ class TaskProgress:
             step, accuracy = record.get("global_step"), record.get("accuracy")
             self.probe_global_step = step if is_whole(step) else None
             self.final_accuracy = accuracy if is_number(accuracy) else None
-        elif is_number(record.get("accuracy")):
+        elif is_number(record.get("accuracy")) and not is_test_during_training(record):
             self.accuracy = record["accuracy"]
+
+    @property
+    def final_loss(self) -> float | None:
+        """The mean loss of the last quarter of its step records, at most of `FINAL_RECORDS`.
+
+        Only the last attempt with such records counts. A NaN or infinite newest loss is returned as
+        it is. The mean begins after the last one that the training recovered from.
+        Without a loss in a step record: the newest loss of any record, or None.
+        """
+        count = self.final_records
+        return sum(list(self._losses)[-count:]) / count if count else self.loss
+
+    @property
+    def final_records(self) -> int:
+        """The number of step records whose mean is the final loss; 0: it is no mean."""
+        return min(FINAL_RECORDS, -(-self._losses_seen // 4))
 
     @property
     def steps_per_s(self) -> float | None:
@@ -138,9 +170,17 @@ class TaskProgress:
         self._expected[attempt] = max(expected, seq + 1)
 
     def _lose(self, record: dict[str, Any]) -> None:
-        """Update the loss, and the step from which on it is not finite."""
+        """Update the losses, and the step from which on they are not finite."""
         self.loss = record["loss"]
-        if math.isfinite(record["loss"]):
+        is_finite = math.isfinite(record["loss"])
+        is_step = record.get("kind") in STEPS
+        if not is_finite or (is_step and self.attempt != self._losses_attempt):
+            self._losses.clear()
+            self._losses_seen, self._losses_attempt = 0, self.attempt
+        if is_finite and is_step:
+            self._losses.append(record["loss"])
+            self._losses_seen += 1
+        if is_finite:
             self.diverged_at = None
         elif self.diverged_at is None:
             step = record.get("global_step", record.get("local_step"))
@@ -169,6 +209,11 @@ class TaskProgress:
         time, step = record.get("time_unix"), record.get("global_step")
         if is_number(time) and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
+
+
+def is_test_during_training(record: dict[str, Any]) -> bool:
+    """Whether this is a test during the training: only these tests have a local step."""
+    return record.get("kind") == "eval" and "local_step" in record
 
 
 def _step_of(mark: tuple[float, int]) -> int:

@@ -114,6 +114,12 @@ def collect_one(
             RunInfo.of_request(request, backend=environment.backend, project=environment.project)
         )
     with run.opened() as opened:
+        if opened.info.imported:
+            raise LabError(
+                f"run {run.run_id} in {store} was imported; environment {environment.project!r}"
+                " has another run with this id",
+                "move the imported run out of the run store",
+            )
         _reopen(opened, environment)
         with view(opened.info) as shown:
             if follow:

@@ -72,11 +72,13 @@ class RunInfo:
         provenance: Image digest or interpreter, and engine or kernel of the environment.
         epoch_workers: The number of workers whose epochs determine the end of the run. A resumed
             run inherits the number of the first run; 0: the run's own workers.
+        notices: The notices of the preparation: the backend, and what the host does not have.
         started_unix: The time of the user's request, in seconds since the epoch.
         submitted_unix: The time of the submission, in seconds since the epoch, or None.
         stopped_unix: The time when the last task ended, in seconds since the epoch, or None.
         collected: Whether all files except `left` were collected after the last task had ended.
         left: The files that could not be collected.
+        imported: Whether it comes from an archive; no environment of this host has it.
     """
 
     run_id: str
@@ -97,11 +99,13 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
     epoch_workers: int = 0
+    notices: tuple[str, ...] = ()
     started_unix: float = 0.0
     submitted_unix: float | None = None
     stopped_unix: float | None = None
     collected: bool = False
     left: tuple[Uncollected, ...] = ()
+    imported: bool = False
     format: int = FORMAT
 
     @classmethod

@@ -124,12 +124,13 @@ class RunDir:
     def complete(self) -> bool:
         """Whether the run has ended and all of it was collected.
 
-        An aborted run is not complete: its tasks may still train.
+        An aborted run is not complete: its tasks may still train. An imported run is not complete:
+        a run on a run volume with its id is another one.
         """
         if not (self.info_path.is_file() and self.summary_path.is_file()):
             return False
         info = self.read()
-        return info.state.ended and info.collected
+        return info.state.ended and info.collected and not info.imported
 
     def is_followed(self) -> bool:
         """Whether a process follows or collects the run, and so holds its lock."""
@@ -296,7 +297,7 @@ def resolve(argument: str, ids: list[str], *, where: str) -> str:
 
 
 def find_run(argument: str, store: Path) -> RunDir:
-    """Find the run of a run store that a user names.
+    """Find the run of a run store that a user names; `last` is never an imported run.
 
     Raises:
         InputError: No run matches, or several do.
@@ -304,7 +305,8 @@ def find_run(argument: str, store: Path) -> RunDir:
     ids = [
         run.run_id
         for run, info in infos(store).items()
-        if before_last(argument) is None or (info is not None and info.has_started)
+        if before_last(argument) is None
+        or (info is not None and info.has_started and not info.imported)
     ]
     return RunDir(store / resolve(argument, ids, where=str(store)))
 

@@ -182,7 +182,7 @@ def _task(
         epoch=progress.epoch,
         local_step=progress.local_step,
         global_step=progress.global_step,
-        loss=progress.loss,
+        loss=progress.final_loss,
         accuracy=progress.accuracy,
         steps_per_s=_rounded(progress.steps_per_s),
         time_s=seconds,
@@ -191,6 +191,7 @@ def _task(
         gpu_memory_bytes=gpus.memory_bytes,
         gpu_power_w=_rounded(gpus.power_w),
         diverged_at=progress.diverged_at,
+        loss_records=progress.final_records or None,
     )
 
 

@@ -33,7 +33,8 @@ class TaskSummary:
         epoch: Its last epoch, 0-based.
         local_step: The number of its own steps.
         global_step: The newest global step in its records.
-        loss: Its last loss.
+        loss: Its final loss: the mean of its last step records; see `loss_records`. NaN or infinite
+            if its last loss is.
         accuracy: Its last test accuracy, from 0 to 1.
         steps_per_s: Its local steps per second while it trained; None without two step records.
         time_s: Seconds from the start of its program to its end.
@@ -43,6 +44,8 @@ class TaskSummary:
         gpu_memory_bytes: The peak of the memory in use, summed over its GPUs.
         gpu_power_w: The power of its GPUs together while it trained, in watts; a mean.
         diverged_at: The step from which on its loss is NaN or infinite, or None.
+        loss_records: The number of step records whose mean `loss` is, at most 10; None if `loss` is
+            the loss of its last record, as in the files of earlier versions.
     """
 
     task: str
@@ -65,6 +68,7 @@ class TaskSummary:
     gpu_memory_bytes: int | None = None
     gpu_power_w: float | None = None
     diverged_at: int | None = None
+    loss_records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

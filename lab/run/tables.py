@@ -15,13 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
+from lab.run.progress import FINAL_LOSS
 from lab.run.run_info import Uncollected
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.protocol.states import State
 from lab.task.text import LONGEST_REASON, short, visible
 
 PIPE_WIDTH: Final = 200
-"""The width, in characters, of a table in a file or a pipe."""
+"""The least width, in characters, of a table in a file or a pipe."""
+
+_UNLIMITED: Final = 1_000_000
+"""A width, in characters, that no table reaches."""
 
 STYLES: Final[Mapping[str, str]] = {
     State.PENDING: "dim",
@@ -60,16 +64,69 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     return found
 
 
+def fitting(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    width: int | None,
+    give_way: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> tuple[Table, list[str]]:
+    """Return a table that fits into a width, and the names of the columns that it leaves out.
+
+    Args:
+        columns: The columns, as in `table_of`.
+        rows: The cells of each row.
+        width: The width in characters; None: no limit.
+        give_way: The columns that may be left out, the least important first.
+        whole: The columns that are never cut: in a table that is still too wide, they wrap.
+    """
+    lines = [tuple(row) for row in rows]
+    left_out: list[str] = []
+    while True:
+        kept = [place for place, name in enumerate(columns) if name not in left_out]
+        found = table_of(
+            [columns[place] for place in kept], [[line[place] for place in kept] for line in lines]
+        )
+        if width is None or natural_width(found) <= width or len(left_out) == len(give_way):
+            break
+        left_out.append(give_way[len(left_out)])
+    if width is None:
+        return found, left_out
+    return wrapped(found, *(kept.index(columns.index(name)) for name in whole)), left_out
+
+
+def wrapped(found: Table, *columns: int) -> Table:
+    """Let these columns of a narrow table continue on further lines; they are never cut."""
+    for column in columns:
+        found.columns[column].no_wrap, found.columns[column].overflow = False, "fold"
+    return found
+
+
+def natural_width(found: Table) -> int:
+    """Return the width of a table, in characters, that cuts and wraps nothing."""
+    return Console(width=_UNLIMITED).measure(found).maximum
+
+
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
-    """Print to stdout or stderr; in a file or a pipe, lines are wide and not wrapped."""
+    """Print to stdout or stderr; in a file or a pipe, lines are wide, and a table is complete."""
     stream = sys.stderr if to_stderr else sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
+    width = None
+    if not stream.isatty():
+        width = PIPE_WIDTH
+        if isinstance(renderable, Table) and all(each.no_wrap for each in renderable.columns):
+            width = max(width, natural_width(renderable))
     Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the width of a terminal in characters; None for a file or a pipe."""
+    return Console(file=stream).width if stream.isatty() else None
 
 
 def width_of(stream: TextIO) -> int:
     """Return the width of a stream in characters; for a file or a pipe, `PIPE_WIDTH`."""
-    return Console(file=stream).width if stream.isatty() else PIPE_WIDTH
+    return terminal_width(stream) or PIPE_WIDTH
 
 
 def table(*columns: str) -> Table:
@@ -144,6 +201,8 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         bad = "" if summary.updates_conserved else "bold red"
         lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
         yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    if any(task.loss_records for task in summary.tasks):
+        yield "loss", FINAL_LOSS, "dim"
     yield from _diverged(summary.tasks)
     if summary.degraded:
         missing = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]

@@ -5,31 +5,34 @@ All text from a task is sanitized here, and never interpreted as markup of rich.
 
 from __future__ import annotations
 
-import shutil
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Protocol, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from lab.backends import Notify
-from lab.formatting import loss, percent, rate, whole
+from lab.formatting import about, counted, loss, percent, rate, whole
 from lab.run.collect import View
 from lab.run.gpu_metrics import gpus_of, sampled
 from lab.run.lifecycle import explain
 from lab.run.program_output import prefixed
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
+from lab.run.run_progress import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, sparkline
 from lab.run.store import RunDir
-from lab.run.tables import state_cell, table
+from lab.run.tables import Cell, state_cell, table
 from lab.signals import on_suspend
 from lab.task.protocol import TaskStatus
+from lab.task.protocol.experiments import registered
 from lab.task.protocol.states import State, run_state
-from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
+from lab.task.text import LONGEST_REASON, bounded, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
@@ -41,8 +44,11 @@ BRIEF_EVERY_S: Final = 0.5
 SILENT_S: Final = 3.0
 """Seconds without a record after which a training task is shown as silent."""
 
-MESSAGE_WIDTH: Final = 20
-"""The maximum length of a task's message in the live table."""
+BAR_WIDTH: Final = 60
+"""The maximum width of the progress bar, in characters."""
+
+BESIDE_BAR: Final = 30
+"""The width of the text beside the progress bar: `34 %, about 2 min left`."""
 
 GPU_FRESH_S: Final = 3.0
 """Seconds after which a GPU's sample is too old to be shown."""
@@ -59,8 +65,24 @@ _LIVE_WITH_GPU: Final = (
 )  # fmt: skip
 """The columns if tasks have GPUs: 79 characters, to fit a terminal of 80."""
 
-Draw = Callable[[str], None]
-"""Replaces the line that was drawn last; an empty line erases it."""
+_GAP: Final = 2
+"""The space between two columns, in characters."""
+
+_LEFT_OUT: Final = (">steps/s", ">epoch", ">gpu")
+"""The columns that a narrow terminal does not show, in this order."""
+
+
+class Output(Protocol):
+    """Where a brief view writes."""
+
+    def draw(self, line: str) -> None:
+        """Replace the line that changes; an empty line erases it."""
+
+    def notify(self, line: str) -> None:
+        """Show a notice on its own line."""
+
+    def print(self, line: str) -> None:
+        """Show a line of a program."""
 
 
 class TaskView(View):
@@ -113,7 +135,7 @@ class TaskView(View):
         if state.ended or task not in self._updated:
             return ""
         if state is not State.TRAINING:
-            return clipped(self._progress[task].message, MESSAGE_WIDTH)
+            return short(self._progress[task].message)
         silent = time.monotonic() - self._updated[task]
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
@@ -134,7 +156,24 @@ class LiveView(TaskView):
         self._title = f"run {info.run_id} on {info.backend}"
         self._began = time.monotonic()
         self._console = console
+        self._info = info
+        self._run_progress = RunProgress(info)
+        self._curve = LossCurve()
+        experiment = registered(info.spec)
+        self._may_have_losses = experiment is None or bool(experiment.flags)
         self._live = self._drawn()
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Receive new records of a task."""
+        super().records(task, records)
+        for record in records:
+            self._run_progress.add(task, record)
+            self._curve.add(task, record)
+
+    def forget(self, task: str) -> None:
+        """Forget a task's records: all of them are passed again, from the first."""
+        super().forget(task)
+        self._curve.forget(task)
 
     def __enter__(self) -> Self:
         self.resume()
@@ -179,26 +218,114 @@ class LiveView(TaskView):
             self._live.console.print(Text(bounded(line)))
 
     def _render(self) -> Group:
-        columns = _LIVE_WITH_GPU if self._holds_gpus else _LIVE
+        elapsed_s = time.monotonic() - self._began
+        head: list[RenderableType] = [Text(visible(f"{self._title}, {elapsed_s:.0f} s"))]
+        # Whether a line is shown does not depend on the records, so the rows below stay in place.
+        if self._run_progress.has_end or self._info.spec.max_time_s > 0:
+            head.append(self._progress_line())
+        if self._may_have_losses:
+            head.append(self._loss_line())
+        return Group(*head, self._rows())
+
+    def _progress_line(self) -> RenderableType:
+        """Return the bar of the whole run, its per cent, and the time left."""
+        share = self._run_progress.share(self._statuses)
+        text = Text(self._time_left(share), no_wrap=True, overflow="crop")
+        if share is None:
+            return text
+        width = max(min(BAR_WIDTH, self._console.width - BESIDE_BAR), 1)
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(ProgressBar(total=1, completed=share, width=width), text)
+        return line
+
+    def _time_left(self, share: float | None) -> str:
+        """Return the share in per cent and the time to the end of the run: `34 %, 40 s left`."""
+        parts = [percent(math.floor(100 * share) / 100)] if share is not None else []
+        left_s = self._run_progress.left_s(self._statuses)
+        limit_s = self._limit_s()
+        if limit_s is not None and (left_s is None or limit_s < left_s):
+            parts.append(f"time limit in {about(limit_s)}")
+        elif share is None:
+            parts.append("the first epoch shows the length of the run")
+        elif left_s is not None and share < 1:
+            parts.append(f"about {about(left_s)} left")
+        return ", ".join(parts)
+
+    def _limit_s(self) -> float | None:
+        """Return the seconds until the time limit of the run; None without a limit."""
+        limit_s, submitted = self._info.spec.max_time_s, self._info.submitted_unix
+        if limit_s <= 0:
+            return None
+        # A run that this client submits begins with the view.
+        elapsed_s = time.time() - submitted if submitted else time.monotonic() - self._began
+        return max(limit_s - elapsed_s, 0)
+
+    def _loss_line(self) -> Text:
+        """Return the curve of the loss, and which worker is ahead."""
+        losses = self._curve.means()
+        parts = []
+        if losses:
+            blocks = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
+            parts.append(f"loss {loss(losses[0])}")
+            if len(losses) > 1:
+                parts[0] += f" {sparkline(losses, blocks)} {loss(losses[-1])}"
+        parts.append(self._ahead())
+        return Text("   ".join(filter(None, parts)), no_wrap=True, overflow="crop")
+
+    def _ahead(self) -> str:
+        """Return which worker has made the most steps; "" if no worker is clearly ahead."""
+        steps = {
+            task: progress.local_step
+            for task, progress in self._progress.items()
+            if progress.local_step is not None
+            and not self._info.spec.is_service(task)
+            and self._statuses[task].state in {State.TRAINING, State.SUCCEEDED}
+        }
+        if len(steps) < 2:  # noqa: PLR2004
+            return ""
+        first = max(steps, key=steps.__getitem__)
+        ahead = steps[first] - min(steps.values())
+        # The workers record their steps at different times, so a smaller difference shows nothing.
+        every = self._info.hyperparameters.get("record_every", 0)
+        if ahead <= (every if isinstance(every, int) else 0):
+            return ""
+        return f"{visible(first)} is {counted(ahead, 'step')} ahead"
+
+    def _rows(self) -> Table:
+        columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)
         rows = table(*(name for name, _ in columns))
+        rows.expand = True
         for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width
-        # If the table is too wide, only the last column is cut, and an ellipsis shows it.
+        # If the table is too wide, only the last column is cut, and an ellipsis shows it. It also
+        # takes the width that the others leave.
         rows.columns[-1].no_wrap = False
+        rows.columns[-1].ratio = 1
+        cut: OverflowMethod = "crop" if self._console.options.ascii_only else "ellipsis"
         for task, progress in self._progress.items():
-            rows.add_row(
-                Text(visible(task)),
-                state_cell(self._statuses[task].state),
-                self._epoch(task),
-                whole(progress.local_step),
-                whole(progress.global_step),
-                rate(progress.steps_per_s),
-                loss(progress.loss),
-                *([self._gpu(task)] if self._holds_gpus else []),
-                Text(self._lag(task), no_wrap=True, overflow="ellipsis"),
-            )
-        elapsed_s = time.monotonic() - self._began
-        return Group(Text(visible(f"{self._title}, {elapsed_s:.0f} s")), rows)
+            cells: dict[str, Cell] = {
+                "task": Text(visible(task)),
+                "state": state_cell(self._statuses[task].state),
+                ">epoch": self._epoch(task),
+                ">local\nstep": whole(progress.local_step),
+                ">global\nstep": whole(progress.global_step),
+                ">steps/s": rate(progress.steps_per_s),
+                ">loss": loss(progress.loss),
+                ">gpu": self._gpu(task),
+                "lag": Text(self._lag(task), no_wrap=True, overflow=cut),
+            }
+            rows.add_row(*(cells[name] for name, _ in columns))
+        return rows
+
+
+def _fitting(columns: Sequence[tuple[str, int]], width: int) -> Sequence[tuple[str, int]]:
+    """Return the columns of the live table that fit a terminal of this width."""
+    shown = list(columns)
+    for name in _LEFT_OUT:
+        if sum(least for _, least in shown) + _GAP * (len(shown) - 1) <= width:
+            break
+        shown = [each for each in shown if each[0] != name]
+    return shown
 
 
 class PlainView(TaskView):
@@ -268,41 +395,35 @@ class BriefView(TaskView):
     """One line for the whole run that changes; each notice has its own line."""
 
     def __init__(
-        self,
-        info: RunInfo,
-        draw: Draw,
-        notify: Notify,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, info: RunInfo, output: Output, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         """Start the clock of the run.
 
         Args:
             info: The content of the run's `run.json`.
-            draw: Receives the line, each time that it changes.
-            notify: Receives notices.
+            output: Receives the line each time that it changes, and the notices.
             monotonic: A monotonic clock, in seconds.
         """
         super().__init__(info)
         self._run_id = info.run_id
-        self._draw, self._notify, self._monotonic = draw, notify, monotonic
+        self._output, self._monotonic = output, monotonic
         self._began = self._drawn = monotonic()
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         """Show lines of a task's program."""
         for line in lines:
-            self.notice(prefixed(task, self._width, line))
+            self._output.print(prefixed(task, self._width, line))
 
     def tick(self) -> None:
         """Update the line, at most once in `BRIEF_EVERY_S`."""
         now = self._monotonic()
         if now - self._drawn >= BRIEF_EVERY_S:
             self._drawn = now
-            self._draw(self.line(now - self._began))
+            self._output.draw(self.line(now - self._began))
 
     def notice(self, line: str) -> None:
         """Show one line to the user."""
-        self._draw("")
-        self._notify(line)
+        self._output.notify(line)
 
     def line(self, elapsed_s: float) -> str:
         """Return the run's state and progress.
@@ -340,52 +461,3 @@ def view_for_stderr(info: RunInfo) -> Iterator[View]:
             yield live
     else:
         yield PlainView(info, sys.stderr)
-
-
-@contextmanager
-def brief_view(info: RunInfo, notify: Notify) -> Iterator[BriefView]:
-    """Show one line that changes, on stderr or in the notebook."""
-    draw = _draw_function(sys.stderr)
-    try:
-        yield BriefView(info, draw, notify)
-    finally:
-        draw("")
-
-
-def _draw_function(stream: IO[str]) -> Draw:
-    """Return the function that draws a line: in a notebook, or on a terminal.
-
-    In a file or a pipe, no line is drawn.
-    """
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if hasattr(shell, "kernel"):
-        return _in_notebook()
-    if not stream.isatty():
-        return lambda _line: None
-
-    def on_terminal(line: str) -> None:
-        with suppress(OSError):  # the terminal was closed
-            width = shutil.get_terminal_size().columns - 1
-            stream.write(f"\r\x1b[K{clipped(line, width)}")
-            stream.flush()
-
-    return on_terminal
-
-
-def _in_notebook() -> Draw:
-    """Return a function that updates one output of a cell; the notebook saves the last line."""
-    handle: Any = None
-
-    def draw(line: str) -> None:
-        nonlocal handle
-        from IPython.display import display  # noqa: PLC0415  (IPython runs this code)
-
-        if not line:  # notices are separate outputs, so nothing must be erased
-            return
-        shown = {"text/plain": line}
-        if handle is None:
-            handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-        else:
-            handle.update(shown, raw=True)
-
-    return draw

@@ -57,15 +57,25 @@ class Outcome:
     stopped: LabError | OSError | KeyboardInterrupt | None = None
 
 
+def run_count(batches: Sequence[Batch]) -> int:
+    """Return the number of runs of all batches."""
+    return sum(len(batch.points) for batch in batches)
+
+
 def run_batches(batches: Sequence[Batch], runs_dir: Path, notify: Notify) -> Outcome:
+    """Run all batches, with a bar on a terminal; see `follow_batches`."""
+    with _progress(run_count(batches), notify) as progress:
+        return follow_batches(batches, runs_dir, progress)
+
+
+def follow_batches(batches: Sequence[Batch], runs_dir: Path, progress: Progress) -> Outcome:
     """Run all batches; an error or interrupt stops them. Each booted environment is removed."""
     outcome = Outcome()
-    with _progress(sum(len(batch.points) for batch in batches), notify) as progress:
-        try:
-            for batch in batches:
-                _run(batch, runs_dir, progress, outcome)
-        except (KeyboardInterrupt, LabError, OSError) as error:
-            outcome.stopped = error
+    try:
+        for batch in batches:
+            _run(batch, runs_dir, progress, outcome)
+    except (KeyboardInterrupt, LabError, OSError) as error:
+        outcome.stopped = error
     return outcome
 
 
@@ -119,21 +129,29 @@ class NoticeView(View):
 class Progress:
     """Counts the runs that have ended and reports the result of each."""
 
-    def __init__(self, total: int, notify: Notify, bar: Bar) -> None:
+    def __init__(self, total: int, notify: Notify, show: Callable[[int, str], None]) -> None:
+        """Begin with no run.
+
+        Args:
+            total: The number of runs.
+            notify: Receives the result of each run.
+            show: Receives the number of ended runs and the values of the current run.
+        """
         self.notify = notify
         self._total = total
         self._done = 0
-        self._bar = bar
-        self._row = bar.add_task("", total=total)
+        self._line = ""
+        self._show = show
 
     def begin(self, line: str) -> None:
         """Show the run that starts now."""
-        self._bar.update(self._row, description=visible(line))
+        self._line = line
+        self._show(self._done, line)
 
     def end(self, result: RunResult) -> None:
         """Report a run's result."""
         self._done += 1
-        self._bar.advance(self._row)
+        self._show(self._done, self._line)
         summary = result.summary
         if result.succeeded:
             figures = result.metrics().items()
@@ -155,4 +173,9 @@ def _progress(total: int, notify: Notify) -> Iterator[Progress]:
     )  # fmt: skip
     above = (lambda line: console.print(Text(visible(line)))) if shown else notify
     with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
-        yield Progress(total, above, bar)
+        row = bar.add_task("", total=total)
+        yield Progress(
+            total,
+            above,
+            lambda done, line: bar.update(row, completed=done, description=visible(line)),
+        )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from lab.backends import Notify
+from lab.errors import InputError
 from lab.reproduce.claims import Source
 from lab.reproduce.run_specs import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
+from lab.run.store import RunDir, find_run
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
@@ -16,6 +20,15 @@ from lab.service.sweep import without_repeats
 from lab.sweep.grid import Point
 from lab.task.protocol import RunSpec
 from lab.task.protocol.faults import parse
+
+CONFIG: Final = "clusters/book.yaml"
+"""The default config."""
+
+REPEATS: Final = 3
+"""The default number of runs of each role."""
+
+MAX_REPEATS: Final = 100
+"""The maximum number of runs of each role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +96,24 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
         gpus=options.gpus,
         faults=[parse(line) for line in wanted.faults],
     )
+
+
+def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
+    """Find runs by their directories, or by their ids in the local run store; each once.
+
+    Raises:
+        InputError: There is no such run, or it has not ended.
+    """
+    found = [_ended_run(name, runs_dir) for name in names]
+    return list({run.path.resolve(): run for run in found}.values())
+
+
+def _ended_run(name: str, runs_dir: Path) -> RunDir:
+    path = Path(name)
+    run = RunDir(path) if (path / "run.json").is_file() else find_run(name, runs_dir)
+    if not run.read().state.ended:
+        raise InputError(
+            f"run {run.run_id} has not ended, or is not fully collected",
+            f"follow it with `lab attach {run.run_id}`, or collect it with `lab collect`",
+        )
+    return run

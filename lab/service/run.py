@@ -130,6 +130,8 @@ def prepare_run(
         InputError: An option is invalid, or does not fit the config.
         LabError: The plan does not fit the host, or no backend can be used here.
     """
+    notices: list[str] = []
+    notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
     experiment, own = _experiment(options, project)
     data = files.check_data_dir(options.data_dir, experiment)
     if beside is not None:
@@ -165,7 +167,9 @@ def prepare_run(
     target = find() if beside is None else beside.target
     inside = files.data_dir_inside(data, target.backend.name, project.root)
     spec = replace(spec, data_dir=inside)
-    submission = Submission(spec, planned.plan, project.root, project.path, own, resumes)
+    submission = Submission(
+        spec, planned.plan, project.root, project.path, own, resumes, tuple(notices)
+    )
     return PreparedRun(options, submission, planned, target, find, runs_dir)
 
 
@@ -219,6 +223,16 @@ def execute(
     return run_in_turn(
         prepared.target, prepared.find_target, once, wait=options.wait, notify=warn or notify
     )
+
+
+def _recorded(notify: Notify, notices: list[str]) -> Notify:
+    """Return a function that passes notices on, and adds them to a list."""
+
+    def record(line: str) -> None:
+        notices.append(line)
+        notify(line)
+
+    return record
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from lab.backends import Notify
+from lab.errors import LabError
 from lab.run import project as project_files
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
+from lab.sweep.results import RunResult
 from lab.task.protocol.experiments import MAX_SEED, hyperparameters
+
+REPEATS: Final = 3
+"""The default number of repeats."""
+
+MAX_REPEATS: Final = 1000
+"""The maximum number of repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,20 @@ def plan_sweep(
         prepared = prepare_run(first, project.with_workers(workers), runs_dir, notify=once)
         batches.append(Batch(points, partial(submission_for, prepared.submission), prepared.target))
     return batches
+
+
+def check_succeeded(results: Sequence[RunResult]) -> None:
+    """Check that every run succeeded with the expected results.
+
+    Raises:
+        LabError: A run failed, or gave unexpected results.
+    """
+    bad = [each for each in results if not (each.succeeded and each.summary.as_expected)]
+    if bad:
+        raise LabError(
+            f"{len(bad)} of {len(results)} runs failed, or gave unexpected results",
+            f"show the first of them with `lab show {bad[0].summary.run_id}`",
+        )
 
 
 def without_repeats(notify: Notify) -> Notify:

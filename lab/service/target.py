@@ -71,7 +71,8 @@ def find_target(
 ) -> Target:
     """Choose the backend, and check whether its environment can be used; start nothing.
 
-    If no environment is up, report the plan's warnings and collect the runs of an earlier one.
+    If no environment is up, report the warnings of the plan and the backend, and collect the runs
+    of an earlier one.
 
     Args:
         name: The backend's name, or `auto`.
@@ -93,6 +94,8 @@ def find_target(
         check_compatible(chosen.environment, plan, project.config_name, project.root)
     else:
         planned.report_warnings(notify, warn=warn, strict=strict)
+        for notice in chosen.backend.notices(plan):
+            notify(notice)
         collect_orphans(chosen.backend, plan.name, runs_dir, notify)
     return Target(chosen.backend, plan, project.root, chosen.environment, share)
 

@@ -103,17 +103,28 @@ def as_json(
     }
 
 
+def run_rows(results: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """Return the values and metrics of each run: id, state, values, repeat, metrics."""
+    return [
+        {
+            "run_id": each.summary.run_id,
+            "state": each.summary.state,
+            **each.point.values,
+            "repeat": each.point.repeat,
+            **dict.fromkeys(metric_names(results), ""),
+            **each.metrics(),
+        }
+        for each in results
+    ]
+
+
 def as_csv(results: Sequence[RunResult]) -> str:
     """Return a CSV file with a header and a row for each run."""
     text = io.StringIO()
-    columns = ["run_id", "state", *results[0].point.values, "repeat", *metric_names(results)]
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    rows = run_rows(results)
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    for each in results:
-        about = {"run_id": each.summary.run_id, "state": each.summary.state}
-        writer.writerow(
-            {**each.metrics(), **each.point.values, "repeat": each.point.repeat, **about}
-        )
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -105,7 +105,7 @@ def test_own_program(project: Path) -> None:
     assert (summary["state"], summary["global_step"]) == ("succeeded", 600)
     workers = [task for task in summary["tasks"] if task["job_name"] == "worker"]
     assert [(task["epoch"], task["local_step"], task["loss"]) for task in workers] == [
-        (2, 300, 0.333333)
+        (2, 300, pytest.approx(0.333333))  # the last quarter of three records
     ] * 2
     assert [task["accuracy"] for task in workers] == [0.8894000053405762] * 2
     assert summary["updates_conserved"] is None

@@ -495,8 +495,7 @@ def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyP
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]
 
 
-def test_warning_without_namespaces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warning_without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    output: list[str] = []
-    LocalBackend().up(plan(port=free_port()), root=project, notify=output.append)
-    assert [line for line in output if "listen on every interface" in line] == output[:1]
+    output = LocalBackend().notices(plan(port=free_port()))
+    assert [line for line in output if "listen on every interface" in line] == output[:1] != []

@@ -183,7 +183,7 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
             (epoch,) = task.kind("epoch")
             assert (epoch["epoch"], epoch["local_step"]) == (0, steps_each)
         counted = {r["global_step"] for t in made.worker_tasks for r in t.kind("step", "epoch")}
-        assert len(counted) == workers * 55  # No two steps got the same number.
+        assert len(counted) == workers * 56  # Steps 1, 10, 20 … 550; no two got the same number.
     assert sum(int(final["local_step"]) for final in finals) == workers * steps_each
     assert outcome["global_step"] == outcome["probe"] == workers * steps_each
     assert min(stalenesses) >= 0
@@ -191,6 +191,23 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
     assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
     for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
         assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
+
+
+def test_the_chief_tests_the_parameters_during_the_training(tmp_path: Path) -> None:
+    """In a round of all workers the parameters do not change while the chief tests them."""
+    flags = ("--global_steps=120", f"--seed={SEED}", "--eval_every=50")
+    with cluster(SYNC, tmp_path, *flags, workers=2) as made:
+        made.start_all()
+        made.succeed()
+        chief, other = (task.kind("eval") for task in made.worker_tasks)
+        steps = [record for record in made.chief.kind("step") if "local_step" in record]
+        outcome = made.outcome()
+    during = [record for record in chief if "local_step" in record]
+    assert [record["global_step"] for record in during] == [50, 100]
+    assert all(0.1 < float(record["accuracy"]) < 1 for record in during)
+    assert [record["global_step"] for record in other] == [120]
+    assert outcome["global_step"] == 120
+    assert [record["local_step"] for record in steps] == [1, 100]
 
 
 @pytest.mark.parametrize(("workers", "aggregate"), [(3, 2), (2, 3)])

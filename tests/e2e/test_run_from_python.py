@@ -35,7 +35,8 @@ def test_a_run_its_records_and_its_summary_agree(
     last = by_task["local_step"].last()
     assert dict(last) == {f"worker-{index}": EPOCHS * STEPS for index in range(3)}
     losses = {task.task: task.loss for task in summary.tasks if task.loss is not None}
-    assert dict(by_task["loss"].last()) == losses
+    final = by_task["loss"].apply(lambda each: each.tail(min(10, -(-len(each) // 4))).mean())
+    assert dict(final) == pytest.approx(losses)
     records = done.records()
     assert records.attrs["damaged"] == ()
     assert not records.duplicated(["task", "attempt", "seq"]).any()

@@ -13,7 +13,7 @@ from typing import Final
 
 from rich.progress import track
 
-from tests.hostile import arguments, configs, records, runs
+from tests.hostile import archives, arguments, configs, records, runs
 from tests.hostile.calls import Fault
 
 Attack = Callable[[int, Path], Iterator[Fault]]
@@ -23,6 +23,7 @@ KINDS: Final[dict[str, tuple[Attack, int]]] = {
     "arguments": (arguments.attack, 10_000),
     "runs": (runs.attack, 2_000),
     "records": (records.attack, 500),
+    "archives": (archives.attack, 2_000),
 }
 """Kind to its attack, and the number of its inputs."""
 

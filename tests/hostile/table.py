@@ -27,6 +27,8 @@ WORDS: Final[Mapping[str, str]] = {
     " also `lab report` and `lab tensorboard`.",
     "records": "Records files with up to 20 lines that are no records. Every record beside them"
     " must still be read.",
+    "archives": "Archives of runs with changed bytes, names, kinds of files or JSON. `lab import`"
+    " must refuse them, or write only regular files of a run into the run store.",
 }
 
 _HEAD: Final = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile import arguments, configs, records, runs
+from tests.hostile import archives, arguments, configs, records, runs
 from tests.hostile.calls import Column, Said
 
 
@@ -27,6 +27,12 @@ def test_commands_on_a_damaged_run(seed: int, folder: Path) -> None:
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_records_beside_damaged_lines(seed: int, folder: Path) -> None:
     assert list(records.attack(seed, folder)) == []
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_changed_archives(first: int, folder: Path) -> None:
+    for seed in range(first, first + 50):
+        assert list(archives.attack(seed, folder)) == [], seed
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))

@@ -249,6 +249,9 @@ class FakeBackend:
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
 
+    def notices(self, plan: Plan) -> Sequence[str]:
+        return ["local: links are not applied"] if self.environment is None else []
+
     def up(
         self,
         plan: Plan,

@@ -44,7 +44,10 @@ class Kept(View):
 
 @dataclass
 class Breaking(FakeEnvironment):
-    """An environment whose first streams break, each before the first chunk with this prefix."""
+    """An environment whose first streams break after worker-0's first record.
+
+    Each breaks before the first chunk with this prefix.
+    """
 
     breaks: int = 1
     before: str = "status/"
@@ -62,7 +65,8 @@ class Breaking(FakeEnvironment):
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
         for chunk in super().stream(run_id, offsets, follow=follow, **more):
-            if self.breaks and chunk is not None and chunk.path.startswith(self.before):
+            has_recorded = Volume(self.root).records(run_id, "worker-0").exists()
+            if self.breaks and has_recorded and chunk and chunk.path.startswith(self.before):
                 self.breaks -= 1
                 raise self.fault()
             yield chunk

@@ -340,8 +340,200 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in html
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A run store with three runs; the second is damaged, and so listed first."""
+    for number in range(3):
+        directory = RunDir(tmp_path / f"2026112{number}-0810-async-7f3a")
+        info = RunInfo(
+            directory.run_id,
+            RunSpec("<i>async</i>"),
+            state=State.SUCCEEDED,
+            backend="local",
+            collected=True,
+            started_unix=1e9 + number,
+        )
+        directory.create(info)
+        summary = Summary(
+            info.run_id, "async", "local", "succeeded", "", True, 7, None, None, 0, "", 0.5, 1.0,
+            1650, None, 0, [],
+        )  # fmt: skip
+        write_summary(directory, summary)
+    (tmp_path / "20261121-0810-async-7f3a" / "run.json").write_text("{")
+    return tmp_path
+
+
+def test_runs_are_a_table_that_shows_damaged_runs(store: Path) -> None:
+    runs = api.runs(store)
+    assert isinstance(runs, list)
+    assert [run.id[:8] for run in runs] == ["20261121", "20261120", "20261122"]
+    text = repr(runs)
+    assert [line.split()[:2] for line in text.splitlines()[2:5]] == [
+        ["20261121-0810-async-7f3a", "damaged"],
+        ["20261120-0810-async-7f3a", "<i>async</i>"],
+        ["20261122-0810-async-7f3a", "<i>async</i>"],
+    ]
+    assert "run 20261121-0810-async-7f3a damaged: " in text
+    assert "&lt;i&gt;async&lt;/i&gt;" in runs._repr_html_()
+    assert "<i>" not in runs._repr_html_()
+    assert "is damaged" in runs[0]._repr_html_()
+    assert repr(runs[1]).startswith("run 20261120-0810-async-7f3a: async on local, succeeded")
+
+
+def test_a_slice_of_runs_is_runs(store: Path) -> None:
+    runs = api.runs(store)
+    assert isinstance(runs[1:], api.Runs)
+    assert isinstance(runs[0], api.Run)
+    assert "damaged" not in repr(runs[1:])
+    assert repr(runs[:0]) == "no runs"
+
+
+def test_only_the_newest_runs_are_shown(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.api.results.MAX_SHOWN", 2)
+    text = repr(api.runs(store))
+    assert "damaged" not in text
+    assert "1 earlier run not shown" in text
+
+
+def test_runs_as_a_data_frame(store: Path) -> None:
+    frame = api.runs(store).frame()
+    assert list(frame["state"]) == ["damaged", "succeeded", "succeeded"]
+    assert frame["started"].dt.year.tolist()[1:] == [2001, 2001]
+    assert api.runs(store / "empty").frame().empty
+
+
+SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
+
+
+def test_figures_leave_no_state() -> None:
+    code = (
+        "import matplotlib as mpl; before = dict(mpl.rcParams);"
+        "from lab import api;"
+        f"png, size = api.runs({str(SAMPLES)!r})[0].figure('loss')._repr_png_();"
+        "assert png.startswith(b'\\x89PNG') and size['width'] > 100;"
+        "import matplotlib.pyplot as plt; assert plt.get_fignums() == [];"
+        "assert dict(mpl.rcParams) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_errors_of_figures() -> None:
+    run = next(run for run in api.runs(SAMPLES) if run.info.spec.experiment == "sync")
+    with pytest.raises(InputError, match="no figure 'looss'; did you mean 'loss'"):
+        run.figure("looss")
+    with pytest.raises(LabError, match=r"figure 'staleness' of run .* no record holds a staleness"):
+        run.figure("staleness")
+    with pytest.raises(InputError, match="needs a run"):
+        api.figure("loss", [])
+    assert len(api.figure("loss", [run, run]).axes) == 3  # by updates, time and images
+
+
 def test_heavy_imports_are_lazy() -> None:
     heavy = "{'tensorflow', 'docker', 'pandas', 'numpy', 'scipy', 'matplotlib', 'msgspec'}"
     code = f"import sys; from lab import api; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_simulation_as_table_and_frame() -> None:
+    found = api.simulate("async", workers=[1, 2], ps=1, cores=4, network="1gbit", latency="1ms")
+    frame = found.frame()
+    assert list(frame["workers"]) == [1, 2]
+    assert f"{frame['efficiency'][1]:.0%}".replace("%", " %") in repr(found)
+    assert "predicted, not measured" in found._repr_html_()
+    book = api.load(SAMPLES.parents[1] / "clusters/book.yaml")
+    assert list(api.simulate("sync", cluster=book, cores=4).frame()["workers"]) == [3]
+
+
+@pytest.mark.parametrize(
+    ("way", "given", "output"),
+    [
+        ("asink", {}, "way: no way 'asink'; use one of async, sync, multiworker"),
+        ("async", {"workers": 0}, "workers: '0' is not whole numbers from 1 to 512"),
+        ("async", {"network": "fast"}, "network: 'fast' is not a rate such as 100gbit"),
+        ("async", {"latency": "1ms"}, "--latency needs a network"),
+        ("multiworker", {"ps": 1}, "multiworker has no parameter servers"),
+    ],
+)
+def test_errors_of_simulations(way: str, given: dict[str, Any], output: str) -> None:
+    with pytest.raises(InputError) as caught:
+        api.simulate(way, **given)
+    assert str(caught.value).startswith(output)
+
+
+def test_a_sweep_runs_its_grid(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = api.sweep("async", {"batch_size": [50, 100]}, repeats=2, epochs=1, seed=7, gpus="none")
+    given = [request.spec.args[-3:] for request in environment.runs()]
+    assert given == [
+        ("--seed=7", f"--batch_size={size}", f"--seed={seed}")
+        for seed in (7, 8)
+        for size in (50, 100)
+    ]
+    frame = found.frame()
+    assert list(frame["run_id"]) == [run.id for run in found.runs]
+    assert list(frame["batch_size"]) == [50, 100, 50, 100]
+    assert frame["accuracy"].mean() == 0.75
+    assert found.settings[0].runs == 2
+    assert "batch_size" in found._repr_html_()
+    assert repr(found).startswith("batch_size")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "4/4 batch_size=100: " in err
+    assert "4 of 4 runs have ended" in err
+
+
+def test_errors_of_sweeps(environment: FakeEnvironment) -> None:
+    environment.tasks_do = fails
+    with pytest.raises(LabError, match="the first run failed; the other runs are skipped"):
+        api.sweep("async", "batch_size=50,100", quiet=True, gpus="none")
+    assert environment.is_down
+    for given, output in (
+        ({"over": "batch_size"}, "over: 'batch_size' is not NAME=VALUE"),
+        ({"over": {"workers": []}}, "over: 'workers=' is not NAME=VALUE"),
+        ({"over": "batch_size=5", "repeats": 0}, "repeats: '0' is not a whole number from 1"),
+        ({"over": "batch_size=5", "backend": "cloud"}, "unknown backend 'cloud'"),
+    ):
+        with pytest.raises(InputError) as caught:
+            api.sweep("async", **given)  # type: ignore[arg-type]
+        assert str(caught.value).startswith(output)
+
+
+def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    chapter = next(run for run in api.runs(SAMPLES) if run.info.hyperparameters.get("epochs") == 50)
+    found = api.reproduce("book-async", runs=[chapter, str(chapter.path)], runs_dir=tmp_path)
+    assert [run.id for run in found.runs] == [chapter.id]
+    assert not found.reproduced  # one run is too few
+    frame = found.frame()
+    assert len(frame) == len(found.claims)
+    assert frame.set_index("claim")["verdict"]["runs"] == "PASS"
+    assert "INSUFFICIENT_" in found._repr_html_()
+    (saved,) = tmp_path.glob("reproduce-book-async-*.json")
+    assert str(saved) in capfd.readouterr().err
+
+
+def test_reproduce_runs_what_is_missing(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = SAMPLES.parents[1]
+    Path("clusters").mkdir()
+    Path("clusters/book.yaml").write_text((root / "clusters/book.yaml").read_text())
+    Path("scripts/async_fast.py").write_text("")
+    Path("notebooks").mkdir()
+    monkeypatch.chdir("notebooks")
+    found = api.reproduce("book-async", repeats=1, seed=5, gpus="none", quiet=True)
+    assert len(found.runs) == 3
+    assert found.runs[0].info.hyperparameters["seed"] == 5
+
+
+def test_errors_of_reproductions(tmp_path: Path) -> None:
+    for given, output in (
+        ({"name": "book-asinc"}, "no source 'book-asinc'; did you mean 'book-async'? "),
+        ({"name": "book-async", "runs": []}, "runs: there is no run"),
+        ({"name": "book-async", "runs": ["x"]}, f"no run in {tmp_path}"),
+        ({"name": "book-async", "repeats": 101}, "repeats: '101' is not a whole number"),
+    ):
+        with pytest.raises(InputError) as caught:
+            api.reproduce(**given, runs_dir=tmp_path)  # type: ignore[arg-type]
+        assert str(caught.value).startswith(output)

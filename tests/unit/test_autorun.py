@@ -193,10 +193,10 @@ def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> N
         '{"kind": "final", "accuracy": 0.875}\n'
     )
     assert list(report(volume, request)) == [
-        "task      state      local steps  global step    loss  accuracy",
-        "--------  ---------  -----------  -----------  ------  --------",
+        "task      state      local steps  global step  last loss  accuracy",
+        "--------  ---------  -----------  -----------  ---------  --------",
         "ps-0      succeeded",
-        "worker-0  succeeded        1,200        2,400  0.2500    0.8750",
+        "worker-0  succeeded        1,200        2,400     0.2500    0.8750",
         "worker-1  succeeded",
         f"run {request.run_id}: succeeded",
         f"collect it:   python -m lab collect {request.run_id}",

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from lab.run import view
+from lab.console import KEPT_NOTICES, Output, output
 from lab.run.run_info import RunInfo
 from lab.run.view import BriefView
 from lab.task.protocol import RunSpec, TaskStatus
@@ -23,8 +23,22 @@ INFO = RunInfo(
 )
 
 
+class Recorded(Output):
+    """Keeps what is shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notices: list[str] = []
+
+    def draw(self, line: str) -> None:
+        self.lines.append(line)
+
+    def notify(self, line: str) -> None:
+        self.notices.append(line)
+
+
 def test_the_line_shows_the_largest_step() -> None:
-    view = BriefView(INFO, [].append, [].append)
+    view = BriefView(INFO, Recorded())
     assert view.line(1.4) == "run r: pending, 1 s"
     view.status(TaskStatus("worker-0", State.TRAINING))
     view.records("worker-0", [record("worker-0", 0, epoch=1, global_step=1200, loss=0.5)])
@@ -35,18 +49,12 @@ def test_the_line_shows_the_largest_step() -> None:
 
 
 def test_it_changes_at_most_twice_a_second() -> None:
-    now, drawn = [0.0], list[str]()
-    view = BriefView(INFO, drawn.append, [].append, lambda: now[0])
+    now, out = [0.0], Recorded()
+    view = BriefView(INFO, out, lambda: now[0])
     for moment in (0.1, 0.4, 0.6, 0.7, 1.2):
         now[0] = moment
         view.tick()
-    assert drawn == ["run r: pending, 1 s", "run r: pending, 1 s"]
-
-
-def test_a_notice_gets_a_line_of_its_own() -> None:
-    order: list[str] = []
-    BriefView(INFO, order.append, lambda line: order.append(f"said {line}")).notice("look")
-    assert order == ["", "said look"]
+    assert out.lines == ["run r: pending, 1 s", "run r: pending, 1 s"]
 
 
 class Terminal(io.StringIO):
@@ -57,27 +65,34 @@ class Terminal(io.StringIO):
 def test_narrow_terminal_shows_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     screen = Terminal()
-    draw = view._draw_function(screen)
-    draw("run r\x1b[2J and so on")
-    draw("")
-    assert screen.getvalue() == "\r\x1b[Krun r\\x1…\r\x1b[K"
+    monkeypatch.setattr(sys, "stderr", screen)
+    out = output()
+    out.draw("run r\x1b[2J and so on")
+    BriefView(INFO, out).notice("look")
+    assert screen.getvalue() == "\r\x1b[Krun r\\x1…\r\x1b[Klook\n"
 
 
-def test_a_file_gets_none_of_it() -> None:
-    file = io.StringIO()
-    view._draw_function(file)("x")
-    assert file.getvalue() == ""
+def test_a_file_gets_only_the_notices(capfd: pytest.CaptureFixture[str]) -> None:
+    out = output()
+    out.draw("x")
+    out.notify("look")
+    assert capfd.readouterr() == ("", "look\n")
 
 
-def test_a_notebook_changes_one_piece_of_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[tuple[str, object]] = []
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What a notebook shows: new outputs, and changes of them."""
+    found: list[tuple[str, str]] = []
 
     class Handle:
-        def update(self, value: object, *, raw: bool) -> None:
-            shown.append(("update", value))
+        def update(self, value: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            found.append(("update", value["text/plain"]))
 
-    def display(value: object, *, raw: bool, display_id: bool) -> Handle:
-        shown.append(("display", value))
+    def display(value: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert raw
+        assert display_id
+        found.append(("display", value["text/plain"]))
         return Handle()
 
     kernel = types.SimpleNamespace(kernel=object())
@@ -87,13 +102,43 @@ def test_a_notebook_changes_one_piece_of_output(monkeypatch: pytest.MonkeyPatch)
     }
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
-    draw = view._draw_function(io.StringIO())
-    for line in ("a", "", "b"):
-        draw(line)
-    assert shown == [("display", {"text/plain": "a"}), ("update", {"text/plain": "b"})]
+    return found
+
+
+def test_a_notebook_changes_one_output(
+    shown: list[tuple[str, str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = output()
+    out.draw("a")
+    out.notify("look\x1b[2J")
+    out.draw("")
+    out.print("of a program")
+    assert shown == [
+        ("display", "a"),
+        ("update", "look\\x1b[2J\na"),
+        ("update", "look\\x1b[2J"),
+    ]
+    assert capfd.readouterr() == ("of a program\n", "")
+
+
+def test_a_notebook_shows_the_newest_notices(shown: list[tuple[str, str]]) -> None:
+    out = output()
+    for number in range(KEPT_NOTICES + 3):
+        out.notify(str(number))
+    lines = shown[-1][1].split("\n")
+    assert (lines[:2], lines[-1]) == (["… 3 earlier lines", "3"], str(KEPT_NOTICES + 2))
+
+
+def test_ipython_in_a_terminal_is_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shell = types.SimpleNamespace(get_ipython=types.SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    output().notify("look")
+    assert capfd.readouterr().err == "look\n"
 
 
 def test_lines_of_programs_get_lines_of_their_own() -> None:
-    output: list[str] = []
-    BriefView(INFO, [].append, output.append).printed("worker-0", ["one", "two"])
-    assert output == ["worker-0  | one", "worker-0  | two"]
+    out = Recorded()
+    BriefView(INFO, out).printed("worker-0", ["one", "two"])
+    assert out.notices == ["worker-0  | one", "worker-0  | two"]

@@ -22,11 +22,13 @@ from unittest import mock
 import pytest
 
 from lab.cli import arguments, main
+from lab.cli.commands import run
 from lab.cli.errors import exit_code_of
-from lab.cli.registry import COMMANDS
+from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS, columns
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
@@ -212,7 +214,29 @@ def test_lab_alone_shows_the_commands_that_matter(project: Path) -> None:
     done = lab(project)
     assert done.returncode == 0
     shown = re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE)
-    assert shown == ["run", "show", "runs", "up", "down"]
+    assert shown == list(GROUPS[EVERYDAY])
+
+
+def test_help_lists_the_everyday_commands_first_and_each_command_once(project: Path) -> None:
+    assert next(iter(GROUPS)) == EVERYDAY
+    assert len(GROUPS[EVERYDAY]) == 6
+    assert len(COMMANDS) == sum(map(len, GROUPS.values()))
+    shown = re.findall(r"^  ([a-z]+)  ", lab(project, "--help").stdout, re.MULTILINE)
+    assert shown == list(COMMANDS)
+
+
+def test_help_wraps_at_words_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("one", "words " * 20), ("longer", "")]
+    assert len(columns(rows)) == 2
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    first, *more, last = columns(rows)
+    assert first.startswith("  one      words")
+    assert more
+    assert max(map(len, [first, *more])) <= 60
+    assert {line[:11] for line in more} == {" " * 11}
+    assert " ".join(" ".join([first, *more]).split()) == "one " + " ".join(["words"] * 20)
+    assert last == "  longer"
 
 
 def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> None:
@@ -263,6 +287,9 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
     make_run(tmp_path, "20260101-0000-async-aaaa")
     if name == "compare":
         make_run(tmp_path, "20260102-0000-async-bbbb")
+    if name == "import":
+        lab(tmp_path, "export", "20260101")
+        shutil.rmtree(tmp_path / "runs")
     for folder in (".local/share/bash-completion/completions", ".config/fish/completions"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "bin").mkdir()
@@ -317,17 +344,38 @@ def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) ->
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
 
 
-def test_the_help_of_an_experiment_has_its_own_flags(project: Path) -> None:
-    told = lab(project, "run", "in-graph", "--help").stdout
-    assert "flags of in-graph:" in told
-    assert "--compare_steps VALUE" in told
-    assert "--ps_strategy" not in told
-    assert "flags of" not in lab(project, "run", "hello", "--help").stdout
-    for words in (["run"], ["run", "nothing-known"], ["run", "--backend", "local"]):
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+def test_the_help_of_an_experiment_has_only_its_own_flags(
+    experiment: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", experiment.name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"lab run {experiment.name}: {experiment.summary}\n")
+    listed = re.findall(r"^  --([a-z_]+)", told, re.MULTILINE)
+    assert listed == list(experiment.flags)
+    assert (f"flags of {experiment.name}:" in told) == bool(experiment.flags)
+    assert "`lab run --help` lists the flags of every run." in told
+    assert all(job in told for job in experiment.jobs)
+    (example,) = re.findall(r"^  lab (run .*)", told, re.MULTILINE)
+    _, *words = shlex.split(example)
+    assert words[0] == experiment.name
+    arguments.check("run", run.command, words)
+    if "--cluster" in words:
+        assert (ROOT / words[words.index("--cluster") + 1]).is_file()
+
+
+def test_the_help_of_every_run_points_to_the_experiments(project: Path) -> None:
+    for words in (["run"], ["run", "nothing-known"], ["run", "--backend", "local"], ["sweep"]):
         told = lab(project, *words, "--help").stdout
-        assert "flags of the programs" in told
-        assert "--ps_strategy VALUE" in told
+        assert "`lab run async --help`" in told
+        assert "`lab experiments`" in told
+        assert "--backend NAME" in told
+        assert "--ps_strategy" not in told
         assert "nothing-known" not in told
+    told = lab(project, "sweep", "async", "--help").stdout
+    assert "flags of async:" in told
+    assert "--ps_strategy VALUE" in told
+    assert "--over" in told
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["help", "run"], ["experiments"]])

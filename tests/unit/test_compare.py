@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,48 @@ def test_two_runs_side_by_side(tmp_path: Path, compare: Callable[..., str]) -> N
     assert of(text, "faults") == ["none", "kill", "worker-0", "after", "5", "steps"]
     assert of(text, "global step") == ["200", "300", "+100", "1.500"]
     assert of(text, "global steps/s") == ["100", "150", "+50", "1.500"]
-    assert of(text, "last loss (mean)") == ["0.5000", "0.2500", "-0.2500", "0.500"]
-    assert "10.00 ms" in text
-    assert "the same: experiment, backend, tasks, GPUs, epochs" in text
-    assert "records lost" not in text  # no such event
+    assert of(text, "final loss (mean)") == ["0.5000", "0.2500", "-0.2500", "0.500"]
+    assert re.search(r"^\d settings are the same; --all lists them$", text, re.MULTILINE)
+    assert re.search(r"^\d metrics are the same; --all lists them$", text, re.MULTILINE)
+    assert "10.00 ms" not in text
+    assert not re.search("^epochs", text, re.MULTILINE)
+    assert "final loss: mean of the last 25% of records, at most 10" in text
+    everything = compare(A, B, "--all")
+    assert of(everything, "epochs") == ["2"]
+    assert of(everything, "backend") == ["local"]
+    assert "10.00 ms" in everything
+    assert "--all" not in everything
+    assert "records lost" not in everything  # no such event
+
+
+def test_what_matters_is_shown_even_if_it_is_the_same(
+    tmp_path: Path, compare: Callable[..., str]
+) -> None:
+    make(tmp_path, A, loss=math.nan)
+    make(tmp_path, B, loss=math.nan)
+    text = compare(A, B)
+    for name in ("accuracy", "global step", "global steps/s", "local steps/s"):
+        assert of(text, name), name
+    assert of(text, "final loss (mean)") == ["nan", "nan"]
+    assert compare(A, B, "--json") == compare(A, B, "--json", "--all")
+
+
+@pytest.mark.parametrize(
+    ("row", "is_same"),
+    [
+        (Row("time", "s", [1.0, 1.0]), True),
+        (Row("time", "s", [1.0, 1.5]), False),
+        (Row("time", "s", [1.0, None]), False),
+        (Row("time", "s", [None, 1.0]), False),
+        (Row("final loss", "loss", [math.nan, math.nan]), False),
+        (Row("accuracy", "share", [0.5, 0.5]), False),
+        (Row("updates lost", "count", [2, 2]), False),
+        (Row("diverged at step", "count", [2, 2]), False),
+        (Row("tasks that greeted", "", [2, 2]), False),
+    ],
+)
+def test_a_metric_is_only_counted_if_it_is_the_same_and_minor(row: Row, is_same: bool) -> None:
+    assert row.is_same is is_same
 
 
 def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> None:
@@ -195,7 +234,7 @@ def test_invalid_pairs_in_a_file_are_named(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((A,), "`lab compare` needs OTHER; see `lab compare --help`"),
+        ((A,), f"run {A} is the only run; name another run"),
         ((), "`lab compare` needs RUN; see `lab compare --help`"),
         ((A, B, A), f"run {A} is given twice; name another run"),
         ((A, "nothing"), "no run 'nothing' in "),
@@ -252,12 +291,12 @@ def test_a_training_that_diverged_is_shown_beside_one_that_did_not(
     make(tmp_path, A, loss=math.nan)
     make(tmp_path, B)
     found = {row["name"]: row for row in json.loads(compare(A, B, "--json"))["figures"]}
-    loss = found["last loss (mean)"]
+    loss = found["final loss (mean)"]
     assert (loss["values"], loss["values_is"]) == ([None, 0.5], {"0": "nan"})
     assert (loss["differences"], loss["ratios"]) == ([None, None], [None, None])
     assert found["diverged at step"]["values"] == [0, None]
     text = compare(A, B)
-    assert of(text, "last loss (mean)") == ["nan", "0.5000"]
+    assert of(text, "final loss (mean)") == ["nan", "0.5000"]
     assert of(text, "diverged at step") == ["0"]
 
 

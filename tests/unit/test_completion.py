@@ -100,7 +100,9 @@ def test_runs_tasks_and_environments_are_completed(
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     (place / "state/local/other").mkdir(parents=True)
     (place / "state/local/other/environment.json").write_text("{}")
-    assert names_of("runs") == ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    assert names_of("runs") == [
+        "last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa",
+    ]  # fmt: skip
     assert names_of("tasks") == ["ps-0", "worker-0", "worker-1"]
     assert names_of("environments") == ["book", "mine", "other"]
     assert names_of("secrets") == []
@@ -150,6 +152,15 @@ def test_the_scripts_know_every_command_and_flag() -> None:
                 assert flag in text, (shell, command.name, option.name)
 
 
+@pytest.mark.parametrize(
+    "name", ["report", "compare", "show", "logs", "predict", "attach", "cancel", "collect",
+             "tensorboard"],
+)  # fmt: skip
+def test_a_run_is_completed_wherever_one_is_expected(name: str) -> None:
+    (command,) = (each for each in specs() if each.name == name)
+    assert command.arguments[0].source == "runs"
+
+
 # ---- bash, argument by argument
 
 
@@ -176,16 +187,23 @@ def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
 
 
 def test_bash_offers_valid_candidates(place: Path) -> None:
-    runs = ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
     expected = {
         ("lab", "val"): ["validate"],
         ("lab", "show", ""): runs,
-        ("lab", "show", "20260202"): runs[1:2],
+        ("lab", "show", "20260202"): runs[2:3],
         ("lab", "show", "last", ""): [],
-        ("lab", "show", "--json", "2026"): runs[1:],
-        ("lab", "show", "--runs-dir", "x", "la"): ["last"],
-        ("lab", "show", "--runs_dir", "x", "la"): ["last"],
-        ("lab", "show", "--runs-dir", "=", "x", "la"): ["last"],
+        ("lab", "show", "--json", "2026"): runs[2:],
+        ("lab", "show", "last~"): ["last~1"],
+        ("lab", "run", "async", "--resume", ""): runs,
+        ("lab", "compare", "last", ""): runs,
+        ("lab", "fault", "--run", "last~"): ["last~1"],
+        ("lab", "runs", "--state", "da"): ["damaged"],
+        ("lab", "runs", "--experiment", "async-f"): ["async-fast"],
+        ("lab", "render", "--run", "async-f"): ["async-fast"],
+        ("lab", "show", "--runs-dir", "x", "la"): runs[:2],
+        ("lab", "show", "--runs_dir", "x", "la"): runs[:2],
+        ("lab", "show", "--runs-dir", "=", "x", "la"): runs[:2],
         ("lab", "show", "--json", "="): ["true", "false"],
         ("lab", "show", "--json", "=", "f"): ["false"],
         ("lab", "run", ""): list(EXPERIMENTS),
@@ -293,6 +311,7 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
     [
         ("lab val\t\n", "validate"),
         ("lab show 20260202\t\n", "show 20260202-0000-sync-bbbb"),
+        ("lab show last~\t\n", "show last~1"),
         ("lab run ev\t--back\tloc\t\n", "run evaluator --backend local"),
         ("lab run async --backend=loc\t\n", "run async --backend=local"),
         ("lab run async --mod\tml\t\n", "run async --model mlp"),

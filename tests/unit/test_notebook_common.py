@@ -1,4 +1,4 @@
-"""The notebooks' shared code: samples by their names, the report's figures, steps on one clock."""
+"""The notebooks' shared code: samples by their names, steps on one clock."""
 
 from __future__ import annotations
 
@@ -24,22 +24,9 @@ def test_unknown_sample_error_lists_the_samples(common: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["cluster", "loss", "progress", "staleness"])
-def test_the_reports_figures_are_drawn_of_samples(common: ModuleType, name: str) -> None:
-    drawn = common.figure(name, common.sample("async"))
-    assert isinstance(drawn, Figure)
+def test_figures_are_drawn_of_samples(common: ModuleType, name: str) -> None:
+    drawn = common.sample("async").figure(name)
     assert any(axes.lines or axes.patches for axes in drawn.axes)
-
-
-def test_several_runs_share_a_figure(common: ModuleType) -> None:
-    drawn = common.figure("loss", common.sample("async"), common.sample("sync"))
-    assert len(drawn.axes) == 3  # over updates, over time, over images
-
-
-def test_unknown_figure_is_an_error(common: ModuleType) -> None:
-    with pytest.raises(ValueError, match="no figure 'looss': there are cluster, loss"):
-        common.figure("looss", common.sample("async"))
-    with pytest.raises(ValueError, match="staleness: no record holds a staleness"):
-        common.figure("staleness", common.sample("sync"))
 
 
 def test_steps_are_on_one_clock_in_order(common: ModuleType) -> None:

@@ -21,8 +21,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
-from lab.plots import cluster, loss, progress, smoothing, staleness, style, throughput, wait_time
-from lab.plots.data import Mark, Trace, from_first_step, samples_of, steps_of
+from lab.plots import (
+    accuracy,
+    cluster,
+    loss,
+    progress,
+    smoothing,
+    staleness,
+    style,
+    throughput,
+    wait_time,
+)
+from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
 from lab.plots.registry import CHARTS
 from lab.plots.shape import of_run, topology_of
 from lab.records import FIELDS
@@ -548,9 +558,10 @@ def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
         backend=HOSTILE,
     )
     marks = (Mark("worker-0", "fault", HOSTILE, 3.0, 4.0),)
+    tests = evaluations_of(about, records(evaluation(9, 0.5), evaluation(19, 0.6)))
     traces = [
         trace(*steps("worker-0", wait_time_s=0.01), *steps(HOSTILE), info=about, marks=marks,
-              group=f"{HOSTILE}{number}", label=HOSTILE)
+              group=f"{HOSTILE}{number}", label=HOSTILE, evaluations=tests)
         for number in range(runs)
     ]  # fmt: skip
     for chart in CHARTS:
@@ -598,3 +609,73 @@ def test_a_run_without_records_has_no_plots() -> None:
     for chart in CHARTS:
         assert chart.draw(nothing()) is None, chart.name
         assert chart.draw([*nothing(), *nothing()]) is None, chart.name
+
+
+def evaluation(step: int, accuracy: float, task: str = "worker-0", **more: Any) -> dict[str, Any]:
+    """A record of a test on the test images, a second for every 20 steps."""
+    row = {"task": task, "kind": "eval", "global_step": step, "accuracy": accuracy}
+    return {**row, "time_unix": ZERO + step / 20, **more}
+
+
+def evaluated(*rows: Mapping[str, Any], label: str = "one", group: str = "async") -> Trace:
+    about = info()
+    return trace(
+        *steps("worker-0"), info=about, label=label, group=group,
+        evaluations=evaluations_of(about, records(*rows)),
+    )  # fmt: skip
+
+
+def test_tests_are_those_of_the_shared_parameters() -> None:
+    run = evaluated(
+        evaluation(400, 0.9, message="final parameters", probe=400),
+        evaluation(200, 0.5),
+        evaluation(400, 0.95, message="moving averages of the parameters"),
+        evaluation(300, float("nan")),
+        {"task": "worker-1", "kind": "final", "accuracy": 0.7, "time_unix": ZERO + 9},
+    )
+    found = run.evaluations[["global_step", "accuracy", "is_final", "seconds"]].values.tolist()
+    assert found == [[200, 0.5, False, 10], [400, 0.9, True, 20]]
+
+
+def test_an_accuracy_is_drawn_if_a_task_tested_during_the_training() -> None:
+    at_the_end = evaluated(
+        evaluation(390, 0.8), evaluation(400, 0.81, "worker-1"), evaluation(400, 0.82, probe=400)
+    )
+    assert accuracy.draw([at_the_end]) is None
+    assert accuracy.missing([at_the_end]).startswith("the accuracy at the end is 82.0%; no program")
+    assert "--eval-every 500" in accuracy.missing([at_the_end])
+    curve = evaluated(evaluation(100, 0.4), evaluation(200, 0.6), evaluation(400, 0.7, probe=400))
+    figure = accuracy.draw([curve])
+    assert "final parameters" in texts(figure)
+    assert figure is not None
+    line, final = figure.axes[0].get_lines()
+    assert (line.get_xydata() == [[100, 0.4], [200, 0.6], [400, 0.7]]).all()
+    assert (final.get_xydata() == [[400, 0.7]]).all()
+    assert (figure.axes[1].get_lines()[0].get_xdata() == [5, 10, 20]).all()
+    assert accuracy.describe([curve]) == ["The accuracy at the end is 70.0%."]
+
+
+def test_the_accuracy_of_several_runs_has_a_line_for_each_group() -> None:
+    several = [
+        evaluated(evaluation(100, 0.4), evaluation(200, 0.6), label="a", group="async"),
+        evaluated(evaluation(100, 0.3), evaluation(200, 0.5, probe=200), label="b", group="sync"),
+    ]
+    shown = texts(accuracy.draw(several))
+    assert "async" in shown
+    assert "sync" in shown
+    assert accuracy.describe(several) == [
+        "async: the accuracy at the end is 60.0%.",
+        "sync: the accuracy at the end is 50.0%.",
+    ]
+
+
+def test_a_slow_first_step_counts_as_one_step() -> None:
+    first = {**steps("worker-0", 1)[0], "local_step": 1, "step_time_s": 1.0, "wait_time_s": 0.5}
+    rest = [
+        {**row, "local_step": 100 * n, "step_time_s": 0.01, "wait_time_s": 0.0}
+        for n, row in enumerate(steps("worker-0", 3)[1:], 1)
+    ]
+    # (1 x 1 s + 199 x 0.01 s) / 200 steps = 14.95 ms, and (1 x 0.5 s) / 200 steps
+    assert wait_time.describe([trace(first, *rest)]) == [
+        "On average worker-0 waits 17% of a step's 15 ms."
+    ]

@@ -25,6 +25,10 @@ RESET = (
     b" calling /tensorflow.WorkerService/DeregisterGraph:\n"
     b':UNKNOWN:Error received from peer  {grpc_message:"recvmsg:Connection reset by peer"}\n'
 )
+NODE = (
+    b"2026-11-24 14:46:01.000001: W tensorflow/core/framework/op_kernel.cc:1829] UNAVAILABLE\n"
+    b"\t [[{{node truediv_S35}}]]\n"
+)
 DEPRECATED = b"WARNING:tensorflow:From x\nInstructions for updating:\nUse y instead.\n"
 TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\n\nNameError: x\n'
 
@@ -64,9 +68,11 @@ def test_a_resent_log_does_not_continue_the_last_line() -> None:
 
 def test_tensorflows_lines_of_all_tasks_are_one_notice() -> None:
     shown = Shown()
-    shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET)
+    shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET + NODE)
     shown.printed.feed("b-0", RENDEZVOUS)
     assert shown.lines == ["a-0: mine"]
+    shown.printed.feed("a-0", b"a matrix:\n [[1, 2]]\n")
+    assert shown.lines == ["a-0: mine", "a-0: a matrix:", "a-0:  [[1, 2]]"]
     assert len(shown.notices) == 1
     assert "`lab logs r1 --tensorflow`" in shown.notices[0]
 

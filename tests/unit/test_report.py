@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from lab.cli.durations import duration
 from lab.errors import InputError
 from lab.formatting import compared, pace
 from lab.plots.data import Mark, Trace, samples_of, steps_of
+from lab.plots.registry import CHARTS
+from lab.report import build
 from lab.report.build import mean, page
 from lab.report.loader import group_names, read_runs
 from lab.report.markers import marks_of, not_done
@@ -45,7 +50,11 @@ from tests.specs import run_info
 from tests.unit.test_plots import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SCRIPT = Path(build.__file__).with_name("full_screen.js").read_text(encoding="utf-8")
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline';"
+    f" script-src 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'; img-src data:"
+)
 STEPS = 1100
 NONE = "–"  # noqa: RUF001  (as tables have it)
 FIGURES = ("cluster", "loss", "progress", "staleness", "throughput", "waiting")
@@ -91,7 +100,7 @@ class Page(HTMLParser):
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    monkeypatch.setattr(importlib.import_module("lab.cli.commands.report"), "backends", list)
+    monkeypatch.setattr(importlib.import_module("lab.service.report"), "backends", list)
     # Few pixels are enough here, and take a fraction of the time.
     monkeypatch.setattr("lab.plots.style._DPI", 30)
     return tmp_path / "runs"
@@ -127,7 +136,9 @@ def test_one_run_becomes_a_page_and_figures_in_its_directory(
     assert page.tags.count("img") == len(FIGURES)
     worker = next(row for row in page.rows if row[0] == "worker-1")
     assert worker[1:5] == ["tf3", "succeeded", "1,100", "3,300"]
-    assert f"Run {FIRST}" in page.text
+    assert f"async: run {FIRST}" in page.text
+    assert found["conclusion"].startswith("async with 3 workers reached an accuracy of ")
+    assert found["conclusion"] in page.text
     assert "--seed=1" in page.text
 
 
@@ -140,8 +151,11 @@ def test_the_page_loads_nothing(store: Path) -> None:
     for name, value in page.attributes:
         if name in {"src", "href", "srcset", "data", "action", "background", "poster"}:
             assert re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/=]+", value), name
-    assert not {"script", "link", "iframe", "object", "embed", "form", "base"} & set(page.tags)
-    bare = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html)
+    # The page's policy allows this script only.
+    assert re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL) == [SCRIPT]
+    assert not {"link", "iframe", "object", "embed", "form", "base"} & set(page.tags)
+    bare = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html.replace(SCRIPT, ""))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval", SCRIPT)
     assert not re.search(r"https?:|//|@import|url\(|@font-face", bare)
     assert not any(name.startswith("on") or name == "style" for name, _ in page.attributes)
 
@@ -182,6 +196,75 @@ def test_of_single_runs_there_are_no_groups_and_no_intervals(store: Path) -> Non
     text = page_of(Path("two.html")).text
     for word in ("Groups", "±", "95%", "Faint"):
         assert word in text, word
+
+
+@pytest.mark.usefixtures("blank")
+def test_unequal_lengths_are_a_warning(store: Path) -> None:
+    recorded.make(store, FIRST, steps=STEPS)
+    recorded.make(store, SECOND, steps=STEPS, seed=2)
+    assert report(FIRST, SECOND, "--output", "two.html") == 0
+    assert "Unequal lengths" not in page_of(Path("two.html")).text
+    recorded.make(store, "20260103-0000-async-cccc", steps=2 * STEPS)
+    assert report(FIRST, SECOND, "last", "--output", "two.html") == 0
+    text = page_of(Path("two.html")).text
+    assert "Unequal lengths. The runs have different lengths (global steps: 3,300 to 6,600" in text
+
+
+@pytest.mark.usefixtures("blank")
+def test_labels_are_escaped_in_the_title_and_the_conclusion(store: Path) -> None:
+    recorded.make(store, FIRST, steps=STEPS)
+    label = "<script>alert(1)</script>"
+    assert report(FIRST, "--label", label, "--output", "one.html") == 0
+    html = Path("one.html").read_text(encoding="utf-8")
+    assert label not in html
+    for tag in ("title", "h1"):
+        assert f"<{tag}>async: &lt;script&gt;alert(1)&lt;/script&gt;</{tag}>" in html
+    assert f"{label}: async with 3 workers reached" in Page(html).text
+
+
+@pytest.mark.usefixtures("blank")
+def test_the_page_is_complete_without_its_script(store: Path) -> None:
+    """The script adds the buttons; it needs a heading, an image and a caption of each figure."""
+    recorded.make(store, FIRST, steps=STEPS)
+    assert report(FIRST, "--output", "one.html") == 0
+    html = Path("one.html").read_text(encoding="utf-8")
+    assert not {"button", "dialog"} & set(Page(html).tags)
+    figure = (
+        r'<section class="figure">\s*<h2>[^<]+</h2>\s*<figure>\s*<div class="wide">'
+        r"<img [^>]+></div>\s*<figcaption>"
+    )
+    assert len(re.findall(figure, html)) == len(FIGURES)
+
+
+@pytest.mark.usefixtures("blank")
+def test_texts_have_enough_contrast_on_light_and_on_dark(store: Path) -> None:
+    """WCAG 2 AA: 4.5 for texts; 3 for lines that show where something is."""
+    recorded.make(store, FIRST, steps=STEPS)
+    assert report(FIRST, "--output", "one.html") == 0
+    html = Path("one.html").read_text(encoding="utf-8")
+    themes = re.findall(r":root \{ color-scheme: (\w+);([^}]+)\}", html)
+    assert [name for name, _ in themes] == ["light", "dark"]
+    for _, theme in themes:
+        colours = dict(re.findall(r"--([\w-]+): (#\w+)", theme))
+        for text, paper in itertools.product(("ink", "soft"), ("page", "tile", "warn-page")):
+            assert contrast(colours[text], colours[paper]) >= 4.5
+        assert contrast(colours["head"], colours["page"]) >= 4.5
+        for line in ("accent", "warn", "rule"):
+            assert contrast(colours[line], colours["page"]) >= 3
+    assert "@media screen and (prefers-color-scheme: dark)" in html  # paper stays white
+
+
+def contrast(one: str, two: str) -> float:
+    """The contrast of two colours, by WCAG 2."""
+    low, high = sorted(map(_luminance, (one, two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) > 4 else "".join(2 * each for each in colour[1:])
+    parts = [value / 255 for value in bytes.fromhex(digits)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.usefixtures("blank")
@@ -253,14 +336,14 @@ def test_nothing_of_a_run_becomes_markup(store: Path) -> None:
     assert report(FIRST, SECOND, "--verdicts", "claims.json", "--output", "both.html") == 0
     for file in (store / FIRST / "report.html", Path("both.html")):
         page = page_of(file)
-        assert "script" not in page.tags
+        assert page.tags.count("script") == 1
         assert "<script>alert(1)</script> $x^$" in page.text
         assert "\\x1b]0;t\\x07" in page.text
         assert not {"\x1b", "\x07", "\u202e"} & set(page.text)
         assert set(page.tags) <= {
             "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "main",
             "ul", "li", "b", "span", "section", "div", "table", "thead", "tbody", "tr", "th", "td",
-            "figure", "img", "figcaption", "footer", "br",
+            "figure", "img", "figcaption", "footer", "br", "strong", "script",
         }  # fmt: skip
 
 
@@ -273,7 +356,7 @@ def test_the_page_reports_missing_records(store: Path) -> None:
     assert report("last") == 0
     page = page_of(run.path / "report.html")
     assert "Why it failed: no memory." in page.text
-    assert page.text.count("Not drawn: ") == len(FIGURES)
+    assert page.text.count("Not drawn: ") == len(CHARTS)
     assert list((run.path / "figures").iterdir()) == []
 
 
@@ -598,7 +681,7 @@ def test_the_provenance_shows_common_settings() -> None:
         )
         for name, seed in (("a", 1), ("b", 2))
     )
-    found = provenance([one, two], {})
+    found = provenance({each.run_id: each for each in (one, two)}, {})
     assert found["seed"] == {"a": "1", "b": "2"}
     assert found["environment"] == "kernel Linux 6"
     assert "hyperparameters" not in found
@@ -620,7 +703,8 @@ def test_the_hyperparameters_have_the_recorded_rate(store: Path) -> None:
         "x", RunSpec("async"), hyperparameters={"learning_rate": 0.5, "global_steps": 7}
     )
     assert (
-        provenance([typed], {"x": 0.01})["hyperparameters"] == "learning_rate 0.5, global_steps 7"
+        provenance({typed.run_id: typed}, {"x": 0.01})["hyperparameters"]
+        == "learning_rate 0.5, global_steps 7"
     )
 
 

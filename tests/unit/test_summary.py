@@ -303,7 +303,8 @@ def test_the_books_prints_add_up_to_a_summary(tmp_path: Path) -> None:
     assert [task.epoch for task in workers] == [49] * 3
     assert [task.local_step for task in workers] == [27500] * 3
     assert [task.global_step for task in workers] == [72002, 72105, 82499]
-    assert [task.loss for task in workers] == [0.25] * 3
+    assert [task.loss_records for task in workers] == [2] * 3
+    assert [task.loss for task in workers] == [0.375] * 3  # the mean of 0.5 and 0.25
     assert [task.accuracy for task in workers] == list(accuracies)
     assert [task.steps_per_s for task in workers] == [22000 / 20] * 3
     assert summary.global_step == 82499
@@ -335,7 +336,7 @@ def test_the_blogs_prints_add_up_to_a_summary(tmp_path: Path) -> None:
     assert [task.epoch for task in workers] == [None] * 3
     assert [task.local_step for task in workers] == [300] * 3
     assert [task.global_step for task in workers] == [300, 3459, 2472]
-    assert [task.loss for task in workers] == [0.25] * 3
+    assert [task.loss for task in workers] == [0.25] * 3  # the last quarter of three records
     assert [task.accuracy for task in workers] == [None] * 3
     assert [task.steps_per_s for task in workers] == [200 / 4] * 3
     assert summary.global_step == 3459
@@ -434,6 +435,60 @@ def test_records_that_the_volume_refused_are_lost() -> None:
     gap = [record("worker-0", 0), record("worker-0", 3)]
     assert summary_of(INFO, ended, folded(worker_0=gap)).records_lost == 6
     assert summary_of(INFO, {}, folded(worker_0=gap)).records_lost == 2
+
+
+def losses(*values: float, kind: str = "step", attempt: int = 0) -> list[dict[str, Any]]:
+    return [
+        record("worker-0", seq, kind, loss=value, attempt=attempt)
+        for seq, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "final", "count"),
+    [
+        ([], None, None),
+        (losses(4.0), 4.0, 1),
+        # The last quarter of the records counts, rounded up.
+        (losses(9.0, 9.0, 9.0, 4.0), 4.0, 1),
+        (losses(9.0, 9.0, 9.0, 4.0, 2.0), 3.0, 2),
+        (losses(9.0, 9.0, 9.0, 4.0, 2.0, kind="epoch"), 3.0, 2),
+        # At most ten records count.
+        (losses(*[99.0] * 90, *[1.0] * 5, *[3.0] * 5), 2.0, 10),
+        # Only the last attempt counts.
+        ([*losses(*[9.0] * 10), *losses(1.0, 2.0, 3.0, attempt=1)], 3.0, 1),
+        ([*losses(9.0, 7.0), record("worker-0", 0, "start", attempt=1)], 7.0, 1),
+        ([*losses(9.0, 7.0), *losses(5.0, kind="eval", attempt=1)], 7.0, 1),
+        # Tests of the model are no steps.
+        ([*losses(4.0, 2.0), *losses(100.0, kind="eval")], 2.0, 1),
+        (losses(4.0, 2.0, kind="eval"), 2.0, None),
+        ([*losses(4.0), record("worker-0", 1, loss="x"), record("worker-0", 2)], 4.0, 1),
+        # What is not finite stays visible, and what the training recovered from does not.
+        (losses(1.0, 2.0, math.inf), math.inf, None),
+        (losses(*[1.0] * 9, math.nan, 3.0, 5.0), 5.0, 1),
+    ],
+)
+def test_the_final_loss_is_the_mean_of_the_last_step_records(
+    records: list[dict[str, Any]], final: float | None, count: int | None
+) -> None:
+    progress = folded(worker_0=records)
+    task = summary_of(INFO, {}, progress).tasks[1]
+    assert (task.loss, task.loss_records) == (final, count)
+
+
+def test_the_newest_loss_remains_for_the_live_view() -> None:
+    assert folded(worker_0=losses(4.0, 2.0))["worker-0"].loss == 2.0
+
+
+def test_the_table_describes_the_final_loss_but_not_that_of_an_earlier_version() -> None:
+    summary = summary_of(INFO, {}, folded(worker_0=losses(4.0, 2.0)))
+    older = json.loads(summary.to_json())
+    for task in older["tasks"]:
+        del task["loss_records"]
+    for each, is_described in ((summary, True), (Summary.from_json(json.dumps(older)), False)):
+        shown = io.StringIO()
+        Console(file=shown, width=80).print(result_table(each))
+        assert ("mean of the last 25% of records, at most 10" in shown.getvalue()) is is_described
 
 
 def test_a_diverged_loss_stays_one() -> None:
@@ -560,6 +615,7 @@ def test_every_field_of_a_task_that_failed() -> None:
         gpu_utilisation=0.123,
         gpu_memory_bytes=1024,
         gpu_power_w=250.988,
+        loss_records=1,
     )
 
 
@@ -748,12 +804,12 @@ def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(ru
     assert header == (
         "task,job_name,task_index,node,gpus,state,exit_code,attempts,epoch,local_step,global_step,"
         "loss,accuracy,steps_per_s,time_s,cause,gpu_utilisation,gpu_memory_bytes,gpu_power_w,"
-        "diverged_at\n"
+        "diverged_at,loss_records\n"
     )
     assert rows == [
-        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,\n",
-        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,\n",
-        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,\n",
+        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,,\n",
+        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,,\n",
+        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,,\n",
     ]
 
 
@@ -815,3 +871,11 @@ def test_a_status_that_is_no_file_is_not_waited_for(run: RunDir, kind: str) -> N
     make[kind](path)
     with pytest.raises((LabError, IsADirectoryError)):
         summarize(run)
+
+
+def test_a_test_during_the_training_is_not_the_tasks_accuracy() -> None:
+    progress = TaskProgress("worker-0")
+    progress.add({"kind": "eval", "local_step": 170, "global_step": 500, "accuracy": 0.5})
+    assert (progress.accuracy, progress.highest) == (None, 500)
+    progress.add({"kind": "eval", "global_step": 900, "accuracy": 0.8})
+    assert progress.accuracy == 0.8

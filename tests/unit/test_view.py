@@ -37,8 +37,11 @@ def drawn(view: LiveView, width: int) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
-def live() -> LiveView:
-    return LiveView(info(), Console(file=io.StringIO(), force_terminal=False))
+def live(width: int = 80, *, with_gpus: bool = False, **hyperparameters: object) -> LiveView:
+    run = replace(info(), hyperparameters={"epochs": 5, **hyperparameters})
+    if with_gpus:
+        run = replace(run, gpus=("GPU-1",), tasks=({"task": "worker-0", "gpus": ("GPU-1",)},))
+    return LiveView(run, Console(file=io.StringIO(), width=width, force_terminal=False))
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -75,7 +78,8 @@ def test_column_widths_are_stable() -> None:
     )  # fmt: skip
     view.status(TaskStatus("worker-0", State.SUCCEEDED))
     after = drawn(view, 80)
-    assert [len(line) for line in before[1:4]] == [len(line) for line in after[1:4]]
+    assert [line.find("lag") for line in before] == [line.find("lag") for line in after]
+    assert [line.split(" ")[0] for line in before[3:]] == [line.split(" ")[0] for line in after[3:]]
 
 
 def test_a_task_without_heartbeat_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +191,101 @@ def test_a_wait_is_shown_in_its_row() -> None:
     assert drawn(view, 100)[-1].endswith("waits for worker-0")
     assert all(len(line) <= 80 for line in drawn(view, 80))
     assert "waits for w" in drawn(view, 80)[-1]
+
+
+@pytest.mark.parametrize("with_gpus", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_message_has_the_width_that_is_left(width: int, *, with_gpus: bool) -> None:
+    view = live(width, with_gpus=with_gpus)
+    view.records("worker-1", [{"kind": "event", "message": "m" * 80}])
+    lines = drawn(view, width)
+    assert all(len(line) <= width for line in lines)
+    at_least = {60: 7, 80: 9, 160: 80}[width]
+    assert lines[-1].count("m") >= at_least
+    assert [line.split()[0] for line in lines[-3:]] == ["ps-0", "worker-0", "worker-1"]
+
+
+def test_only_the_last_column_grows_with_the_terminal() -> None:
+    assert {drawn(live(width), width)[4].find("lag") for width in (80, 120, 160)} == {65}
+
+
+def training(*steps: int) -> LiveView:
+    view = live(80)
+    for index, step in enumerate(steps):
+        task = f"worker-{index}"
+        view.status(TaskStatus(task, State.TRAINING))
+        for seq, (local, value) in enumerate(((0, 8.0), (step, 1.0))):
+            view.records(
+                task,
+                [record(task, seq, epoch=0, local_step=local, global_step=2 * local, loss=value,
+                        examples=100 * local, time_unix=100.0 + 10 * seq)],
+            )  # fmt: skip
+    return view
+
+
+def test_the_header_shows_the_progress_of_the_run() -> None:
+    lines = drawn(training(550, 550), 80)
+    assert lines[1].endswith("20 %, about 40 s left")
+    assert lines[2] == "loss 8.0000 ██████████▁ 1.0000"
+
+
+def test_the_view_shows_which_worker_is_ahead() -> None:
+    assert drawn(training(550, 500), 80)[2].endswith("worker-0 is 50 steps ahead")
+    level = training(550, 550)
+    assert "ahead" not in drawn(level, 80)[2]
+    failed = training(550, 500)
+    failed.status(TaskStatus("worker-1", State.FAILED))
+    assert "ahead" not in drawn(failed, 80)[2]
+
+
+def test_a_difference_below_one_record_shows_no_lead() -> None:
+    view = live(80, record_every=100)
+    for task, step in (("worker-0", 300), ("worker-1", 200)):
+        view.status(TaskStatus(task, State.TRAINING))
+        view.records(task, [record(task, 0, local_step=step, loss=1.0, time_unix=1.0)])
+    assert drawn(view, 80)[2] == "loss 1.0000"
+    view.records("worker-0", [record("worker-0", 1, local_step=301, loss=1.0, time_unix=1.5)])
+    assert drawn(view, 80)[2] == "loss 1.0000   worker-0 is 101 steps ahead"
+
+
+def test_an_ascii_terminal_gets_only_ascii() -> None:
+    view = training(550, 500)
+    view.records("ps-0", [{"kind": "event", "message": "m" * 100}])
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    view._console = Console(file=raw, width=80, force_terminal=False)
+    view._console.print(view._render())
+    raw.seek(0)
+    lines = raw.read().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[2].startswith("loss 8.0000 #")
+
+
+def test_the_lines_above_the_rows_are_the_same_before_and_after_the_first_record() -> None:
+    assert len(drawn(live(80), 80)) == len(drawn(training(550, 500), 80))
+
+
+def test_a_run_without_an_end_and_without_losses_has_neither_bar_nor_curve() -> None:
+    hello = replace(info(), spec=RunSpec("hello"), hyperparameters={})
+    view = LiveView(hello, Console(file=io.StringIO(), width=80))
+    assert [line.split(" ")[0] for line in drawn(view, 80)[:3]] == ["run", "", "task"]
+
+
+def test_the_time_limit_is_shown_if_it_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.run.view.time.time", lambda: 1010.0)
+    view = training(550, 500)
+    view._info = replace(info(), spec=RunSpec("async", max_time_s=30), submitted_unix=1000.0)
+    assert drawn(view, 80)[1].endswith("20 %, time limit in 20 s")
+    view._info = replace(info(), spec=RunSpec("async", max_time_s=300), submitted_unix=1000.0)
+    assert drawn(view, 80)[1].endswith("20 %, about 40 s left")
+    monkeypatch.setattr("lab.run.view.time.monotonic", lambda: view._began + 10)
+    view._info = replace(info(), spec=RunSpec("async", max_time_s=30), submitted_unix=None)
+    assert drawn(view, 80)[1].endswith("20 %, time limit in 20 s")
+    own = replace(
+        view._info, spec=RunSpec("own", max_time_s=300), hyperparameters={}, submitted_unix=1000.0
+    )
+    assert drawn(LiveView(own, Console(file=io.StringIO())), 80)[
+        1
+    ] == "time limit in 290 s".replace("290 s", "5 min")
 
 
 def test_lines_of_programs_are_above_the_table_and_no_markup() -> None:

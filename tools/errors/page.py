@@ -96,6 +96,7 @@ _GROUPS: Final = (
             "lab/run/",
             "lab/cli/commands/attach.py",
             "lab/cli/commands/cancel.py",
+            "lab/service/archive.py",
             "lab/service/environments.py",
             "lab/service/outcome.py",
         ),
@@ -128,7 +129,7 @@ _GROUPS: Final = (
     (
         "Reporting",
         "`lab report`: its output files and its other inputs.",
-        ("lab/report/", "lab/plots/", "lab/cli/commands/report.py"),
+        ("lab/report/", "lab/plots/", "lab/service/report.py", "lab/cli/commands/report.py"),
     ),
     (
         "Comparing runs",
@@ -136,6 +137,7 @@ _GROUPS: Final = (
         (
             "lab/compare/",
             "lab/tensorboard/",
+            "lab/service/compare.py",
             "lab/cli/commands/compare.py",
             "lab/cli/commands/tensorboard.py",
         ),

@@ -86,6 +86,10 @@ class LocalBackend(Backend):
         record = state_dir.read()
         return None if record is None else LocalEnvironment(state_dir, record)
 
+    def notices(self, plan: Plan) -> list[str]:
+        """One line for each feature of the plan that this backend does not support here."""
+        return manifest.notices_of(plan, isolation.unavailable_reason(state.namespaces_cache()))
+
     def _up(
         self, plan: Plan, root: Path, notify: Notify, check: Check, *, share: bool
     ) -> LocalEnvironment:
@@ -100,8 +104,6 @@ class LocalBackend(Backend):
         kind = Isolation.NAMESPACES if reason is None else Isolation.PROCESSES
         if kind is Isolation.PROCESSES:
             self._check_ports(manifest.ports_of(manifest.addresses_of(plan, kind)))
-        for notice in manifest.notices_of(plan, reason):
-            notify(notice)
         state_dir = state.state_dir(plan.name)
         holder = holder_of(plan, backend=self.name, where=str(state_dir.directory), folder=root)
         with hold_gpus(holder, share=share) as hold:

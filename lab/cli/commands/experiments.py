@@ -19,7 +19,7 @@ from lab.cli.arguments import Argument
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError
-from lab.run.tables import show, table, table_of
+from lab.run.tables import show, table, table_of, wrapped
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from lab.task.protocol.policy import FAIL
 from lab.task.text import suggestion
@@ -40,15 +40,15 @@ def command(
     elif experiment is None:
         show(_experiments_table(chosen))
     else:
-        show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
+        show(wrapped(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])), 1))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
         print()
-        show(table_of(("flag", "description"), flags))
+        show(wrapped(table_of(("flag", "description"), flags), 1))
 
 
 def _experiments_table(experiments: Sequence[Experiment]) -> Table:
-    """Return a table with two lines for each experiment, so that it fits into 80 columns."""
-    found = table("experiment", "description, requirements, lesson")
+    """Return a table with two lines or more for each experiment; a name is never cut."""
+    found = wrapped(table("experiment", "description, requirements, lesson"), 1)
     for each in experiments:
         facts = [f"needs {' '.join(each.jobs)}", f"image {each.tensorflow}"]
         lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []

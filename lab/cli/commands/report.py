@@ -1,34 +1,39 @@
 """`lab report RUN…`.
 
+RUN is the id of a run, last or last~1, the directory of a run, a directory of runs, or
+an archive of `lab export`. An argument with a slash is always a path. A damaged run is
+left out with a warning.
+
 The page needs no network and no other file. lab also writes its figures as PNG and
 SVG files to figures/ next to it, or to both-figures/ with --output both.html.
---output replaces an older page, but no other file.
+--output replaces an older page, but no other file. If a run is outside the run store,
+the page is ./report.html.
 
 Examples:
     # the newest run: report.html in its directory
     lab report last
     # several runs, to a file
     lab report 20260101-0000-async-aaaa last --output both.html
+    # all runs of a directory, with a name
+    lab report ./runs --label "group 1"
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from lab.backends.selection import backends
 from lab.cli.arguments import Arguments, Flag
-from lab.cli.options import AsJson, Force, RunsDir
+from lab.cli.options import AsJson, Force, Labels, RunsDir
 from lab.console import notify, print_json
-from lab.run.status import StatusProber
-from lab.run.store import find_run, runs_dir
+from lab.run.store import runs_dir
+from lab.service.report import write_report
 
 
 def command(
     *,
     runs: Annotated[
         tuple[str, ...],
-        Arguments("ids of runs, unique prefixes of them, last, or last~1", shows="RUN"),
+        Arguments("runs: ids, last, last~1, directories, or archives", shows="RUN"),
     ],
     output: Annotated[
         str | None,
@@ -37,6 +42,7 @@ def command(
             shows="FILE",
         ),
     ] = None,
+    label: Labels = (),
     verdicts: Annotated[
         str | None, Flag("also show the results of claims that `lab reproduce` wrote", shows="FILE")
     ] = None,
@@ -46,17 +52,11 @@ def command(
 ) -> None:
     """Write one page with the figures and tables of one or several runs."""
     store = runs_dir(runs_dir_)
-    found = {run.run_id: run for run in (find_run(argument, store) for argument in runs)}
-    wanted = list(found.values())
-    # Imported here: importing matplotlib and pandas takes a second.
-    from lab.report.build import build, output_paths  # noqa: PLC0415
-    from lab.report.loader import read_runs  # noqa: PLC0415
-    from lab.report.verdicts import read_verdicts  # noqa: PLC0415
-
-    where = output_paths([run.path for run in wanted], output, store, force=force)
-    claims = read_verdicts(Path(verdicts)) if verdicts is not None else None
-    page, figures = build(read_runs(wanted, StatusProber(backends), notify), claims, where, notify)
+    found = write_report(
+        runs, store, notify, labels=label, output=output, verdicts=verdicts, force=force
+    )
     if json:
-        print_json({"report": str(page), "figures": [str(file) for file in figures]})
+        files = [str(file) for file in found.figures]
+        print_json({"report": str(found.page), "figures": files, "conclusion": found.conclusion})
     else:
-        print(page)
+        print(found.page)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
@@ -29,20 +29,23 @@ from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
-from lab.run.store import RunDir, find_run, runs_dir
+from lab.run.store import RunDir, runs_dir
 from lab.run.tables import show
-from lab.service.batches import run_batches
+from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project
-from lab.service.reproduce import ReproduceOptions, plan_reproduction
+from lab.service.reproduce import (
+    CONFIG,
+    MAX_REPEATS,
+    REPEATS,
+    ReproduceOptions,
+    ended_runs,
+    plan_reproduction,
+)
 from lab.task.protocol.experiments import MAX_SEED
 from lab.task.text import visible
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation
-
-_CONFIG: Final = "clusters/book.yaml"
-_MAX: Final = 100
-_REPEATS: Final = 3
 
 
 def _runs(raw: str) -> tuple[str, ...]:
@@ -61,8 +64,8 @@ def command(  # longer than 60 lines: the parameters are the command line
     repeats: Annotated[
         int | None,
         Flag(
-            f"the number of runs of each kind, each with its own seed (default: {_REPEATS})",
-            whole(1, _MAX),
+            f"the number of runs of each kind, each with its own seed (default: {REPEATS})",
+            whole(1, MAX_REPEATS),
             shows="N",
         ),
     ] = None,
@@ -83,7 +86,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     ] = None,
     backend: BackendName = AUTO,
     cluster: Annotated[
-        str | None, Flag(f"the cluster config (default: {_CONFIG})", shows="FILE")
+        str | None, Flag(f"the cluster config (default: {CONFIG})", shows="FILE")
     ] = None,
     gpus: GpuMode = AUTO,
     json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
@@ -96,14 +99,13 @@ def command(  # longer than 60 lines: the parameters are the command line
         for flag, given in (("--repeats", repeats), ("--quick", quick or None), ("--seed", seed)):
             if given is not None:
                 raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
-        found = [_find(each, store) for each in runs]
-        unique = list({run.path.resolve(): run for run in found}.values())
+        unique = ended_runs(runs, store)
         _finish([_evaluate(each, unique, store, strict=name != ALL) for each in sources], json=json)
         return
     options = ReproduceOptions(
-        backend, gpus, repeats or _REPEATS, 1 if seed is None else seed, quick
+        backend, gpus, repeats or REPEATS, 1 if seed is None else seed, quick
     )
-    project = Project.load(cluster or _CONFIG)
+    project = Project.load(cluster or CONFIG)
     evaluations = []
     for source in sources:
         batches = plan_reproduction(options, source, project, store, notify)
@@ -115,29 +117,13 @@ def command(  # longer than 60 lines: the parameters are the command line
             continue
         _show(evaluations, json=json)
         if isinstance(outcome.stopped, KeyboardInterrupt):
-            total = sum(len(batch.points) for batch in batches)
+            total = run_count(batches)
             raise InterruptError(
                 f"interrupted in run {len(outcome.begun)} of {total} for {source.name}",
                 "see the collected runs with `lab runs`",
             )
         raise outcome.stopped
     _finish(evaluations, json=json)
-
-
-def _find(name: str, runs_dir: Path) -> RunDir:
-    """Find a run by its directory, or by its id in the local run store.
-
-    Raises:
-        InputError: There is no such run, or it has not ended.
-    """
-    path = Path(name)
-    run = RunDir(path) if (path / "run.json").is_file() else find_run(name, runs_dir)
-    if not run.read().state.ended:
-        raise InputError(
-            f"run {run.run_id} has not ended, or is not fully collected",
-            f"follow it with `lab attach {run.run_id}`, or collect it with `lab collect`",
-        )
-    return run
 
 
 def _evaluate(

@@ -16,8 +16,10 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, Final
 
 from lab.backends.selection import AUTO
 from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
@@ -27,12 +29,15 @@ from lab.cli.output import print_summary
 from lab.cli.param_types import one_of
 from lab.config.start_schedule import parse_start
 from lab.console import notify
-from lab.errors import InterruptError
+from lab.errors import InterruptError, LabError
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
-from lab.run.store import runs_dir
+from lab.run.store import RunDir, runs_dir
 from lab.run.summarize import summarize
+from lab.run.summary import Summary
 from lab.run.view import followed_view
+from lab.service.next_command import next_command
+from lab.service.notices import FoldedNotices, last_notices
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
@@ -41,6 +46,12 @@ from lab.task.protocol.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.protocol.faults import Fault
 from lab.task.protocol.policy import Policy, parse_policy
 from lab.tf_versions import CURRENT, IMAGES, TF1
+
+FURTHER_FLAGS: Final = (
+    "Each experiment has further flags: `lab run async --help` lists those of async.\n"
+    "`lab experiments` lists the experiments."
+)
+"""The lines of the help about the flags of programs."""
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -135,7 +146,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     runs_dir_: RunsDir = None,
     rest: Annotated[
         tuple[str, ...],
-        ProgramArguments("flags of the programs (see `lab experiments`)", program_flags),
+        ProgramArguments(FURTHER_FLAGS, program_flags),
     ] = (),
 ) -> None:
     """Train an experiment, collect it, and print its results."""
@@ -166,12 +177,28 @@ def command(  # longer than 60 lines: the parameters are the command line
         tensorflow=tensorflow,
         resume=resume,
     )
-    prepared = prepare_run(options, Project.load(cluster), runs_dir(runs_dir_), notify=notify)
+    project, store_path = Project.load(cluster), runs_dir(runs_dir_)
+    folds = sys.stderr.isatty() and not explain
+    known = last_notices(store_path, project) if folds else ()
+    store = ["--runs-dir", runs_dir_] if runs_dir_ else []
+    with FoldedNotices(known, notify, store) as notices:
+        prepared = prepare_run(options, project, store_path, notify=notices.notify)
+
+    def hint(run: RunDir, summary: Summary, *, as_expected: bool) -> None:
+        if json or not sys.stderr.isatty():  # only a person needs it
+            return
+        config = ["--cluster", cluster] if cluster else []
+        config += ["--backend", backend] if backend != AUTO else []
+        with suppress(LabError, OSError):  # the run itself has ended well
+            line = next_command(run, summary, as_expected=as_expected, store=store, config=config)
+            notify(f"next: {line}")
+
     try:
         run, summary = execute(prepared, view=followed_view, notify=notify)
     except RunInterruptedError as interrupt:
-        run = interrupt.run
-        print_summary(summarize(run), json=json)
+        run, summary = interrupt.run, summarize(interrupt.run)
+        print_summary(summary, json=json)
+        hint(run, summary, as_expected=False)
         raise InterruptError(
             f"run {run.run_id} was interrupted", f"show its results with `lab show {run.run_id}`"
         ) from None
@@ -180,4 +207,9 @@ def command(  # longer than 60 lines: the parameters are the command line
         print(summary.to_json() if json else run.run_id)
         return
     print_summary(summary, json=json)
-    check_succeeded(run, summary, notify)
+    try:
+        check_succeeded(run, summary, notify)
+    except LabError:
+        hint(run, summary, as_expected=False)
+        raise
+    hint(run, summary, as_expected=True)

@@ -3,95 +3,76 @@
 Examples:
     # sorted by start time, the newest last
     lab runs
+    # the newest failed runs of one experiment
+    lab runs --experiment async --state failed --last 20
     # another run store, as JSON
     lab runs --runs-dir /tmp/runs --json
 """
 
 from __future__ import annotations
 
-import time
-from typing import Final
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from rich.text import Text
 
 from lab.backends.selection import backends
+from lab.cli.arguments import Flag
 from lab.cli.options import AsJson, RunsDir
+from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
-from lab.errors import LabError
-from lab.run.status import Probe, StatusProber, status_or_warn
-from lab.run.store import RunDir, all_runs, runs_dir
-from lab.run.summary import read_summary
-from lab.run.tables import Cell, show, state_cell, table_of
-from lab.task.text import visible
-
-DAMAGED: Final = "damaged"
-"""The state of a run whose files cannot be read. The protocol has no such state."""
-
-_COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
+from lab.formatting import counted
+from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_within
+from lab.run.status import StatusProber
+from lab.run.store import all_runs, runs_dir
+from lab.run.tables import show, terminal_width
+from lab.task.text import short, suggestion
 
 
-def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
+def command(
+    *,
+    last: Annotated[
+        int | None,
+        Flag("list only this number of runs, the newest", whole(1, 10**9), shows="COUNT"),
+    ] = None,
+    experiment: Annotated[
+        str, Flag("list only runs of this experiment or program", shows="NAME")
+    ] = "",
+    state: Annotated[
+        str, Flag("list only runs in this state", one_of(*STATES), shows="STATE")
+    ] = "",
+    json: AsJson = False,
+    runs_dir_: RunsDir = None,
+) -> None:
     """List the runs of the run store, the newest last."""
     store = runs_dir(runs_dir_)
-    prober = StatusProber(backends)
-    rows = []
-    for run in all_runs(store):
-        try:
-            rows.append(_row(run, prober))
-        except (LabError, OSError) as error:  # a damaged run must not hide the others
-            rows.append(_damaged(run, error))
+    runs = all_runs(store)
+    if last and not experiment and not state:
+        runs = runs[-last:]  # the others need not be read
+    listed = run_rows(runs, StatusProber(backends), notify)
+    rows = filtered(listed, last=last, experiment=experiment, state=state)
     if json:
         print_json(rows)
-    elif not rows:
+    elif not listed:
         notify(f"no run in {store}; start one with `lab run async`")
+    elif not rows:
+        notify(_no_match(store, listed, experiment, state))
     else:
-        show(table_of(_COLUMNS, map(_cells, rows)))
-        for row in rows:
-            if row["note"]:
-                notify(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
+        found, left_out = runs_table_within(rows, terminal_width(sys.stdout))
+        show(found)
+        if left_out:
+            show(Text(f"not shown at this width: {', '.join(left_out)}; --json prints all", "dim"))
+        for line in notes(rows):
+            notify(line)
 
 
-def _row(run: RunDir, prober: Probe) -> dict[str, object]:
-    found = status_or_warn(run, prober, notify)
-    info = found.info
-    summary = read_summary(run.summary_path)
-    return {
-        "run_id": info.run_id,
-        "experiment": info.spec.experiment,
-        "backend": info.backend,
-        "state": found.state.value,
-        "reason": found.reason,
-        "note": found.note,
-        "global_step": summary.global_step if summary else None,
-        "accuracy": summary.accuracy if summary else None,
-        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
-    }
-
-
-def _cells(row: dict[str, object]) -> list[Cell]:
-    return [
-        str(row["run_id"]),
-        str(row["experiment"]),
-        str(row["backend"]),
-        state_cell(str(row["state"])),
-        _number(row["global_step"], ","),
-        _number(row["accuracy"], ".4f"),
-        str(row["started"]),
-    ]
-
-
-def _damaged(run: RunDir, error: LabError | OSError) -> dict[str, object]:
-    reason = visible(str(error))
-    return {
-        "run_id": run.run_id,
-        "experiment": "",
-        "backend": "",
-        "state": DAMAGED,
-        "reason": reason,
-        "note": reason,
-        "global_step": None,
-        "accuracy": None,
-        "started": "",
-    }
-
-
-def _number(value: object, form: str) -> str:
-    return format(value, form) if isinstance(value, int | float) else ""
+def _no_match(store: Path, listed: Sequence[Row], experiment: str, state: str) -> str:
+    """Return the line for filters that match none of the listed runs."""
+    filters = {"--experiment": experiment, "--state": state}
+    given = " ".join(f"{flag} {short(value)}" for flag, value in filters.items() if value)
+    known = {row["experiment"] for row in listed} - {""}
+    hint = suggestion(experiment, known) if experiment and experiment not in known else ""
+    what = f"none of the {counted(len(listed), 'run')} in {store} matches {given}"
+    return f"{what}; {hint}see `lab runs`"

@@ -5,6 +5,8 @@ Examples:
     lab show last
     # its summary as JSON
     lab show last --json
+    # the notices that `lab run` folds into one line
+    lab show last --notices
 """
 
 from __future__ import annotations
@@ -12,18 +14,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.selection import backends
-from lab.cli.arguments import Argument
+from lab.cli.arguments import Argument, Switch
 from lab.cli.options import AsJson, RunsDir
-from lab.console import notify
+from lab.console import notify, print_json
 from lab.run.status import StatusProber, status_or_warn
 from lab.run.store import find_run, runs_dir
 from lab.run.summarize import sum_up
 from lab.run.tables import result_table, show
+from lab.task.text import bounded
 
 
 def command(
     *,
     run: Annotated[str, Argument("a run's id, a unique prefix of it, last, or last~1")],
+    notices: Annotated[
+        bool, Switch("print only the notices of its preparation: the backend, missing GPUs")
+    ] = False,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -31,6 +37,14 @@ def command(
     wanted = find_run(run, runs_dir(runs_dir_))
     found = status_or_warn(wanted, StatusProber(backends), notify)
     summary = sum_up(wanted, found.info, found.statuses)
+    if notices:
+        if json:
+            print_json(found.info.notices)
+        elif found.info.notices:
+            print("\n".join(map(bounded, found.info.notices)))
+        else:
+            notify(f"run {wanted.run_id} has no notices")
+        return
     if found.note:
         notify(f"run {wanted.run_id}: {found.note}")
     if json:

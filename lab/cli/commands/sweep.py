@@ -14,29 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from lab.backends.selection import AUTO
 from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
-from lab.cli.commands.run import program_flags
+from lab.cli.commands.run import FURTHER_FLAGS, program_flags
 from lab.cli.durations import duration
 from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
 from lab.cli.param_types import whole
 from lab.console import notify, print_json
-from lab.errors import InterruptError, LabError
+from lab.errors import InterruptError
 from lab.outputs import check_output, write_output
 from lab.run.store import runs_dir
 from lab.run.tables import show
-from lab.service.batches import run_batches
+from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project
 from lab.service.run import RunOptions
-from lab.service.sweep import SweepOptions, plan_sweep
+from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
 from lab.task.protocol import STALL_S, RunSpec
-
-MAX_REPEATS: Final = 1000
-"""The maximum number of repeats."""
 
 
 def command(
@@ -53,7 +50,7 @@ def command(
             whole(1, MAX_REPEATS),
             shows="N",
         ),
-    ] = 3,
+    ] = REPEATS,
     backend: BackendName = AUTO,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
@@ -67,7 +64,7 @@ def command(
     runs_dir_: RunsDir = None,
     rest: Annotated[
         tuple[str, ...],
-        ProgramArguments("flags of the programs (see `lab experiments`)", program_flags),
+        ProgramArguments(FURTHER_FLAGS, program_flags),
     ] = (),
 ) -> None:
     """Run an experiment at every point of a grid, and test for trends."""
@@ -84,14 +81,14 @@ def command(
             _show(outcome.results, next(iter(over)), json=json, csv=csv)
     finally:
         if isinstance(outcome.stopped, KeyboardInterrupt):
-            total = sum(len(batch.points) for batch in batches)
             raise InterruptError(
-                f"the sweep was interrupted after {len(outcome.results)} of {total} runs",
+                f"the sweep was interrupted after {len(outcome.results)}"
+                f" of {run_count(batches)} runs",
                 "see the collected runs with `lab runs`",
             )
         if outcome.stopped is not None:
             raise outcome.stopped
-    _check_succeeded(outcome.results)
+    check_succeeded(outcome.results)
 
 
 def _is_table(begin: bytes) -> bool:
@@ -117,17 +114,3 @@ def _show(results: Sequence[RunResult], along: str, *, json: bool, csv: str | No
         show(trends_table(found))
     if len(found) > 1:
         print(f"\nEach p is for one trend alone: of {len(found)}, some may be small by chance.")
-
-
-def _check_succeeded(results: Sequence[RunResult]) -> None:
-    """Check that every run succeeded with the expected results.
-
-    Raises:
-        LabError: A run failed, or gave unexpected results.
-    """
-    bad = [each for each in results if not (each.succeeded and each.summary.as_expected)]
-    if bad:
-        raise LabError(
-            f"{len(bad)} of {len(results)} runs failed, or gave unexpected results",
-            f"show the first of them with `lab show {bad[0].summary.run_id}`",
-        )

@@ -18,6 +18,8 @@ _JOB: Final = re.compile(r"[a-z]{1,31}")
 _MAX_CONFIG_BYTES: Final = 1 << 16
 _MAX_NAMES: Final = 1000
 """The maximum number of names of a kind."""
+_RELATIVE: Final = ("last", "last~1")
+"""The newest run, and the one before."""
 
 
 def names_of(kind: str) -> list[str]:
@@ -31,7 +33,7 @@ def _runs() -> list[str]:
     store = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
     names = sorted((name for name in _names(store) if _RUN.fullmatch(name)), reverse=True)
     runs = [name for name in names[:_MAX_NAMES] if (store / name / "run.json").is_file()]
-    return ["last", *runs] if runs else []
+    return [*_RELATIVE[: len(runs)], *runs]
 
 
 def _tasks() -> Iterator[str]:

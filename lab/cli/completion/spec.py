@@ -10,7 +10,13 @@ from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArgum
 from lab.cli.registry import COMMANDS
 from lab.task.protocol.experiments import EXPERIMENTS
 
-_SOURCES: Final = {"run": "runs", "runs": "runs", "task": "tasks", "name": "environments"}
+_SOURCES: Final = {
+    "run": "runs",
+    "runs": "runs",
+    "resume": "runs",
+    "task": "tasks",
+    "name": "environments",
+}
 """Parameter name to the kind of names that `lab __complete` prints for it."""
 
 _MAX_ARGUMENTS: Final = 10
@@ -117,7 +123,7 @@ def _option(command: str, parameter: Parameter, name: str = "") -> Option:
 def _value(command: str, parameter: Parameter) -> Value:
     kind, name = parameter.kind, parameter.flag
     shows = getattr(kind, "shows", "")
-    if name == "experiment":
+    if name == "experiment" or shows == "EXPERIMENT":
         # The path of a program is allowed, too.
         return Value(shows or "EXPERIMENT", tuple(EXPERIMENTS), files="PROGRAM" in shows)
     choices = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()

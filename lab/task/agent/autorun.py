@@ -40,7 +40,7 @@ from lab.task.text import LONGEST_REASON, short
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
-_HEADINGS: Final = ("task", "state", "local steps", "global step", "loss", "accuracy")
+_HEADINGS: Final = ("task", "state", "local steps", "global step", "last loss", "accuracy")
 
 Print = Callable[[str], None]
 

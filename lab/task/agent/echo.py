@@ -25,6 +25,9 @@ _TENSORFLOW: Final = re.compile(
     rb"|:?[A-Z_]+:Error received from peer )"
 )
 
+_NODE: Final = re.compile(rb"\s+\[\[")
+"""The graph's node, in a line below an error: `[[{{node gradients/add}}]]`."""
+
 _NUMBERS: Final = (
     ("local_step", "local step", "{:,}"),
     ("global_step", "global step", "{:,}"),
@@ -39,6 +42,7 @@ class TensorFlowLines:
 
     def __init__(self) -> None:
         self._advice_follows = False
+        self._is_in_error = False
 
     def has(self, line: bytes) -> bool:
         """Whether the next line is TensorFlow's; a fatal error counts as the program's."""
@@ -47,7 +51,9 @@ class TensorFlowLines:
             return True
         # After a deprecation warning, TensorFlow prints a line of advice without any mark.
         self._advice_follows = line.rstrip() == b"Instructions for updating:"
-        return self._advice_follows or _TENSORFLOW.match(line) is not None
+        is_below = self._is_in_error and _NODE.match(line) is not None
+        self._is_in_error = is_below or _TENSORFLOW.match(line) is not None
+        return self._advice_follows or self._is_in_error
 
 
 def readable(record: Record) -> str:

@@ -20,6 +20,7 @@ from lab.task.protocol.program_flags import (
     one_of,
     positive,
     rate,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +160,11 @@ _FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "records": ProgramFlag("path of the TFRecords, as the task sees it"),
     "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
     "steps": ProgramFlag("steps of the gradient descent", positive),
+    "eval_every": ProgramFlag(
+        "global steps from one test of the chief to the next (default: one test at the end)",
+        whole,
+        default=0,
+    ),
 }
 
 
@@ -183,7 +189,7 @@ _ASYNC: Final = Experiment(
     program="mnist_async.py",
     summary="every worker updates the shared parameters on its own, at once",
     lesson="async.md",
-    flags=_flags(*_MNIST, "towers"),
+    flags=_flags(*_MNIST, "eval_every", "towers"),
     steps_add_up=True,
     joins_at_step=True,
 )
@@ -192,7 +198,7 @@ _SYNC: Final = Experiment(
     program="mnist_sync.py",
     summary="one update of the shared parameters per round of gradients",
     lesson="sync.md",
-    flags=_flags(*_MNIST, "towers", "replicas_to_aggregate"),
+    flags=_flags(*_MNIST, "eval_every", "towers", "replicas_to_aggregate"),
     gang=True,
 )
 _MLP: Final = ("--model=mlp", "--global_steps=50000")
@@ -202,7 +208,7 @@ _ASYNC_FAST: Final = Experiment(
     summary="async, several times quicker: a step is one message there and one back",
     lesson="speed.md",
     counts={"ps": 1},
-    flags=_flags(*_FAST),
+    flags=_flags(*_FAST, "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
 )

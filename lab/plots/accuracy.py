@@ -1,0 +1,122 @@
+"""The accuracy on the test images against global steps and against time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from lab.plots.data import Trace, grouped
+from lab.plots.panels import draw_groups, finish, groups, groups_caption, panels
+from lab.plots.smoothing import Floats
+from lab.plots.style import BLUE, settings, thousands
+
+NAME: Final = "accuracy"
+TITLE: Final = "Accuracy on the test images"
+
+_READ: Final = (
+    "Each point is a test of the shared parameters on all test images. Diamonds are the final"
+    " parameters, after the last update."
+)
+_NO_CURVE: Final = (
+    "no program tested the parameters during the training; run async, sync, async-fast or sync-fast"
+    " with --eval-every 500 to get the curve"
+)
+_COLUMNS: Final = {"global_step": "global step (updates)", "seconds": "wall time (s)"}
+
+
+@settings()
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw the tests during the training as lines, and the final parameters as diamonds.
+
+    Returns:
+        The figure; None if no run has tests during the training.
+    """
+    if not any(_has_curve(run) for run in runs):
+        return None
+    columns = [
+        name for name in _COLUMNS if any(run.evaluations[name].notna().any() for run in runs)
+    ]
+    figure, axes = panels(runs, 4.6, 1, len(columns), share_y=True)
+    for ax, column in zip(axes, columns, strict=True):
+        if len(runs) == 1:
+            x, y = _curve(runs[0], column)
+            ax.plot(x, y, color=BLUE, marker="o", markersize=5, label="tests")
+        else:
+            draw_groups(ax, runs, partial(_curve, column=column))
+        _diamonds(ax, runs, column)
+        ax.set_xlabel(runs[0].clock if column == "seconds" else _COLUMNS[column])
+        ax.set_xlim(left=0)
+        thousands(ax, "x")
+        ax.locator_params(axis="x", nbins=5)
+    axes[0].set_ylabel("accuracy")
+    axes[0].yaxis.set_major_formatter(PercentFormatter(1))
+    timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]
+    return finish(figure, runs, timed)
+
+
+def caption(runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    return _READ if len(runs) == 1 else _READ + groups_caption(runs)
+
+
+def missing(runs: Sequence[Trace]) -> str:
+    """Return the final accuracies, and how to get the curve."""
+    return "; ".join([*_ends(runs), _NO_CURVE])
+
+
+def describe(runs: Sequence[Trace]) -> list[str]:
+    """Describe the accuracies of these runs, a sentence each."""
+    return [f"{end[:1].upper()}{end[1:]}." if len(runs) == 1 else f"{end}." for end in _ends(runs)]
+
+
+def _ends(runs: Sequence[Trace]) -> list[str]:
+    """Return the accuracy at the end of each group's runs, as texts."""
+    found = []
+    for name, group in grouped(runs).items():
+        ends = [end for run in group if (end := _end(run)) is not None]
+        if ends:
+            subject = f"{name}: the" if len(runs) > 1 else "the"
+            found.append(f"{subject} accuracy at the end is {np.mean(ends):.1%}")
+    return found
+
+
+def _curve(run: Trace, column: str) -> tuple[Floats, Floats]:
+    """Return the values of `column` and the accuracies of the tests, sorted by `column`."""
+    tests = run.evaluations.dropna(subset=[column, "accuracy"]).sort_values(column, kind="stable")
+    return np.asarray(tests[column], np.float64), np.asarray(tests["accuracy"], np.float64)
+
+
+def _diamonds(ax: Axes, runs: Sequence[Trace], column: str) -> None:
+    """Mark the final parameters of each run."""
+    label = "final parameters"
+    for style, group in groups(runs).values():
+        for run in group:
+            final = _final(run)
+            ax.plot(
+                final[column], final["accuracy"], linestyle="", marker="D", markersize=9,
+                markerfacecolor="white", markeredgecolor=style.colour, markeredgewidth=2,
+                label=label if len(runs) == 1 and len(final) else "_", zorder=4, clip_on=False,
+            )  # fmt: skip
+
+
+def _final(run: Trace) -> pd.DataFrame:
+    return run.evaluations[run.evaluations["is_final"]].tail(1)
+
+
+def _end(run: Trace) -> float | None:
+    """Return the accuracy of the final parameters, or of the last test; None without a test."""
+    last = _final(run) if run.evaluations["is_final"].any() else run.evaluations.tail(1)
+    return float(last["accuracy"].iloc[0]) if len(last) else None
+
+
+def _has_curve(run: Trace) -> bool:
+    """Whether a task tested the parameters more than once, the final ones excepted."""
+    counts = run.evaluations[~run.evaluations["is_final"]].groupby("task").size()
+    return bool((counts > 1).any())

@@ -1,0 +1,145 @@
+"""The table of runs: a row for each run of a run store, also for a damaged run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final, TypedDict
+
+from rich.table import Table
+
+from lab.backends import Notify
+from lab.errors import LabError
+from lab.formatting import share, whole
+from lab.run.status import Probe, status_or_warn
+from lab.run.store import RunDir
+from lab.run.summary import read_summary
+from lab.run.tables import Cell, fitting, state_cell
+from lab.task.protocol.states import State
+from lab.task.text import visible
+
+DAMAGED: Final = "damaged"
+"""The state of a run whose files cannot be read. The protocol has no such state."""
+
+STATES: Final = (*map(str, State), DAMAGED)
+"""All states of a row."""
+
+_COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
+
+_GIVE_WAY = ("started (UTC)", "backend", ">global step", ">accuracy", "state")
+"""The columns that a narrow terminal leaves out, in this order. A user types the other two."""
+
+
+class Row(TypedDict):
+    """The facts of a run. A fact of a damaged run is None or "", except its id and its error."""
+
+    run_id: str
+    experiment: str
+    backend: str
+    state: str
+    reason: str
+    note: str
+    global_step: int | None
+    accuracy: float | None
+    started: str
+
+
+def run_rows(runs: Iterable[RunDir], probe: Probe, notify: Notify) -> list[Row]:
+    """Return the facts of each run.
+
+    Args:
+        runs: The runs.
+        probe: Returns the status of a run that is not collected.
+        notify: Receives warnings.
+    """
+    rows = []
+    for run in runs:
+        try:
+            rows.append(_row(run, probe, notify))
+        except (LabError, OSError) as error:  # a damaged run must not hide the others
+            rows.append(_damaged(run, error))
+    return rows
+
+
+def filtered(
+    rows: Iterable[Row], *, last: int | None = None, experiment: str = "", state: str = ""
+) -> list[Row]:
+    """Return the rows that match every given filter, in their order.
+
+    Args:
+        rows: The rows, the newest last.
+        last: The maximum number of rows, the newest ones of those that match; None: all.
+        experiment: The name of an experiment or of an own program, or "".
+        state: One of `STATES`, or "".
+    """
+    found = [
+        row for row in rows if experiment in {"", row["experiment"]} and state in {"", row["state"]}
+    ]
+    return found if last is None else found[max(0, len(found) - last) :]
+
+
+def runs_table(rows: Iterable[Row]) -> Table:
+    """Return a table with a row for each run, and all columns."""
+    return runs_table_within(rows, None)[0]
+
+
+def runs_table_within(rows: Iterable[Row], width: int | None) -> tuple[Table, list[str]]:
+    """Return a table of a width in characters, and the names of the columns left out of it.
+
+    Run ids and the names of experiments are never cut.
+    """
+    found, left_out = fitting(
+        _COLUMNS, map(_cells, rows), width=width, give_way=_GIVE_WAY, whole=("run", "experiment")
+    )
+    return found, [name.removeprefix(">") for name in left_out]
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    """Return a line for each run with a note, such as the error of a damaged run."""
+    return [
+        f"run {visible(row['run_id'])} {row['state']}: {row['note']}" for row in rows if row["note"]
+    ]
+
+
+def _row(run: RunDir, probe: Probe, notify: Notify) -> Row:
+    found = status_or_warn(run, probe, notify)
+    info = found.info
+    summary = read_summary(run.summary_path)
+    return {
+        "run_id": info.run_id,
+        "experiment": info.spec.experiment,
+        "backend": info.backend,
+        "state": found.state.value,
+        "reason": found.reason,
+        "note": found.note,
+        "global_step": summary.global_step if summary else None,
+        "accuracy": summary.accuracy if summary else None,
+        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
+    }
+
+
+def _damaged(run: RunDir, error: LabError | OSError) -> Row:
+    reason = visible(str(error))
+    return {
+        "run_id": run.run_id,
+        "experiment": "",
+        "backend": "",
+        "state": DAMAGED,
+        "reason": reason,
+        "note": reason,
+        "global_step": None,
+        "accuracy": None,
+        "started": "",
+    }
+
+
+def _cells(row: Row) -> list[Cell]:
+    return [
+        row["run_id"],
+        row["experiment"],
+        row["backend"],
+        state_cell(row["state"]),
+        whole(row["global_step"]),
+        share(row["accuracy"]),
+        row["started"],
+    ]

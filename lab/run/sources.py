@@ -1,0 +1,219 @@
+"""The runs that a user names: by id, directory, run store or archive."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lab.backends import Notify
+from lab.errors import InputError, LabError
+from lab.formatting import counted
+from lab.run.archive import unpack
+from lab.run.run_info import RunInfo
+from lab.run.status import Probe, VolumeStatus
+from lab.run.store import RunDir, all_runs, find_run
+from lab.task.text import short
+
+LONGEST_LABEL: Final = 60
+"""The maximum number of characters of a label."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run that a user named.
+
+    Attributes:
+        directory: Its directory.
+        is_own: Whether it is in the run store of this user.
+        archive: The archive that was unpacked into its directory, or None.
+        origin: Where it comes from, if that is not the run store: a directory or an archive.
+        group: The label of the argument that names it, or "".
+        label: Its own name in a page or table; "" if it is the run's id.
+    """
+
+    directory: RunDir
+    is_own: bool
+    archive: Path | None = None
+    origin: str = ""
+    group: str = ""
+    label: str = ""
+
+    @property
+    def source(self) -> Path:
+        """Where its files come from, as an absolute path: its directory, or an archive."""
+        return (self.archive or self.directory.path).resolve()
+
+    @property
+    def name(self) -> str:
+        """The label, or the run's id."""
+        return self.label or self.directory.run_id
+
+    def probe(self, ask: Probe) -> Probe:
+        """Return the probe for this run: no environment of this host has the run of another user.
+
+        Args:
+            ask: Looks for a run of this user.
+        """
+        return ask if self.is_own else self._unknown
+
+    def _unknown(self, _info: RunInfo) -> VolumeStatus | None:
+        raise LabError(f"it is outside the run store, in {self.origin}")
+
+
+@contextmanager
+def open_runs(
+    arguments: Sequence[str],
+    labels: Sequence[str],
+    store: Path,
+    notify: Notify,
+    *,
+    repeats: bool = True,
+) -> Iterator[list[NamedRun]]:
+    """Find the runs that a user names, each directory once.
+
+    An argument without a slash is an id, a beginning of it, `last` or `last~1`. If the run store
+    has no such run, or with a slash, it is a path: the directory of a run, a directory of runs, or
+    an archive. Archives are unpacked into a temporary directory, which is removed at the end.
+
+    Args:
+        arguments: The arguments of the user.
+        labels: No label, one for each argument, or a single one for all of them.
+        store: The run store.
+        notify: Receives a warning for an archive that is left out.
+        repeats: Whether arguments may name a run twice.
+
+    Raises:
+        InputError: There is no argument, one names no run or a repeated one, or the labels are
+            wrong.
+        LabError: The only argument is an archive that is not valid.
+    """
+    if not arguments:
+        raise InputError("no run is given", "name a run, a directory of runs, or an archive")
+    _check_labels(arguments, labels)
+    of_each = labels if len(labels) == len(arguments) else [*(labels or [""])] * len(arguments)
+    with ExitStack() as stack:
+        found: dict[Path, NamedRun] = {}
+        for argument, label in zip(arguments, of_each, strict=True):
+            try:
+                runs = _named_by(argument, store, stack)
+            except InputError:
+                raise
+            except LabError as error:
+                if len(arguments) == 1:
+                    raise
+                notify(f"left out: {error}")
+                continue
+            for run in runs:
+                if not repeats and run.source in found:
+                    what = f"run {run.directory.run_id} is given twice"
+                    raise InputError(what, "name another run")
+                found.setdefault(run.source, replace(run, group=label))
+        yield _with_different_names(_labelled(list(found.values())))
+
+
+def _check_labels(arguments: Sequence[str], labels: Sequence[str]) -> None:
+    if len(labels) > 1 and len(labels) != len(arguments):
+        raise InputError(
+            f"{counted(len(labels), 'label')} for {counted(len(arguments), 'argument')}",
+            "give --label once for all, or once for each RUN, in the same order",
+        )
+    for label in labels:
+        if len(label) > LONGEST_LABEL:
+            fix = f"use at most {LONGEST_LABEL} characters"
+            raise InputError(f"label {short(label)!r} is too long", fix)
+
+
+def _named_by(argument: str, store: Path, stack: ExitStack) -> list[NamedRun]:
+    """Return the runs of one argument.
+
+    Raises:
+        InputError: It names no run.
+        LabError: It is an archive that is not valid.
+    """
+    path = Path(argument)
+    if "/" not in argument:
+        try:
+            return [NamedRun(find_run(argument, store), is_own=True)]
+        except InputError:
+            if not path.exists():
+                raise
+    shown = short(argument)
+    try:
+        if path.is_file():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-"))
+            run = unpack(path, Path(folder))
+            return [NamedRun(run, is_own=False, archive=path, origin=shown)]
+        if not path.is_dir():
+            raise InputError(f"there is no run, directory or archive {shown}", "check its path")
+        own = store.resolve()
+        where = path if path.name not in {"", ".."} else path.resolve()
+        if RunDir(where).info_path.exists():
+            is_own = where.resolve().parent == own
+            return [NamedRun(RunDir(where), is_own, origin=short(str(where.parent)))]
+        runs = all_runs(where)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise LabError(f"{shown} cannot be read: {error}", "check its rights") from error
+    if not runs:
+        raise InputError(f"{shown} has no run", "name a directory with run.json, or a run store")
+    return [NamedRun(run, where.resolve() == own, origin=shown) for run in runs]
+
+
+def _labelled(runs: list[NamedRun]) -> list[NamedRun]:
+    """Return the runs with their labels; several runs of a label have numbers."""
+    sizes, numbers = Counter(run.group for run in runs), Counter[str]()
+    found = []
+    for run in runs:
+        numbers[run.group] += 1
+        many = run.group and sizes[run.group] > 1
+        label = f"{run.group}, run {numbers[run.group]}" if many else run.group
+        found.append(replace(run, label=label))
+    return found
+
+
+def _with_different_names(runs: list[NamedRun]) -> list[NamedRun]:
+    """Return the runs; two without a label and with the same id get different labels."""
+    counts = Counter(run.name for run in runs)
+    return [
+        run
+        if run.label or counts[run.name] == 1
+        else replace(run, label=f"{run.name} in {run.origin or 'the run store'}")
+        for run in runs
+    ]
+
+
+def read_each(
+    runs: Sequence[NamedRun], read: Callable[[NamedRun], T], notify: Notify, *, at_least: int = 1
+) -> list[T]:
+    """Read runs; leave out a damaged one with a warning.
+
+    Args:
+        runs: The runs.
+        read: Reads one run; raises LabError or OSError if it is damaged.
+        notify: Receives the warnings.
+        at_least: The number of runs that the command needs.
+
+    Raises:
+        LabError: Fewer than `at_least` runs can be read.
+    """
+    found: list[T] = []
+    failures: list[LabError] = []
+    for run in runs:
+        try:
+            found.append(read(run))
+        except LabError as error:
+            failures.append(error)
+        except OSError as error:
+            shown = short(str(run.directory.path))
+            failures.append(LabError(f"{shown} cannot be read: {error.strerror or error}"))
+    if failures and len(found) < at_least:
+        raise failures[-1]
+    for failure in failures:
+        notify(f"left out: {failure}")
+    return found

@@ -1,0 +1,191 @@
+"""Runs as files: `lab export` and `lab import`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.filesize import decimal
+
+from lab.backends import Notify
+from lab.errors import InputError, LabError
+from lab.formatting import counted
+from lab.outputs import check_output
+from lab.run.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
+from lab.run.status import RunStatus
+from lab.run.store import RunDir
+from lab.task.protocol.files import atomic_writer
+from lab.task.text import short
+
+_IMPORTING: Final = ".import-"
+"""The beginning of the name of a directory in the run store that an import fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An archive that was written.
+
+    Attributes:
+        run_id: The run.
+        file: The archive.
+        bytes: Its size.
+        files: The number of files in it.
+        content_bytes: Their size.
+        left_out: The number of files of the run that only a complete archive contains.
+        left_out_bytes: Their size.
+    """
+
+    run_id: str
+    file: Path
+    bytes: int
+    files: int
+    content_bytes: int
+    left_out: int
+    left_out_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return asdict(self) | {"file": str(self.file)}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A run that is in the run store after an import.
+
+    Attributes:
+        run: Its directory.
+        is_new: Whether this import wrote it; otherwise it was already there.
+    """
+
+    run: RunDir
+    is_new: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
+
+
+def export_run(
+    run: RunDir, output: str | None, notify: Notify, *, complete: bool, force: bool
+) -> Exported:
+    """Write an archive of a run.
+
+    Args:
+        run: The run.
+        output: The archive; None: `RUN_ID.lab.zip` in the current directory.
+        notify: Receives warnings.
+        complete: Whether to include checkpoints, the model and the files of the programs.
+        force: Whether to replace a file that is not an archive of this run.
+
+    Raises:
+        InputError: The run has not ended, or the output would replace another file.
+        LabError: A file of the run cannot be read, or the archive cannot be written.
+    """
+    target = Path(output or f"{run.run_id}{SUFFIX}")
+    _check_target(run, target, force=force)
+    with run.locked():
+        info = RunStatus.recorded(run).info
+        if info.run_id != run.run_id:
+            what = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
+            raise LabError(what, f"give the directory the name {short(info.run_id)}")
+        if not info.state.ended:
+            raise InputError(
+                f"run {run.run_id} has not ended: it is {info.state.value}",
+                f"wait for its end, or collect it with `lab collect {run.run_id}`",
+            )
+        if not info.collected and info.has_started:
+            notify(f"run {run.run_id} is not completely collected: files may be missing")
+        sizes, skipped = contents(run, complete=complete)
+        for name in skipped:
+            notify(f"left out: {short(name)} is not a regular file, or is too large")
+        try:
+            with atomic_writer(target.resolve()) as file:
+                pack(run, list(sizes), file)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            what = f"the archive cannot be written to {short(str(target))}: {reason}"
+            raise LabError(what, "give another file with --output") from error
+        every = contents(run, complete=True)[0]
+    return Exported(
+        run.run_id,
+        target,
+        target.stat().st_size,
+        len(sizes),
+        sum(sizes.values()),
+        len(every) - len(sizes),
+        sum(every.values()) - sum(sizes.values()),
+    )
+
+
+def import_runs(files: Sequence[Path], store: Path) -> list[Imported]:
+    """Write the runs in archives into a run store; all of them, or none.
+
+    Args:
+        files: The archives.
+        store: The run store; it is created if it is missing.
+
+    Raises:
+        LabError: An archive is not valid, or the run store has another run with its id.
+    """
+    found: dict[str, tuple[RunDir, bool]] = {}
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=_IMPORTING, dir=store) as name:
+            for number, file in enumerate(files):
+                run = unpack(file, Path(name) / str(number))
+                known = RunDir(store / run.run_id)
+                other, _ = found.get(run.run_id, (known, False))
+                is_known = other.path.exists()
+                if is_known and not same_content(run, other):
+                    raise LabError(
+                        f"{short(str(file))}: {store} has another run with the id {run.run_id}",
+                        "import it into another run store with --runs-dir",
+                    )
+                found.setdefault(run.run_id, (run, not is_known))
+            return [_moved(run, store, is_new=is_new) for run, is_new in found.values()]
+    except OSError as error:
+        what = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
+        raise LabError(what, "use another run store with --runs-dir") from error
+
+
+def _moved(run: RunDir, store: Path, *, is_new: bool) -> Imported:
+    target = RunDir(store / run.run_id)
+    if is_new:
+        run.path.rename(target.path)
+    return Imported(target, is_new)
+
+
+def _check_target(run: RunDir, target: Path, *, force: bool) -> None:
+    """Check that the archive may be written.
+
+    Raises:
+        InputError: It would replace another file, or is no regular file.
+    """
+    others: list[str] = []
+
+    def is_ours(begin: bytes) -> bool:
+        found = archived_run(begin)
+        if found not in {run.run_id, None}:
+            others.append(str(found))
+        return found is not None
+
+    check_output("--output", target, is_ours, force=force)
+    shown = short(str(target))
+    if others:
+        what = f"--output: {shown} is the archive of another run, {others[0]}"
+        raise InputError(what, "name another file, or replace it with --force")
+    if target.exists() and not target.is_file():
+        raise InputError(f"--output: {shown} is not a file", "name a file")
+
+
+def described(found: Exported) -> str:
+    """Return the content of an archive in one line."""
+    packed = f"{counted(found.files, 'file')}, {decimal(found.content_bytes)}"
+    line = f"run {found.run_id}: {packed}, as {decimal(found.bytes)} in {short(str(found.file))}"
+    if not found.left_out:
+        return line
+    rest = f"{counted(found.left_out, 'file')}, {decimal(found.left_out_bytes)}"
+    return f"{line}; without checkpoints, model and files ({rest}): add them with --all"

@@ -1,0 +1,75 @@
+"""The page of `lab report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Notify
+from lab.backends.selection import backends
+from lab.run.sources import open_runs, read_each
+from lab.run.status import StatusProber
+
+PAGE: Final = "report.html"
+"""The page in the current directory, if a run is outside the run store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was written.
+
+    Attributes:
+        page: The HTML page.
+        figures: The figures as PNG and SVG.
+        conclusion: What the runs show, as text without control characters.
+    """
+
+    page: Path
+    figures: Sequence[Path]
+    conclusion: str
+
+
+def write_report(
+    arguments: Sequence[str],
+    store: Path,
+    notify: Notify,
+    *,
+    labels: Sequence[str] = (),
+    output: str | None = None,
+    verdicts: str | None = None,
+    force: bool = False,
+) -> Report:
+    """Write one page with the figures and tables of runs.
+
+    Args:
+        arguments: What `lab.run.sources.open_runs` accepts; at least one.
+        store: The run store.
+        notify: Receives progress and warnings, also for each run that is left out.
+        labels: No label, one for each argument, or a single one for all of them.
+        output: The page; None: in the directory of the run, for several runs in the run store. It
+            is in the current directory if a run is outside the run store.
+        verdicts: A file of `lab reproduce` whose claims the page also shows, or None.
+        force: Whether to replace a file that is not a report.
+
+    Raises:
+        InputError: An argument names no run, or the page cannot be written there.
+        LabError: No run can be read, or a file cannot be written.
+    """
+    # Imported here: importing matplotlib and pandas takes a second.
+    from lab.report.build import build, output_paths  # noqa: PLC0415
+    from lab.report.conclusion import conclude  # noqa: PLC0415
+    from lab.report.loader import grouped, read_run  # noqa: PLC0415
+    from lab.report.verdicts import read_verdicts  # noqa: PLC0415
+
+    with open_runs(arguments, labels, store, notify) as runs:
+        if output is None and not all(run.is_own for run in runs):
+            output = PAGE
+        folders = [run.directory.path for run in runs]
+        where = output_paths(folders, output, store, force=force)
+        claims = read_verdicts(Path(verdicts)) if verdicts is not None else None
+        prober = StatusProber(backends)
+        read = read_each(runs, lambda run: read_run(run, run.probe(prober), notify), notify)
+        named = grouped(read)
+        return Report(*build(named, claims, where, notify), str(conclude(named)))

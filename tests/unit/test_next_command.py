@@ -1,0 +1,96 @@
+"""The command that a finished run names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
+from lab.service.next_command import next_command
+from lab.task.protocol import RunSpec, TaskStatus
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
+from tests.unit.fakes import PLAN
+
+
+def ended(
+    store: Path,
+    state: State,
+    run_id: str = "r2",
+    *,
+    failed: str = "",
+    run_state: State | None = None,
+    started: float = 2.0,
+    experiment: str = "async",
+    steps: bool = True,
+) -> RunDir:
+    run = RunDir(store / run_id)
+    run.create(
+        RunInfo(
+            run_id,
+            RunSpec(experiment),
+            state=run_state or state,
+            cluster=PLAN.cluster_spec(),
+            started_unix=started,
+            submitted_unix=started,
+        )
+    )
+    for folder in (run.records("worker-0").parent, run.status("worker-0").parent):
+        folder.mkdir()
+    if steps:
+        run.records("worker-0").write_text('{"kind": "step", "global_step": 5}\n')
+    for task in PLAN.tasks:
+        status = TaskStatus(task.name, State.FAILED if task.name == failed else state)
+        write_atomically(run.status(task.name), status.to_json())
+    return run
+
+
+def following(run: RunDir, **options: object) -> str:
+    return next_command(run, summarize(run), **options)  # type: ignore[arg-type]
+
+
+def test_a_good_run_is_shown_as_a_report(tmp_path: Path) -> None:
+    run = ended(tmp_path, State.SUCCEEDED)
+    assert following(run) == "lab report last"
+    assert following(run, store=["--runs-dir", "my runs"]) == "lab report last --runs-dir 'my runs'"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "started", "line"),
+    [
+        ("async", 1.0, "lab report last, or lab compare last~1 last"),
+        ("sync", 1.0, "lab report last"),
+        ("async", 3.0, "lab report last"),  # another client has started a later run
+    ],
+)
+def test_two_runs_of_an_experiment_can_be_compared(
+    tmp_path: Path, experiment: str, started: float, line: str
+) -> None:
+    run = ended(tmp_path, State.SUCCEEDED)
+    ended(tmp_path, State.SUCCEEDED, "r1", started=started, experiment=experiment)
+    assert following(run) == line
+
+
+def test_a_run_without_steps_has_only_logs(tmp_path: Path) -> None:
+    assert following(ended(tmp_path, State.SUCCEEDED, steps=False)) == "lab logs last"
+
+
+def test_a_failed_run_names_the_log_of_the_failed_task(tmp_path: Path) -> None:
+    run = ended(tmp_path, State.CANCELLED, failed="worker-1", run_state=State.FAILED)
+    run.checkpoints.mkdir()
+    (run.checkpoints / "model-5.index").touch()
+    assert following(run, as_expected=False) == "lab logs r2 --task worker-1"
+
+
+def test_a_cancelled_run_with_a_checkpoint_can_be_resumed(tmp_path: Path) -> None:
+    run = ended(tmp_path, State.CANCELLED)
+    config = ["--cluster", "c.yaml"]
+    assert following(run, as_expected=False, config=config) == "lab logs r2"
+    run.checkpoints.mkdir()
+    (run.checkpoints / "model-5.index").touch()
+    assert following(run, as_expected=False, config=config) == (
+        "lab run async --cluster c.yaml --resume r2"
+    )

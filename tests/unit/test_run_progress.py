@@ -1,0 +1,234 @@
+"""The progress of a whole run: its end, the time left, and the curve of its loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from lab.formatting import about
+from lab.run.run_info import RunInfo
+from lab.run.run_progress import (
+    ASCII_BLOCKS,
+    INTERVALS,
+    WINDOW,
+    LossCurve,
+    RunProgress,
+    sparkline,
+)
+from lab.task.protocol import RunSpec, TaskStatus
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import State
+from tests.unit.fakes import PLAN, record
+
+
+def run(experiment: str = "async", *, data_dir: str = "", **hyperparameters: object) -> RunInfo:
+    """A run with two workers."""
+    return RunInfo(
+        "r",
+        RunSpec(experiment, data_dir=data_dir),
+        cluster=PLAN.cluster_spec(),
+        hyperparameters=hyperparameters,
+    )
+
+
+def step(
+    global_step: int, time: float, local_step: int = 100, **fields: object
+) -> dict[str, object]:
+    """A step record with batches of 100 images."""
+    examples = 100 * local_step
+    more = {"examples": examples, **fields}
+    return record(
+        "worker-0", 0, global_step=global_step, local_step=local_step, time_unix=time, **more
+    )
+
+
+def fed(info: RunInfo, *records: dict[str, object]) -> RunProgress:
+    progress = RunProgress(info)
+    for each in records:
+        progress.add("worker-0", each)
+    return progress
+
+
+def test_global_steps_determine_the_end() -> None:
+    progress = fed(run(global_steps=1000, epochs=50))
+    assert progress.has_end
+    assert progress.share({}) == 0
+    assert progress.left_s({}) is None
+    progress = fed(run(global_steps=1000, epochs=50), step(200, 10.0), step(400, 14.0))
+    assert progress.share({}) == 0.4
+    assert progress.left_s({}) == pytest.approx(600 / 50)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "examples", "end"),
+    [
+        ("async", 100, 2 * 550 * 2),  # every worker makes its epochs
+        ("sync", 100, 2 * 550),  # the updates are counted
+        ("in-graph", 300, 2 * 183),  # an update has the joined batch of three replicas
+    ],
+)
+def test_epochs_determine_the_end(experiment: str, examples: int, end: int) -> None:
+    progress = fed(run(experiment, epochs=2), step(10, 1.0, 10, examples=10 * examples))
+    assert progress.end_step({}) == end
+    assert progress.share({}) == pytest.approx(10 / end)
+
+
+@pytest.mark.parametrize("hyperparameters", [{}, {"global_steps": 0}, {"epochs": "many"}])
+def test_without_known_end_there_is_no_share(hyperparameters: dict[str, object]) -> None:
+    progress = fed(run("hello", **hyperparameters), step(10, 1.0), step(900, 9.0))
+    assert not progress.has_end
+    assert progress.share({}) is None
+    assert progress.left_s({}) is None
+
+
+def test_with_own_data_the_first_epoch_shows_the_end() -> None:
+    info = run(epochs=4, data_dir="/data")
+    assert fed(info, step(90, 1.0)).share({}) is None
+    assert fed(info, step(90, 1.0), step(100, 2.0, 50, kind="epoch", epoch=0)).end_step({}) == 400
+
+
+def test_the_time_left_is_shown_when_the_rate_is_stable() -> None:
+    progress = fed(run(global_steps=1000), step(100, 10.0), step(150, 12.9))
+    assert progress.left_s({}) is None
+    progress.add("worker-0", step(200, 14.0))
+    assert progress.left_s({}) == pytest.approx(800 * 4 / 100)
+    progress.add("worker-0", step(1000, 20.0))
+    assert progress.left_s({}) == 0
+
+
+def test_a_resumed_run_begins_at_its_checkpoint() -> None:
+    resumed = record("worker-0", 0, "event", global_step=600, time_unix=1.0)
+    progress = fed(run(global_steps=1000), resumed)
+    assert progress.share({}) == 0.6
+    progress.add("worker-0", step(620, 10.0))
+    progress.add("worker-0", step(700, 14.0))
+    assert progress.left_s({}) == pytest.approx(300 / 20)
+
+
+def test_a_restart_goes_back_to_the_checkpoint() -> None:
+    progress = fed(
+        run("sync", global_steps=1000),
+        step(500, 10.0),
+        step(700, 20.0),
+        record("worker-0", 0, "start", attempt=1, time_unix=30.0),
+    )
+    assert progress.share({}) == 0
+    progress.add("worker-1", step(710, 20.5))  # a late record of the first attempt
+    progress.add("worker-1", step(710, 30.5))
+    assert progress.share({}) == 0
+    progress.add(
+        "worker-0", record("worker-0", 1, "event", attempt=1, global_step=400, time_unix=31.0)
+    )
+    assert progress.share({}) == 0.4
+    assert progress.left_s({}) is None
+    progress.add("worker-0", step(410, 32.0, attempt=1))
+    progress.add("worker-0", step(450, 36.0, attempt=1))
+    assert progress.left_s({}) == pytest.approx(550 / 10)
+
+
+def test_an_asynchronous_worker_that_restarts_changes_nothing() -> None:
+    progress = fed(
+        run(global_steps=1000),
+        step(500, 10.0),
+        record("worker-0", 0, "start", attempt=1, time_unix=11.0),
+    )
+    progress.add("worker-1", step(520, 12.0))
+    progress.add("worker-0", step(540, 13.0, 10, attempt=1))
+    assert progress.share({}) == 0.54
+
+
+def test_records_that_are_passed_again_change_nothing() -> None:
+    records = [
+        step(500, 10.0),
+        record("worker-0", 1, "event", attempt=1, global_step=400, time_unix=20.0),
+        step(450, 21.0, attempt=1),
+        step(490, 25.0, attempt=1),
+    ]
+    progress = fed(run(global_steps=1000), *records)
+    before = progress.share({}), progress.left_s({})
+    for each in (*records, records[0]):
+        progress.add("worker-0", each)
+    assert (progress.share({}), progress.left_s({})) == before
+
+
+def test_a_failed_worker_makes_no_more_steps() -> None:
+    info = run(epochs=1)
+    info = replace(info, spec=replace(info.spec, on_failure=OnFailure.CONTINUE))
+    progress = fed(info, step(200, 1.0, 150))
+    failed = {"worker-0": TaskStatus("worker-0", State.FAILED)}
+    assert progress.end_step({}) == 1100
+    assert progress.end_step(failed) == 700
+
+
+def test_the_memory_is_bounded() -> None:
+    progress, curve = RunProgress(run(global_steps=10**9)), LossCurve()
+    for second in range(5000):
+        each = step(second + 1, 1e9 + second, loss=float(second))
+        progress.add("worker-0", each)
+        curve.add("worker-0", each)
+    assert len(progress._marks) == WINDOW
+    assert sum(map(len, curve._sums.values())) <= INTERVALS
+    means = curve.means()
+    assert INTERVALS / 2 <= len(means) <= INTERVALS
+    assert means[0] == 127.5  # the mean of the first 256 seconds
+    assert {later - before for before, later in pairwise(means[:-1])} == {256.0}
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, "soon", None, True])
+def test_a_record_without_a_time_is_ignored(time: object) -> None:
+    curve = LossCurve()
+    each = {**step(10, 0.0, loss=1.0), "time_unix": time}
+    curve.add("worker-0", each)
+    assert curve.means() == []
+    assert fed(run(global_steps=20), each).share({}) == 0
+
+
+def test_the_curve_is_the_mean_over_workers_in_equal_intervals() -> None:
+    curve = LossCurve()
+    for task, time, value in (
+        ("worker-0", 100.0, 8.0),
+        ("worker-0", 100.5, 6.0),
+        ("worker-1", 100.9, 1.0),
+        ("worker-0", 103.0, 2.0),
+    ):
+        curve.add(task, step(1, time, loss=value))
+    curve.add("worker-0", {"kind": "eval", "time_unix": 103.0, "loss": 99.0})
+    assert curve.means() == [4.0, 4.0, 4.0, 2.0]
+    curve.forget("worker-1")
+    assert curve.means()[0] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([], ""),
+        ([1.0], "▁"),
+        ([2.0, 2.0], "▁▁"),
+        ([8.0, 4.4, 1.0], "█▄▁"),
+        ([1.0, math.nan, math.inf, 2.0], "▁!!█"),
+        ([math.nan, -math.inf], "!!"),
+        ([-1.7e308, 1.7e308], "▁█"),
+    ],
+)
+def test_a_curve_has_a_character_for_each_value(values: list[float], line: str) -> None:
+    assert sparkline(values) == line
+    plain = sparkline(values, ASCII_BLOCKS)
+    assert len(plain) == len(values)
+    assert plain.isascii()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (99, "99 s"),
+        (120, "2 min"),
+        (7800, "2 h 10 min"),
+        (1e300, "277,777,777 h 47 min"),
+    ],
+)
+def test_a_rough_time(seconds: float, text: str) -> None:
+    assert about(seconds) == text
