@@ -14,7 +14,7 @@ import TensorFlow; this package does not.
 from __future__ import annotations
 
 from lab.api.planning import load, plan
-from lab.api.reports import Comparison, Report, compare, report
+from lab.api.reports import Comparison, compare, report
 from lab.api.reproductions import Reproduction, reproduce
 from lab.api.results import Run, Runs, figure, find, runs
 from lab.api.simulations import Simulation, simulate
@@ -23,6 +23,7 @@ from lab.api.training import run
 from lab.config import Cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
+from lab.service.report import Report
 
 __all__ = [
     "Cluster",

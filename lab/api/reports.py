@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
+from lab import console
 from lab.api.planning import AnyPath
 from lab.api.results import Run, runs_path
-from lab.console import notify
 from lab.service.compare import compare_runs
-from lab.service.report import write_report
+from lab.service.report import Report, write_report
 from lab.task.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
 
     from lab.compare.view import Side
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A page that was written; a notebook shows a link to it.
-
-    Attributes:
-        path: The HTML page.
-        figures: The figures as PNG and SVG.
-        conclusion: What the runs show, as text without control characters.
-    """
-
-    path: Path
-    figures: Sequence[Path]
-    conclusion: str
-
-    def __fspath__(self) -> str:
-        """Return the path of the page."""
-        return str(self.path)
-
-    def _repr_html_(self) -> str:
-        """Return a link; a notebook server serves paths relative to the notebook."""
-        target = quote(os.path.relpath(self.path))
-        return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +93,9 @@ def report(
     """
     store = runs_path(runs_dir)
     target = None if output is None else str(output)
-    found = write_report(_arguments(runs), store, notify, labels=labels, output=target, force=force)
-    return Report(found.page, found.figures, found.conclusion)
+    return write_report(
+        _arguments(runs), store, console.output().notify, labels=labels, output=target, force=force
+    )
 
 
 def compare(
@@ -138,6 +112,7 @@ def compare(
         InputError: An argument names no run, or there are not two runs.
         LabError: Fewer than two runs can be read.
     """
+    notify = console.output().notify
     return Comparison(compare_runs(_arguments(runs), runs_path(runs_dir), notify, labels=labels))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from lab.backends import Notify
 from lab.backends.selection import backends
 from lab.run.sources import open_runs, read_each
 from lab.run.status import StatusProber
+from lab.task.text import visible
 
 PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""
@@ -18,17 +22,26 @@ PAGE: Final = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written.
+    """A report that was written; a notebook shows a link to its page.
 
     Attributes:
-        page: The HTML page.
+        path: The HTML page.
         figures: The figures as PNG and SVG.
         conclusion: What the runs show, as text without control characters.
     """
 
-    page: Path
+    path: Path
     figures: Sequence[Path]
     conclusion: str
+
+    def __fspath__(self) -> str:
+        """Return the path of the page."""
+        return str(self.path)
+
+    def _repr_html_(self) -> str:
+        """Return a link; a notebook server serves paths relative to the notebook."""
+        target = quote(os.path.relpath(self.path))
+        return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
 
 
 def write_report(

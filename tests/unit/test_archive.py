@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import recorded
-from lab import api
+from lab import api, console
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.run import archive, sources
@@ -357,6 +357,20 @@ def test_from_python(groups: Path) -> None:
     assert page._repr_html_() == '<a href="both.html" target="_blank">both.html</a>'
     with pytest.raises(InputError, match="no run is given"):
         api.report()
+
+
+def test_a_notebook_has_no_output_on_stderr(
+    groups: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunDir(groups / "two" / RUN).info_path.write_text("{")
+    notices: list[str] = []
+    out = console.NotebookOutput()
+    monkeypatch.setattr(out, "notify", notices.append)
+    monkeypatch.setattr(console, "output", lambda: out)
+    api.report(Path("one"), "./two", RUN)
+    api.compare(Path("one"), "./two", RUN)
+    assert sum(line.startswith("left out: ") for line in notices) == 2
+    assert capsys.readouterr().err == ""
 
 
 def test_an_export_that_cannot_be_written(

@@ -57,6 +57,6 @@ def command(
     )
     if json:
         files = [str(file) for file in found.figures]
-        print_json({"report": str(found.page), "figures": files, "conclusion": found.conclusion})
+        print_json({"report": str(found.path), "figures": files, "conclusion": found.conclusion})
     else:
-        print(found.page)
+        print(found.path)
