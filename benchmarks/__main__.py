@@ -22,6 +22,7 @@ from benchmarks import (
     collector,
     commands,
     compose_config,
+    container_ladder,
     evidence,
     gpus,
     in_graph,
@@ -58,11 +59,12 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "back-to-back": back_to_back.measure,
     "overhead": overhead.measure,
     "throughput": throughput.measure,
+    "container-ladder": container_ladder.measure,
     "scaling": scaling.measure,
     "slow-link": slow_link.measure,
     "in-graph": in_graph.measure,
 }
-UNMEASURED: Final = (compose_config.unmeasured, ladder.unmeasured)
+UNMEASURED: Final = (compose_config.unmeasured, ladder.unmeasured, container_ladder.unmeasured)
 """Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2
@@ -105,6 +107,7 @@ def write_pages() -> None:
     """Write the pages from the kept figures, with the marks of the present commit."""
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
+    container_ladder.keep_in_page(results.read())
     scaling.write_page()
     evidence.main(())
 

@@ -21,6 +21,8 @@ ORDER = (
     "throughput-compose-containers",
     "throughput-compose",
     "throughput-compose-shells",
+    "container-ladder",
+    "container-node",
     "ladder-async-listing",
     "ladder-async",
     "ladder-async-lean",

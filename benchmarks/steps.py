@@ -35,11 +35,8 @@ def steps_per_second(records: Records) -> float:
     Raises:
         UnfitError: There are fewer than two records while all workers train.
     """
-    of_each = [marks(each) for task, each in records.items() if task.startswith("worker-")]
-    if not of_each or not all(of_each):
-        raise UnfitError("a worker has no step record")
-    begin = max(each[0][0] for each in of_each)
-    end = min(each[-1][0] for each in of_each)
+    begin, end = common_time(records)
+    of_each = _of_workers(records)
     window = sorted(mark for each in of_each for mark in each if begin <= mark[0] <= end)
     if len(window) < 2 or window[-1][0] <= window[0][0]:  # noqa: PLR2004
         raise UnfitError("the workers hardly trained at the same time; use more steps")
@@ -52,7 +49,22 @@ def all_stepped_at(records: Records) -> float:
     Raises:
         UnfitError: A worker has no step record.
     """
-    of_each = [marks(each) for task, each in records.items() if task.startswith("worker-")]
+    return common_time(records)[0]
+
+
+def common_time(records: Records) -> tuple[float, float]:
+    """Return when every worker has made its first step, and when the first one made its last.
+
+    Both are in seconds since the epoch.
+
+    Raises:
+        UnfitError: A worker has no step record.
+    """
+    of_each = _of_workers(records)
     if not of_each or not all(of_each):
         raise UnfitError("a worker has no step record")
-    return max(each[0][0] for each in of_each)
+    return max(each[0][0] for each in of_each), min(each[-1][0] for each in of_each)
+
+
+def _of_workers(records: Records) -> list[list[tuple[float, int]]]:
+    return [marks(each) for task, each in records.items() if task.startswith("worker-")]

@@ -108,14 +108,16 @@ def must(
     return done.stdout
 
 
-def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
+def by_lab(
+    place: Workplace, backend: str, flags: Sequence[str], cluster: Path = CLUSTER
+) -> Training:
     """Train by `lab run`, including boot and removal of the environment.
 
     Raises:
         TrainingError: The run did not succeed.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = lab_run(backend, runs, flags)
+    command = lab_run(backend, runs, flags, cluster)
     began = time.time()
     must(place, "lab run", command)
     (run,) = runs.iterdir()
