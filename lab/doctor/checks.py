@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.doctor import data, engine, gpus, network, python, resources
+from lab.doctor import cdi, data, engine, gpus, network, python, resources
 from lab.doctor.model import Need
 from lab.doctor.runner import Check
 
@@ -60,6 +60,13 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("storage driver", COMPOSE, engine.judge_storage, ENGINE),
         Check("limits", COMPOSE, engine.judge_limits, ENGINE),
         Check("image", COMPOSE, engine.judge_image, ["engine", "config"], engine.judge_no_image),
+        Check(
+            "buildx",
+            COMPOSE,
+            engine.judge_buildx,
+            ["compose", "engine"],
+            engine.judge_no_builder,
+        ),
         Check("disk", COMPOSE, engine.judge_disk, ENGINE),
         Check("address pools", COMPOSE, engine.judge_address_pools, ENGINE),
         Check("environments", COMPOSE, engine.judge_environments, ENGINE),
@@ -76,6 +83,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("CUDA", GPUS, gpus.judge_cuda, ["GPUs"]),
         Check("local backend", GPUS, gpus.judge_local_backend, ["GPUs"]),
         Check("container toolkit", GPUS, gpus.judge_toolkit, ["GPUs", "engine"]),
+        Check("CDI", GPUS, cdi.judge_cdi, ["GPUs", "engine"]),
         Check("daemon-reload", GPUS, gpus.judge_daemon_reload, ["container toolkit"]),
         Check("trial container", GPUS, gpus.judge_trial, ["container toolkit"]),
     ),

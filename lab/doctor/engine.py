@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from lab.doctor.commands import run_command
 from lab.doctor.data import inspect_directory
 from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import LabError
@@ -21,6 +22,8 @@ from lab.task.text import short
 
 OLDEST: Final = (20, 10)
 """The oldest engine version that `docker compose` 2 supports."""
+
+_COMPOSE_WITHOUT_BUILDER: Final = (5,)
 
 REGISTRY_S: Final = 20.0
 ROOM_BYTES: Final = 10**9
@@ -141,6 +144,21 @@ def compose_version() -> str:
     return cli.compose_version()
 
 
+def buildx_version() -> str:
+    """Return the version of docker's plugin buildx, `0.29.1`, or "" if docker has no such plugin.
+
+    Raises:
+        LabError: Compose refuses the plugin.
+    """
+    from lab.backends.compose import cli  # noqa: PLC0415
+
+    cli.require_builder()
+    found = run_command(("docker", "buildx", "version"), ASK_S)
+    # It prints `github.com/docker/buildx v0.29.1 COMMIT`.
+    version = found.out.split()[1:2] if found.code == 0 else []
+    return short(version[0].removeprefix("v")) if version else ""
+
+
 def disk(engine_info: EngineInfo) -> tuple[Path, int] | None:
     """Return the directory of the engine's images, and its free bytes; None on another host."""
     if not engine_info.is_local:
@@ -198,6 +216,39 @@ def judge_no_compose(error: LabError | OSError) -> Outcome:
     if isinstance(error, LabError):
         what, fix = error.what, error.fix
     return failed(what, fix, "no compose plugin")
+
+
+def judge_buildx(buildx_version: str, compose_version: str) -> Outcome:
+    """Report how compose builds images.
+
+    Args:
+        buildx_version: The version of docker's plugin buildx; "" without the plugin.
+        compose_version: The version of compose.
+    """
+    if buildx_version:
+        return ok(buildx_version)
+    if _numbers(compose_version) < _COMPOSE_WITHOUT_BUILDER:
+        return ok(f"not installed; compose {compose_version} has a builder of its own")
+    return warning(
+        f"not installed: compose {compose_version} builds with the engine's classic builder, which "
+        "is deprecated",
+        "install `docker-buildx-plugin` from Docker's repository",
+    )
+
+
+def judge_no_builder(error: LabError | OSError, known_image: TaskImage | None) -> Outcome:
+    """Report that compose refuses to build; this matters if the image must be built.
+
+    Args:
+        error: The refusal.
+        known_image: The image of the tasks, if it is known.
+    """
+    if not isinstance(error, LabError):
+        return warning("compose does not answer", _RESTART)
+    what = error.what.removeprefix("building an image: ")
+    if known_image is not None and (known_image.is_old or not known_image.is_here):
+        return failed(what, error.fix, "buildx is too old")
+    return warning(what, error.fix)
 
 
 def judge_storage(engine_info: EngineInfo) -> Outcome:

@@ -29,14 +29,6 @@ TRIAL_S: Final = 60.0
 REMOVE_S: Final = 20.0
 TRIAL_LABEL: Final = "lab.trial"
 
-CDI_DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
-CDI_KIND: Final = "nvidia.com/gpu"
-_CDI_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-
-# From this version on, the engine itself adds the devices of a `driver: nvidia` request to a
-# container, if there is a CDI description of them. Otherwise it uses the toolkit's hook:
-# https://github.com/moby/moby/pull/50228
-_ENGINE_WITH_CDI: Final = 29
 _UVM: Final = Path("/dev/nvidia-uvm")
 """The device node that CUDA needs to start."""
 
@@ -67,12 +59,10 @@ class Toolkit:
     Attributes:
         hook: The path of its hook on this host's PATH, or "".
         has_ctk: Whether `nvidia-ctk` is installed.
-        cdi_files: CDI descriptions of NVIDIA GPUs.
     """
 
     hook: str = ""
     has_ctk: bool = False
-    cdi_files: tuple[Path, ...] = ()
 
 
 def read_nvml() -> Inventory | Fault:
@@ -236,42 +226,33 @@ def judge_local_backend(cuda: str, has_cudnn: bool, has_engine: bool) -> Outcome
     )
 
 
-def find_toolkit(directories: Sequence[Path] = CDI_DIRECTORIES) -> Toolkit:
+def find_toolkit() -> Toolkit:
     """Find the parts of the toolkit on this host."""
-    files = tuple(
-        file
-        for directory in directories
-        for file in sorted(directory.glob("*"))
-        if file.suffix in _CDI_SUFFIXES and CDI_KIND in text_of(file)
-    )
     hook = next(filter(None, map(shutil.which, _HOOKS)), "")
-    return Toolkit(hook, shutil.which("nvidia-ctk") is not None, files)
-
-
-def uses_cdi(engine_info: EngineInfo, toolkit: Toolkit) -> bool:
-    """Whether the engine itself adds GPUs to containers, by their CDI descriptions."""
-    info = engine_info.info
-    version = str(info.get("ServerVersion", "")).partition(".")[0]
-    known = [str(each.get("ID", "")) for each in info.get("DiscoveredDevices") or ()]
-    described = bool(toolkit.cdi_files) or any(each.startswith(CDI_KIND) for each in known)
-    recent = version.isdecimal() and int(version) >= _ENGINE_WITH_CDI
-    return recent and described and bool(info.get("CDISpecDirs"))
+    return Toolkit(hook, shutil.which("nvidia-ctk") is not None)
 
 
 def judge_toolkit(
-    engine_info: EngineInfo, toolkit: Toolkit, requested_gpus: int, has_cudnn: bool, trial: Trial
+    engine_info: EngineInfo,
+    toolkit: Toolkit,
+    *,
+    uses_cdi: bool,
+    requested_gpus: int,
+    has_cudnn: bool,
+    trial: Trial,
 ) -> Outcome:
     """Check that the engine can give GPUs to containers.
 
     Args:
         engine_info: What the engine reports.
         toolkit: The parts of the toolkit on this host.
+        uses_cdi: Whether the engine adds GPUs by CDI.
         requested_gpus: The number of GPUs that the config asks for.
         has_cudnn: Whether GPUs can be used without containers.
         trial: The trial of a container with a GPU. If it passed, the toolkit works, even if it is
             not found on this host: the engine may have another PATH.
     """
-    if uses_cdi(engine_info, toolkit):
+    if uses_cdi:
         return ok("the engine uses CDI")
     if "nvidia" in (engine_info.info.get("Runtimes") or {}):
         return ok("the engine has the runtime `nvidia`")
@@ -292,7 +273,7 @@ def judge_toolkit(
     return severity(what, fix, "no container toolkit", stops=True)
 
 
-def judge_daemon_reload(engine_info: EngineInfo, toolkit: Toolkit) -> Outcome:
+def judge_daemon_reload(engine_info: EngineInfo, uses_cdi: bool) -> Outcome:
     """Check that `systemctl daemon-reload` does not remove GPUs from running containers.
 
     With the cgroup driver systemd, systemd keeps the list of a container's devices. It does not
@@ -303,14 +284,14 @@ def judge_daemon_reload(engine_info: EngineInfo, toolkit: Toolkit) -> Outcome:
     driver = engine_info.info.get("CgroupDriver")
     if driver != "systemd":
         return ok(f"harmless: the engine's cgroup driver is {short(str(driver))}")
-    if uses_cdi(engine_info, toolkit):
+    if uses_cdi:
         return ok("harmless: with CDI, systemd knows the devices")
     return warning(
         "`systemctl daemon-reload`, also by a package update, removes the GPUs from running "
         "containers: the engine's cgroup driver is systemd, which does not know the devices that "
         "the toolkit adds",
         'set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json, then '
-        "`sudo systemctl restart docker`; or use Engine 29 with CDI: "
+        "`sudo systemctl restart docker`; or use Engine 29.2 with CDI: "
         "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
     )
 

@@ -75,7 +75,7 @@ def test_with_an_engine(engine: engines.Engine, image: str, tmp_path: Path) -> N
     code, report = examine(tmp_path, LAB_IMAGE=image)
     assert code == 0, report
     found = by_name(report)
-    for name in ("engine", "compose", "image", "disk", "address pools"):
+    for name in ("engine", "compose", "buildx", "image", "disk", "address pools"):
         assert found[name]["verdict"] in {"ok", "warning"}, found[name]
     assert found["image"]["what"] == f"{image} exists"
     assert report["usable"]["compose"]

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose import cli
-from lab.backends.compose.cli import child_process, compose_file, lines_of
+from lab.backends.compose.cli import (
+    child_process,
+    compose_file,
+    lines_of,
+    require_builder,
+)
 from lab.backends.compose.containers import ContainerInfo, parse_inspection
+from lab.errors import LabError
 from tests.agents import wait_for
 from tests.unit.test_compose_containers import INSPECTED
 
@@ -97,12 +103,61 @@ def test_a_compose_file_counts_where_compose_would_change_nothing(
 
 
 @pytest.mark.parametrize("change", ["Recreate", "Create", "Creating", "Removing"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DRY-RUN MODE -  Container mnist-{}  {}\n",  # Compose 2
+        " Container mnist-{} {} \n",  # Compose 5
+    ],
+)
 def test_an_edited_compose_file_does_not_count(
-    seen: ContainerInfo, tmp_path: Path, change: str
+    seen: ContainerInfo, tmp_path: Path, line: str, change: str
 ) -> None:
-    line = f"DRY-RUN MODE -  Container mnist-worker-1-1  {change}\n"
-    (tmp_path / "answer").write_text(f"{line}DRY-RUN MODE -  Container other  Running\n")
+    running = line.format("worker-2-1", "Running")
+    (tmp_path / "answer").write_text(line.format("worker-1-1", change) + running)
     assert compose_file("mnist", [seen]) is None
+    (tmp_path / "answer").write_text(running)
+    assert compose_file("mnist", [seen]) is not None
+
+
+BUILDS = """\
+time="2026-11-24T19:59:31Z" level=warning msg="Docker Compose is configured to build using Bake"
+#1 [internal] load local bake definitions
+#1 reading from stdin 514B done
+#2 [a internal] load build definition from Dockerfile
+#2 transferring dockerfile: 67B done
+#2 DONE 0.1s
+#5 resolve docker.io/library/mini:latest@sha256:bb2c 0.0s done
+#6 [2/2] RUN echo hello > /x
+#7 exporting manifest sha256:95ab 0.0s done
+#7 exporting attestation manifest sha256:275e 0.1s done
+#7 unpacking to docker.io/library/a:1 0.1s done
+#8 resolving provenance for metadata file
+ a  Built
+ a:1  Built
+ Image a:1 Building\x20
+ Container t-a-1  Started
+ Network t_default Created\x20
+time="2026-11-24T19:58:53Z" level=warning msg="falling back to the classic builder."
+Sending build context to Docker daemon  2.099MB
+Step 2/3 : RUN echo hello > /x
+ ---> Running in f9347647cdaf
+Removing intermediate container f9347647cdaf
+"""
+
+
+def test_only_the_steps_of_a_build_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of Compose 2 and Compose 5, with and without buildx."""
+    command = tmp_path / "docker"
+    command.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    command.chmod(0o755)
+    (tmp_path / "answer").write_text(BUILDS)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    shown: list[str] = []
+    cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
+    assert shown == ["#6 [2/2] RUN echo hello > /x", "Step 2/3 : RUN echo hello > /x"]
 
 
 def test_a_refused_or_missing_compose_file(seen: ContainerInfo, tmp_path: Path) -> None:
@@ -121,3 +176,33 @@ def test_a_compose_that_takes_too_long(
     (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(cli, "TIMEOUT_S", 0.05)
     assert compose_file("mnist", [seen]) is None
+
+
+REFUSED = "compose build requires buildx 0.17.0 or later"
+
+
+@pytest.mark.parametrize(
+    ("script", "refused"),
+    [
+        (f"echo ' Image lab-builder Building '; echo {REFUSED} >&2; exit 1", True),
+        ("echo 'level=warning msg=\"buildx Docker CLI plugin not found\"' >&2", False),
+        ("echo 'Cannot connect to the Docker daemon' >&2; exit 1", False),
+        ("exec sleep 60", False),
+    ],
+)
+def test_compose_decides_whether_it_can_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, refused: bool
+) -> None:
+    (tmp_path / "docker").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n{script}\n')
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(cli, "TIMEOUT_S", 0.3 if "sleep" in script else 30)
+    if refused:
+        with pytest.raises(LabError, match=r"buildx is too old: .* 0\.17\.0 or later") as caught:
+            require_builder()
+        assert "docker-buildx-plugin" in caught.value.fix
+    else:
+        require_builder()
+    words = (tmp_path / "asked").read_text().split()
+    assert "--dry-run" in words
+    assert words[-1] == "build"

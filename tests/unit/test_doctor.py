@@ -497,6 +497,51 @@ def test_compose() -> None:
         )
 
 
+def test_the_builder() -> None:
+    assert engine.judge_buildx("0.29.1", "5.6.1").what == "0.29.1"
+    found = engine.judge_buildx("", "2.40.3")
+    assert (found.status, found.what) == (
+        OK,
+        "not installed; compose 2.40.3 has a builder of its own",
+    )
+    found = engine.judge_buildx("", "5.6.1")
+    assert (found.status, found.blocks) == (WARNING, "")
+    assert "docker-buildx-plugin" in found.fix
+
+
+def test_a_builder_that_compose_refuses() -> None:
+    error = LabError("building an image: docker's plugin buildx is too old", "install it")
+    missing = replace(IMAGE, is_here=False)
+    for image, status, blocks in (
+        (missing, FAILED, "buildx is too old"),
+        (replace(IMAGE, is_old=True), FAILED, "buildx is too old"),
+        (IMAGE, WARNING, ""),
+        (None, WARNING, ""),
+    ):
+        found = engine.judge_no_builder(error, image)
+        assert found == Outcome(status, "docker's plugin buildx is too old", "install it", blocks)
+    assert engine.judge_no_builder(TimeoutError(), missing).status is WARNING
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        ("echo github.com/docker/buildx v0.29.1 28f6246", "0.29.1"),
+        ("echo github.com/docker/buildx 0.13.1+ds1 0.13.1+ds1-3", "0.13.1+ds1"),
+        ("echo 'docker: unknown command: docker buildx' >&2; exit 1", ""),
+        ("echo odd", ""),
+    ],
+)
+def test_the_version_of_buildx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str
+) -> None:
+    command = tmp_path / "docker"
+    command.write_text(f'#!/bin/sh\n[ "$1" = compose ] && exit 0\n{script}\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert engine.buildx_version() == version
+
+
 def test_storage_drivers() -> None:
     assert engine.judge_storage(ENGINE).status is OK
     assert "full copy" in engine.judge_storage(engine.EngineInfo({"Driver": "vfs"})).what
@@ -726,8 +771,6 @@ def test_mig() -> None:
 
 NO_TOOLKIT = gpus.Toolkit()
 HOOK = gpus.Toolkit(hook="/usr/bin/nvidia-container-runtime-hook", has_ctk=True)
-CDI = gpus.Toolkit(cdi_files=(Path("/etc/cdi/nvidia.yaml"),))
-NEWEST = {**INFO, "ServerVersion": "29.0.1", "CDISpecDirs": ["/etc/cdi"]}
 NO_TRIAL = gpus.Trial(UUID, None, CommandResult(None))
 SEES_IT = CommandResult(0, f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: {UUID})\n")
 
@@ -737,18 +780,24 @@ def judge_toolkit(
     toolkit: gpus.Toolkit,
     requested: int,
     *,
+    uses_cdi: bool = False,
     cudnn: bool = False,
     trial: gpus.Trial = NO_TRIAL,
 ) -> Outcome:
-    return gpus.judge_toolkit(engine.EngineInfo(info), toolkit, requested, cudnn, trial)
+    return gpus.judge_toolkit(
+        engine.EngineInfo(info),
+        toolkit,
+        uses_cdi=uses_cdi,
+        requested_gpus=requested,
+        has_cudnn=cudnn,
+        trial=trial,
+    )
 
 
 def test_the_container_toolkit() -> None:
     assert judge_toolkit({**INFO, "Runtimes": {"nvidia": {}}}, NO_TOOLKIT, 1).status is OK
     assert HOOK.hook in judge_toolkit(INFO, HOOK, 1).what
-    assert judge_toolkit(NEWEST, CDI, 1).what == "the engine uses CDI"
-    known = {**NEWEST, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}
-    assert judge_toolkit(known, NO_TOOLKIT, 1).what == "the engine uses CDI"
+    assert judge_toolkit(INFO, NO_TOOLKIT, 1, uses_cdi=True).what == "the engine uses CDI"
 
 
 def test_no_container_toolkit() -> None:
@@ -760,19 +809,17 @@ def test_no_container_toolkit() -> None:
     unknown = judge_toolkit(INFO, gpus.Toolkit(has_ctk=True), 1)
     assert "not configured in the engine" in unknown.what
     assert unknown.fix.startswith("`sudo nvidia-ctk runtime configure")
-    # An engine that knows CDI, but not for these requests.
-    assert judge_toolkit({**NEWEST, "ServerVersion": "28.3.0"}, CDI, 1).status is FAILED
 
 
 def test_the_risk_of_a_daemon_reload() -> None:
     assert (
         gpus.judge_daemon_reload(
-            engine.EngineInfo({**INFO, "CgroupDriver": "cgroupfs"}), HOOK
+            engine.EngineInfo({**INFO, "CgroupDriver": "cgroupfs"}), uses_cdi=False
         ).status
         is OK
     )
-    assert gpus.judge_daemon_reload(engine.EngineInfo(NEWEST), CDI).status is OK
-    found = gpus.judge_daemon_reload(ENGINE, HOOK)
+    assert gpus.judge_daemon_reload(ENGINE, uses_cdi=True).status is OK
+    found = gpus.judge_daemon_reload(ENGINE, uses_cdi=False)
     assert (found.status, found.blocks) == (WARNING, "")
     assert "native.cgroupdriver=cgroupfs" in found.fix
     assert "nvidia-ctk cdi generate" in found.fix
@@ -868,17 +915,12 @@ def test_gpu_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus.pci_gpus(tmp_path / "pci") == 1
     assert gpus.pci_gpus(tmp_path / "none") == 0
 
-    cdi = tmp_path / "cdi"
-    cdi.mkdir()
-    (cdi / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    (cdi / "amd.json").write_text('{"kind": "amd.com/gpu"}')
     hook = tmp_path / "bin" / "nvidia-container-runtime-hook"
     hook.parent.mkdir()
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
     monkeypatch.setenv("PATH", str(hook.parent))
-    found = gpus.find_toolkit([cdi, tmp_path / "none"])
-    assert found == gpus.Toolkit(str(hook), False, (cdi / "nvidia.yaml",))
+    assert gpus.find_toolkit() == gpus.Toolkit(str(hook), has_ctk=False)
 
 
 # ---- All together
@@ -1014,7 +1056,9 @@ def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "engine_info", ENGINE)
     monkeypatch.setattr(Host, "image", IMAGE)
     monkeypatch.setattr(Host, "compose_version", "2.40.3")
+    monkeypatch.setattr(Host, "buildx_version", "0.29.1")
     monkeypatch.setattr(Host, "toolkit", NO_TOOLKIT)
+    monkeypatch.setattr(Host, "cdi_specs", ())
     monkeypatch.setattr(Host, "routes", [])
     # The disk of the machine that runs the tests may be full.
     monkeypatch.setattr(Host, "engine_disk", (Path("/var/lib/docker"), 10**11))

@@ -6,8 +6,18 @@ import pytest
 
 from lab.backends.compose.error_hints import HINTS, explain
 
-# Their real messages (Engine 20.10.24 and 28, compose 2.40.3), shortened where long.
+# Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1), shortened where long.
 RECORDED = [
+    (
+        " Image lab:cpu Building \ncompose build requires buildx 0.17.0 or later",
+        "compose builds only with 0.17.0 or later",
+        "DOCKER_BUILDKIT=0",
+    ),
+    (
+        "compose build requires buildx 0.17 or later",
+        "compose builds only with 0.17 or later",
+        "docker-buildx-plugin",
+    ),
     (
         'Error response from daemon: could not select device driver "nvidia" with capabilities:'
         " [[gpu compute utility]]",
@@ -123,6 +133,10 @@ def test_the_cause_precedes_its_effects() -> None:
 def test_an_unknown_error_is_quoted_and_safe_to_show() -> None:
     error = explain("booting", ["first", "\x1b[31mthe flux capacitor\x07 broke", "----", ""])
     assert error.what == r"booting: \x1b[31mthe flux capacitor\x07 broke"
+    found = explain(
+        "trying", ["docker: no nvidia-smi", "Run 'docker run --help' for more information"]
+    )
+    assert (found.what, found.fix) == ("trying: docker: no nvidia-smi", "")
     assert str(explain("booting", [])) == "booting: it failed without output"
 
 

@@ -255,6 +255,20 @@ def test_an_image_named_by_the_user_is_unchanged() -> None:
         image_status(an_engine(mine=OLD), MINE, old)
 
 
+@pytest.fixture(autouse=True)
+def builder(monkeypatch: pytest.MonkeyPatch) -> list[LabError]:
+    """A host with a builder; with an error in this list, compose refuses its builder."""
+    refusals: list[LabError] = []
+
+    def require() -> None:
+        for refusal in refusals:
+            raise refusal
+
+    monkeypatch.setattr(image, "require_builder", require)
+    monkeypatch.setattr(backend, "require_builder", require)
+    return refusals
+
+
 class Building:
     """A `docker compose` whose build gives the image this file."""
 
@@ -364,3 +378,30 @@ def test_an_old_image_counts_as_none(
         assert found is not None
         assert found.startswith(reason)
         assert "tools/base-image.sh" in found
+
+
+def test_without_a_builder_nothing_is_built(
+    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch, builder: list[LabError]
+) -> None:
+    builder.append(LabError("building an image: buildx is too old", "install it"))
+    booting._engine = engine = an_engine(base=b"")
+    compose: Any = Building(engine, HERE)
+    monkeypatch.setattr(backend, "Compose", compose)
+    reason = "building an image: buildx is too old; install it"
+    assert booting.missing_image(PLAN, root=Path("/p")) == reason
+    output: list[str] = []
+    with pytest.raises(LabError, match="buildx is too old"):
+        build(engine, compose, IMAGE, PLAN, root=Path("/p"), notify=output.append)
+    assert (compose.done, output) == ([], [])
+
+
+def test_an_existing_image_needs_no_builder(
+    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch, builder: list[LabError]
+) -> None:
+    builder.append(LabError("building an image: buildx is too old", "install it"))
+    booting._engine = engine = an_engine(cpu=HERE)
+    compose = Building(engine, HERE)
+    monkeypatch.setattr(backend, "Compose", compose)
+    assert booting.missing_image(PLAN, root=Path("/p")) is None
+    booting.up(PLAN, root=Path("/p"), notify=lambda _: None)
+    assert compose.done == ["up"]

@@ -15,6 +15,7 @@ from lab.backends.compose.cli import (
     compose_version,
     docker,
     remove_compose_file,
+    require_builder,
     write_compose_file,
 )
 from lab.backends.compose.client import Engine
@@ -72,9 +73,15 @@ class ComposeBackend(Backend):
             file.write_text(render(plan), encoding="utf-8")
             image = images.image_of(Compose(plan.name, file, root.absolute()).config())
         found = images.image_status(self._engine, image, plan)
-        if found is ImageStatus.FITS or images.image_exists(self._engine, image.base):
+        if found is ImageStatus.FITS:
             return None
-        if images.can_pull(self._engine, image.base):
+        try:
+            require_builder()
+        except LabError as error:
+            return str(error)
+        if images.image_exists(self._engine, image.base) or images.can_pull(
+            self._engine, image.base
+        ):
             return None
         what = (
             f"there is no image {image.name}"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lab.backends import Notify
@@ -33,15 +34,27 @@ STOP_S: Final = 10.0
 """Seconds that a child has to end after SIGTERM."""
 
 _CHATTER: Final = re.compile(
-    r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[\S+ internal\])"
-    r"|#\d+ extracting|-+$|time=\S+ level=warning msg=.*Bake"
-    r"| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
+    r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[(?:\S+ )?internal\]"
+    r"|reading from stdin|unpacking|resolv(?:e|ing) |exporting (?:manifest|config|attestation))"
+    r"|#\d+ extracting|-+$|time=\S+ level=warning msg=.*(?:Bake|classic builder)"
+    r"|Sending build context| ---> |Removing intermediate container"
+    r"| (?:(?:Container|Network|Volume|Image) )?\S+ +[A-Z][a-z]+ *$"
 )
 """Lines that are not shown: compose's line for each container, and BuildKit's internal steps."""
 
-_CHANGE: Final = re.compile(r"DRY-RUN MODE - .* (?:Recreate|Create|Creating|Removing)$", re.M)
+# Compose 2 marks these lines with `DRY-RUN MODE -`. Compose 5 does not, and ends them with a space.
+_CHANGE: Final = re.compile(
+    r" (?:Container|Network|Volume) \S+ +(?:Recreate|Create|Creating|Removing) *$", re.M
+)
 
 _FILE: Final = "docker-compose.yml"
+
+_BUILDS_AN_IMAGE: Final = """\
+services:
+  builder:
+    image: lab-builder
+    build: {context: ., dockerfile_inline: FROM scratch}
+"""
 
 _DROPPED: Final = frozenset(
     {
@@ -89,6 +102,27 @@ def compose_version() -> str:
             "install 2.19 or later, or use `--backend local`",
         )
     return visible(version)
+
+
+def require_builder() -> None:
+    """Check that compose can build images with the builder of this host.
+
+    Compose 2.40.2 and later build with docker's plugin buildx, and refuse an old plugin. Without
+    the plugin, compose 2 has a builder of its own, and compose 5 uses the engine's. Environment
+    variables change this, too. So a dry run lets compose decide; it takes 0.2 s.
+
+    Raises:
+        LabError: Compose refuses the plugin. Other faults are left to the build.
+    """
+    with TemporaryDirectory(prefix="lab-builder-") as folder:
+        file = Path(folder) / _FILE
+        file.write_text(_BUILDS_AN_IMAGE, encoding="utf-8")
+        try:
+            answer = Compose("lab-builder", file, Path(folder)).dry_run("build")
+        except subprocess.TimeoutExpired:
+            return
+    if answer.returncode != 0 and "requires buildx" in answer.stderr:
+        raise explain("building an image", answer.stderr.splitlines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +177,26 @@ class Compose:
             services: The services; each has a container.
             variables: The values of the file's variables.
         """
-        command = [*self._command("--dry-run"), "create", "--no-build", *services]
         try:
-            answer = _capture(command, variables, TIMEOUT_S)
+            answer = self.dry_run("create", "--no-build", *services, variables=variables)
         except subprocess.TimeoutExpired:
             return False
         changes = _CHANGE.search(f"{answer.stdout}\n{answer.stderr}")
         return answer.returncode == 0 and changes is None
+
+    def dry_run(
+        self, *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of compose that changes nothing, and return its output.
+
+        Args:
+            arguments: The command.
+            variables: The values of the file's variables.
+
+        Raises:
+            subprocess.TimeoutExpired: It took more than `TIMEOUT_S`.
+        """
+        return _capture([*self._command("--dry-run"), *arguments], variables, TIMEOUT_S)
 
     def _command(self, *options: str) -> list[str]:
         return [

@@ -91,6 +91,12 @@ HINTS: Final = (
         "run the command in the project's directory",
     ),
     _hint(
+        r"compose build requires buildx (\S+) or later",
+        "docker's plugin buildx is too old: compose builds only with {0} or later",
+        "install `docker-buildx-plugin` from Docker's repository, "
+        "or build with the engine's own builder: `export DOCKER_BUILDKIT=0`",
+    ),
+    _hint(
         r"Could not find a version that satisfies the requirement (\S+)",
         "pip finds no {0} for the image",
         "check LAB_TENSORFLOW, and whether a build can reach the Python package index "
@@ -118,7 +124,8 @@ HINTS: Final = (
 
 _NOISE: Final = re.compile(
     r"^(?:time=\S+ level=warning|#\d+ (?:DONE|CACHED|sha256:)|-+$|exit status \d+$"
-    r"|ERROR: executor failed running|failed to solve: executor failed)",
+    r"|ERROR: executor failed running|failed to solve: executor failed"
+    r"|Run 'docker run --help' for more)",
 )
 
 

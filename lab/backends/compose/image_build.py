@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import Notify
-from lab.backends.compose.cli import Compose
+from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
 from lab.errors import LabError
@@ -200,8 +200,10 @@ def build(
         notify: Receives the size of the download, then progress.
 
     Raises:
-        LabError: The build failed, or the project's directory has another version of lab.
+        LabError: There is no builder, the build failed, or the project's directory has another
+            version of lab.
     """
+    require_builder()
     notify(download_notice(image, has_base=image_exists(engine, image.base)))
     compose.build(image.service, notify)
     if image_digest(engine, image.name, plan.name) != digest():
