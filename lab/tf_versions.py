@@ -24,8 +24,8 @@ class TensorFlowVersion:
     Attributes:
         tensorflow: The version as experiments name it, `2.21`.
         prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
-        pin: The version that pip installs, `2.21.*`.
-        horovod: The requirement of Horovod for pip, or "".
+        pin: The version that is installed, `2.21.*`.
+        horovod: The name of the file in `requirements/` with Horovod; "" without Horovod.
         variable: The prefix of the environment variables that override it: `LAB` in `LAB_IMAGE`.
         environment: The directory of the virtual environment for tasks that are processes; "" for
             the Python of lab itself.
@@ -44,9 +44,9 @@ class TensorFlowVersion:
         """Return the name of its image: `lab:cpu`, or `lab:cuda` for tasks with GPUs."""
         return f"lab:{self.prefix}{'cuda' if gpus else 'cpu'}"
 
-    def requirement(self, *, gpus: bool) -> str:
-        """Return the requirement of TensorFlow for pip."""
-        return f"{'tensorflow[and-cuda]' if gpus else 'tensorflow-cpu'}=={self.pin}"
+    def requirements(self, *, gpus: bool) -> str:
+        """Return the name of the file in `requirements/` that locks its image: `image-cpu`."""
+        return self.name(gpus=gpus).replace("lab:", "image-")
 
     def python(self, root: Path) -> Path | None:
         """Find the Python of its virtual environment, in the project or next to the package `lab`.
@@ -77,9 +77,9 @@ CURRENT: Final = TensorFlowVersion(
 TF1: Final = TensorFlowVersion(
     tensorflow="2.15",
     prefix="heritage-",
-    # 2.15 is the last version with Estimator. 2.15.0 needs a TensorRT that PyPI does not have.
+    # The last version with Estimator.
     pin="2.15.1",
-    horovod="horovod==0.28.1",
+    horovod="horovod",
     variable="LAB_HERITAGE",
     environment=".venv-heritage",
     target="heritage",

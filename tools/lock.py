@@ -10,6 +10,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def _like(name: str) -> tuple[str, str]:
+    """The option that takes the versions of another set, which is resolved before."""
+    return ("--constraints", f"requirements/{name}.txt")
+
+
 PROJECT = ("requirements/build.in", "pyproject.toml")
 SETS = {
     "host": PROJECT,
@@ -18,8 +25,14 @@ SETS = {
     "dev": (*PROJECT, "--extra=tensorflow", "--extra=dev"),
     # TensorFlow 2.15 does not support Python 3.12 and later.
     "heritage": ("requirements/heritage.in",),
-    # Installed after the heritage set, which has Horovod's dependencies.
-    "horovod": ("requirements/horovod.in", "--no-deps"),
+    # Built and installed after a set with TensorFlow 2.15.
+    "horovod-build": ("requirements/horovod-build.in", *_like("heritage")),
+    "horovod": ("requirements/horovod.in", *_like("heritage")),
+    # What `Dockerfile.gpu` installs.
+    "image-cpu": ("requirements/image-cpu.in", *_like("tensorflow")),
+    "image-cuda": ("requirements/image-cuda.in", *_like("tensorflow")),
+    "image-heritage-cpu": ("requirements/image-heritage-cpu.in", *_like("heritage")),
+    "image-heritage-cuda": ("requirements/image-heritage-cuda.in", *_like("heritage")),
 }
 
 

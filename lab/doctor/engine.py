@@ -310,7 +310,7 @@ def find_image(plan: Plan) -> TaskImage:
         file = Path(folder) / "docker-compose.yml"
         file.write_text(render(plan), encoding="utf-8")
         image = image_of(Compose(plan.name, file, Path.cwd()).config())
-    size = size_of(image.tensorflow)
+    size = size_of(image)
     size_bytes = None if size is None else size.image_mb * 10**6
     found, base_state = image_status(engine, image, plan), ""
     if found is not ImageStatus.FITS:

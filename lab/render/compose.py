@@ -140,8 +140,6 @@ def _service(plan: Plan) -> dict[str, Value]:
 
 def _build(plan: Plan) -> dict[str, Value]:
     image = IMAGES[plan.tensorflow]
-    wanted = image.requirement(gpus=_has_gpus(plan))
-    tensorflow = Variable(f"${{{image.variable}_TENSORFLOW:-{wanted}}}")
     horovod: dict[str, Value] = {}
     if image.horovod:
         operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
@@ -152,7 +150,9 @@ def _build(plan: Plan) -> dict[str, Value]:
         "network": Variable("${LAB_BUILD_NETWORK:-default}"),
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
-            "TENSORFLOW": tensorflow,
+            "REQUIREMENTS": image.requirements(gpus=_has_gpus(plan)),
+            # Another TensorFlow, which is not locked.
+            "TENSORFLOW": Variable(f"${{{image.variable}_TENSORFLOW:-}}"),
             **horovod,
         },
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +87,23 @@ def test_a_failed_build_names_a_hint(
         build(plan, root=ROOT, notify=lambda line: None)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_build_refuses_a_package_with_another_hash(
+    image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAB_IMAGE", "lab:never")
+    for name in ("lab", "requirements", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in (".dockerignore", "Dockerfile.gpu"):
+        shutil.copy(ROOT / name, tmp_path)
+    lock = tmp_path / "requirements/image-cpu.txt"
+    lock.write_text(f"six==1.17.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
+    with pytest.raises(LabError, match=r"downloaded six==1\.17\.0 has another hash than"):
+        build(plan, root=tmp_path, notify=lambda line: None)
+    lock.unlink()
+    with pytest.raises(LabError, match=r"requirements/image-cpu\.txt is missing"):
+        build(plan, root=tmp_path, notify=lambda line: None)
 
 
 def test_reports_an_unavailable_image(

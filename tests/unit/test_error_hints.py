@@ -80,6 +80,29 @@ RECORDED = [
         "LAB_TENSORFLOW",
     ),
     (
+        "#7 12.91 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you"
+        " have updated the package versions, please update the hashes. Otherwise, examine the"
+        " package contents carefully; someone may have tampered with them.\n"
+        "#7 12.91     six==1.17.0 from https://index.example/six-1.17.0-py2.py3-none-any.whl (from"
+        " -r /opt/requirements.txt (line 26)):\n"
+        "#7 12.91         Expected sha256 0000\n"
+        "#7 12.91              Got        4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970",
+        "the downloaded six==1.17.0 has another hash than the one in requirements/",
+        "build again",
+    ),
+    (
+        'failed to solve: failed to compute cache key: "/requirements/image-cpu.txt" not found:'
+        " not found",
+        "requirements/image-cpu.txt is missing",
+        "restore it",
+    ),
+    (
+        "COPY failed: file not found in build context or excluded by .dockerignore: stat"
+        " requirements/image-cpu.txt: file does not exist",
+        "requirements/image-cpu.txt is missing",
+        "restore it",
+    ),
+    (
         'failed to solve: failed to do request: Head "https://registry.example/v2/library/python/'
         'manifests/3.11": dial tcp: lookup registry.example: no such host',
         "base image cannot be fetched",

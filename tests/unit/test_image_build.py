@@ -26,7 +26,7 @@ from tests.unit.errors.test_errors_of_containers import inspected
 from tests.unit.fakes import PLAN
 
 BASE = "python:3.11-slim-bookworm"
-IMAGE = Image("tf1", "lab:cpu", BASE, "tensorflow-cpu==2.21.*")
+IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")
 MINE = replace(IMAGE, name="lab:mine")
 HERE = f"{digest()}\n".encode()
 OLD = b"0" * 64 + b"\n"
@@ -68,8 +68,7 @@ class Docker:
             raise docker.errors.APIError("no registry")
 
         return SimpleNamespace(
-            list=lambda *, name: [name] if name in self.files else [],
-            get=lambda name: SimpleNamespace(id=f"{name}#{hash(self.files[name])}"),
+            get=self._image,
             get_registry_data=registry,
         )
 
@@ -83,6 +82,11 @@ class Docker:
             for each in self.inspected
         ]
         return SimpleNamespace(create=self._create, get=self._get, list=lambda **_: listed)
+
+    def _image(self, name: str) -> Any:
+        if name not in self.files:
+            raise docker.errors.ImageNotFound("404", explanation=f"No such image: {name}")
+        return SimpleNamespace(id=f"{name}#{hash(self.files[name])}")
 
     def _create(self, image: str, command: list[str], **options: Any) -> Any:
         assert options["labels"] == {"lab.reader": "mnist", "lab.project": "mnist"}
@@ -281,7 +285,7 @@ class Building:
         return self
 
     def config(self) -> dict[str, Any]:
-        arguments = {"BASE_IMAGE": BASE, "TENSORFLOW": IMAGE.tensorflow}
+        arguments = {"BASE_IMAGE": BASE, "REQUIREMENTS": "image-cpu", "TENSORFLOW": ""}
         return {"services": {"tf1": {"image": "lab:cpu", "build": {"args": arguments}}}}
 
     def build(self, service: str, notify: object) -> None:
@@ -302,6 +306,23 @@ def test_a_build_from_another_version_does_not_count() -> None:
     assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
     assert "/home/\\x1bada/lab/task, than this lab has, /" in what
     assert mend == "use the `lab` of that directory, or update both to one version"
+
+
+def test_an_image_with_another_tensorflow_is_reported_as_not_locked() -> None:
+    engine = an_engine(base=b"")
+    compose: Any = Building(engine, HERE)
+    output: list[str] = []
+    build(engine, compose, IMAGE, PLAN, root=Path("/p"), notify=output.append)
+    assert len(output) == 1
+    other = replace(IMAGE, tensorflow="tensorflow-cpu==2.20")
+    old = replace(PLAN, tensorflow="2.15")
+    for plan, variable in ((PLAN, "LAB_TENSORFLOW"), (old, "LAB_HERITAGE_TENSORFLOW")):
+        output.clear()
+        build(engine, compose, other, plan, root=Path("/p"), notify=output.append)
+        assert output[1:] == [
+            f"{variable} is set, so the image is not locked: pip chooses its packages and checks no"
+            " hashes"
+        ]
 
 
 @pytest.fixture

@@ -82,12 +82,15 @@ def built_once(services: dict[str, dict[str, Any]], plan: Plan) -> None:
     """Compose builds, and exports, once for each service that has a `build`."""
     builds = {name: service["build"] for name, service in services.items() if "build" in service}
     with_gpus = any(task.gpus for task in plan.tasks)
-    wheel = "tensorflow[and-cuda]==2.21.*" if with_gpus else "tensorflow-cpu==2.21.*"
     build = {
         "context": str(ROOT),
         "dockerfile": "Dockerfile.gpu",
         "network": "default",
-        "args": {"BASE_IMAGE": "python:3.11-slim-bookworm", "TENSORFLOW": wheel},
+        "args": {
+            "BASE_IMAGE": "python:3.11-slim-bookworm",
+            "REQUIREMENTS": "image-cuda" if with_gpus else "image-cpu",
+            "TENSORFLOW": "",
+        },
     }
     assert builds == {plan.nodes[0].name: build}
 
@@ -180,6 +183,7 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
     assert build["network"] == "host"
     assert build["args"] == {
         "BASE_IMAGE": "lab-base:bookworm",
+        "REQUIREMENTS": "image-cuda",
         "TENSORFLOW": "tensorflow-cpu==2.21.*",
     }
     assert task["environment"]["LAB_EXPERIMENT"] == "async"
@@ -195,8 +199,9 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     project = config(file, LAB_IMAGE="lab:mine", LAB_TENSORFLOW="tensorflow-cpu==2.21.*")
     task, anchor = project["services"]["worker-1"], project["services"]["tf1"]
     assert task["image"] == anchor["image"] == "lab:heritage-cuda"
-    assert anchor["build"]["args"]["TENSORFLOW"] == "tensorflow[and-cuda]==2.15.1"
-    assert anchor["build"]["args"]["HOROVOD"] == "horovod==0.28.1"
+    assert anchor["build"]["args"]["TENSORFLOW"] == ""
+    assert anchor["build"]["args"]["REQUIREMENTS"] == "image-heritage-cuda"
+    assert anchor["build"]["args"]["HOROVOD"] == "horovod"
     assert anchor["build"]["args"]["HOROVOD_GPU_OPERATIONS"] == ""
     assert task["labels"]["lab.tensorflow"] == task["environment"]["LAB_TENSORFLOW_VERSION"]
     project = config(
@@ -210,7 +215,7 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     assert (args["TENSORFLOW"], args["HOROVOD_GPU_OPERATIONS"]) == ("tensorflow==2.12", "NCCL")
     without = render_file(ROOT / "cluster.yaml", "none", tensorflow="2.15", run="none")
     assert "lab:heritage-cpu" in without
-    assert "tensorflow-cpu==2.15.1" in without
+    assert "REQUIREMENTS: image-heritage-cpu\n" in without
 
 
 def test_the_file_at_the_root_is_fresh() -> None:

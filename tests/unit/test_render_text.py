@@ -126,7 +126,7 @@ def test_the_mode_none_is_for_cpus() -> None:
     text = render_file(ROOT / "cluster.yaml", "none")
     assert read_header(text) == RenderOptions("none", "2.21")
     assert "lab:cpu" in text
-    assert "tensorflow-cpu" in text
+    assert "REQUIREMENTS: image-cpu\n" in text
     assert "lab:cuda" not in text
     assert "device_ids" not in text
 
@@ -138,8 +138,9 @@ def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
     build = read(text)["services"]["tf1"]["build"]
     assert build["args"] == {
         "BASE_IMAGE": "${LAB_BASE_IMAGE:-python:3.11-slim-bookworm}",
-        "TENSORFLOW": "${LAB_HERITAGE_TENSORFLOW:-tensorflow[and-cuda]==2.15.1}",
-        "HOROVOD": "horovod==0.28.1",
+        "REQUIREMENTS": "image-heritage-cuda",
+        "TENSORFLOW": "${LAB_HERITAGE_TENSORFLOW:-}",
+        "HOROVOD": "horovod",
         "HOROVOD_GPU_OPERATIONS": "${LAB_HOROVOD_GPU_OPERATIONS:-}",
     }
 

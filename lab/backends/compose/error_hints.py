@@ -91,6 +91,17 @@ HINTS: Final = (
         "run the command in the project's directory",
     ),
     _hint(
+        # BuildKit puts the step and the seconds before each line of pip.
+        r"PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:#\S+ \S+)?\s*(\S+)",
+        "the downloaded {0} has another hash than the one in requirements/",
+        "build again; if it fails again, find the proxy or the package index that changes the file",
+    ),
+    _hint(
+        r"/(requirements/[\w*.-]+)\"?:? not found|stat (requirements/\S+): file does not exist",
+        "{0} is missing",
+        "restore it: the project's directory needs the `requirements/` of this lab",
+    ),
+    _hint(
         r"compose build requires buildx (\S+) or later",
         "docker's plugin buildx is too old: compose builds only with {0} or later",
         "install `docker-buildx-plugin` from Docker's repository, "
@@ -99,8 +110,8 @@ HINTS: Final = (
     _hint(
         r"Could not find a version that satisfies the requirement (\S+)",
         "pip finds no {0} for the image",
-        "check LAB_TENSORFLOW, and whether a build can reach the Python package index "
-        "(with LAB_BUILD_NETWORK=host the build uses the host's network)",
+        "check LAB_TENSORFLOW, the Python of the base image, and whether a build can reach the "
+        "Python package index (with LAB_BUILD_NETWORK=host the build uses the host's network)",
     ),
     _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"

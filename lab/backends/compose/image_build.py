@@ -44,14 +44,16 @@ class Image:
         service: The first service that builds it.
         name: `lab:cpu`.
         base: Its base image, `python:3.11-slim-bookworm`.
-        tensorflow: pip's requirement for TensorFlow, `tensorflow-cpu==2.21.*`.
-        horovod: pip's requirement for Horovod, `horovod==0.28.1`, or "".
+        requirements: The name of the file in `requirements/` with its packages, `image-cpu`.
+        tensorflow: pip's requirement for another TensorFlow, which is not locked; or "".
+        horovod: The name of the file in `requirements/` with Horovod, or "".
     """
 
     service: str
     name: str
     base: str
-    tensorflow: str
+    requirements: str
+    tensorflow: str = ""
     horovod: str = ""
 
 
@@ -68,6 +70,7 @@ def image_of(config: dict[str, Any]) -> Image:
                 name,
                 service["image"],
                 arguments["BASE_IMAGE"],
+                arguments["REQUIREMENTS"],
                 arguments["TENSORFLOW"],
                 arguments.get("HOROVOD", ""),
             )
@@ -80,8 +83,13 @@ def image_exists(engine: Engine, name: str) -> bool:
     Raises:
         LabError: The engine does not answer.
     """
-    with engine_errors("looking for the image"):
-        return bool(engine.client().images.list(name=name))
+    try:
+        # The engine's filter of names does not find NAME:TAG@DIGEST.
+        with engine_errors("looking for the image"):
+            engine.client().images.get(name)
+    except NotFound:
+        return False
+    return True
 
 
 def can_pull(engine: Engine, name: str) -> bool:
@@ -121,23 +129,26 @@ COMPILER_MB: Final = 73
 def download_notice(image: Image, *, has_base: bool) -> str:
     """Return one line: the downloads of a build without cache, and the size of the image."""
     base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
-    size = size_of(image.tensorflow)
+    size = size_of(image)
     if size is None:
         parts = [f"{image.tensorflow} (of unknown size)", base]
     else:
-        wheels = f"{size.what}, {image.tensorflow} (about {_size(size.download_mb)})"
+        named = f", {image.tensorflow}" if image.tensorflow else ""
+        wheels = f"{size.what}{named} (about {_size(size.download_mb)})"
         parts = [wheels, base, f"the image takes {_size(size.image_mb)}"]
     if image.horovod:
-        compiler = f"a compiler for {image.horovod} (about {COMPILER_MB} MB)"
+        compiler = f"a compiler for Horovod (about {COMPILER_MB} MB)"
         parts.insert(1, f"{compiler}, which runs for minutes")
     return f"building {image.name} downloads {'; '.join(parts)}"
 
 
-def size_of(tensorflow: str) -> Size | None:
-    """Return the size of a requirement; None if it was not measured."""
-    if "and-cuda" in tensorflow:
+def size_of(image: Image) -> Size | None:
+    """Return the size of an image's TensorFlow; None if it was not measured."""
+    if not image.tensorflow:
+        return CUDA if image.requirements.endswith("cuda") else CPU
+    if "and-cuda" in image.tensorflow:
         return CUDA
-    return CPU if tensorflow.startswith("tensorflow-cpu") else None
+    return CPU if image.tensorflow.startswith("tensorflow-cpu") else None
 
 
 def _size(megabytes: int) -> str:
@@ -197,7 +208,8 @@ def build(
         image: The image of that file.
         plan: The plan.
         root: The project's directory, with `Dockerfile.gpu`.
-        notify: Receives the size of the download, then progress.
+        notify: Receives the size of the download, a notice if the image is not locked, and the
+            progress.
 
     Raises:
         LabError: There is no builder, the build failed, or the project's directory has another
@@ -205,6 +217,12 @@ def build(
     """
     require_builder()
     notify(download_notice(image, has_base=image_exists(engine, image.base)))
+    if image.tensorflow:
+        variable = f"{IMAGES[plan.tensorflow].variable}_TENSORFLOW"
+        notify(
+            f"{variable} is set, so the image is not locked: pip chooses its packages and checks"
+            " no hashes"
+        )
     compose.build(image.service, notify)
     if image_digest(engine, image.name, plan.name) != digest():
         raise LabError(

@@ -1,0 +1,164 @@
+"""The locked requirements of the image: complete, with hashes, and equal to those of processes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lab.tf_versions import CURRENT, IMAGES
+from tests.commands import ROOT
+from tools.lock import SETS
+
+LOCKS = ROOT / "requirements"
+IMAGE_LOCKS = sorted(name for name in SETS if name.startswith(("image-", "horovod")))
+DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text(encoding="utf-8")
+
+PYTHONS = {"image-cpu": ("3.11", "3.12", "3.13"), "image-cuda": ("3.11", "3.12", "3.13")}
+"""The Pythons of the base images. TensorFlow 2.15 supports none later than 3.11."""
+
+
+def entries(name: str) -> list[tuple[Requirement, list[str]]]:
+    """The requirements of a file, each with the hashes after it."""
+    text = (LOCKS / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        requirement, *hashes = line.split(" --hash=")
+        found.append((Requirement(requirement), [each.strip() for each in hashes]))
+    return found
+
+
+def versions(name: str, python: str, machine: str = "x86_64") -> dict[str, str]:
+    """The versions that pip installs from a file, by the name of the package."""
+    environment = {
+        "implementation_name": "cpython",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{python}.2",
+        "python_version": python,
+        "sys_platform": "linux",
+        "extra": "",
+    }
+    return {
+        canonicalize_name(each.name): str(each.specifier).removeprefix("==")
+        for each, _ in entries(name)
+        if each.marker is None or each.marker.evaluate(environment)
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_each_package_has_one_version_and_hashes(name: str) -> None:
+    found = entries(name)
+    assert found
+    for requirement, hashes in found:
+        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), requirement
+        assert requirement.url is None
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+
+
+def test_the_files_name_no_package_index() -> None:
+    for name in SETS:
+        assert "://" not in (LOCKS / f"{name}.txt").read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("name", IMAGE_LOCKS)
+def test_a_file_has_what_it_is_made_for(name: str) -> None:
+    for python in PYTHONS.get(name, ("3.11",)):
+        locked = versions(name, python)
+        wanted = [
+            Requirement(line)
+            for line in (LOCKS / f"{name}.in").read_text(encoding="utf-8").splitlines()
+            if line and not line.startswith("#")
+        ]
+        assert wanted
+        for each in wanted:
+            if each.marker is None or each.marker.evaluate({"platform_machine": "x86_64"}):
+                assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
+
+
+@pytest.mark.parametrize("python", PYTHONS["image-cuda"])
+@pytest.mark.parametrize("gpus", [False, True])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_file_has_what_the_wheel_of_tensorflow_requires(
+    python: str, machine: str, *, gpus: bool
+) -> None:
+    """With CUDA, this includes NVIDIA's packages."""
+    locked = versions(CURRENT.requirements(gpus=gpus), python, machine)
+    name = next(each for each in ("tensorflow-cpu", "tensorflow") if _is_installed(each))
+    assert locked.get("tensorflow-cpu", locked.get("tensorflow")) == metadata.version(name)
+    extra = "and-cuda" if gpus else ""
+    needed = [
+        each
+        for each in map(Requirement, metadata.requires(name) or ())
+        if each.marker is None or _applies(each.marker, python, extra)
+    ]
+    nvidia = [each for each in needed if each.name.startswith("nvidia-")]
+    assert (len(nvidia) > 9) == gpus
+    for each in needed:
+        assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
+
+
+def _applies(marker: Marker, python: str, extra: str) -> bool:
+    return marker.evaluate({"extra": extra, "python_version": python, "sys_platform": "linux"})
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", IMAGE_LOCKS)
+def test_containers_and_processes_have_the_same_versions(name: str) -> None:
+    beside = "tensorflow" if name in PYTHONS else "heritage"
+    for python in PYTHONS.get(name, ("3.11",)):
+        here, there = versions(name, python), versions(beside, python)
+        common = here.keys() & there.keys()
+        assert len(common) > 2
+        assert {each: here[each] for each in common} == {each: there[each] for each in common}
+
+
+def test_horovod_fits_the_image_that_it_is_built_in() -> None:
+    assert versions("horovod", "3.11")["horovod"] == "0.28.1"
+    for gpus in (False, True):
+        image = versions(IMAGES["2.15"].requirements(gpus=gpus), "3.11")
+        for other in ("horovod", "horovod-build"):
+            added = versions(other, "3.11")
+            assert {name: added[name] for name in added.keys() & image.keys()} == {
+                name: image[name] for name in added.keys() & image.keys()
+            }
+
+
+def test_the_dockerfile_installs_only_locked_packages() -> None:
+    """Only `TENSORFLOW`, which the user names, is not locked."""
+    runs = DOCKERFILE.replace("\\\n", " ")
+    installs = [
+        shlex.split(each, posix=True) for each in re.findall(r"/bin/pip install ([^;]+);", runs)
+    ]
+    assert len(installs) == 3
+    for arguments in installs:
+        assert "--only-binary" in arguments
+        if "${packages[@]}" not in arguments:
+            assert "--require-hashes" in arguments
+    assert "packages=(--require-hashes --requirement /opt/requirements.txt)" in runs
+    named = {Path(each).stem for each in re.findall(r"COPY requirements/(\S+)", DOCKERFILE)}
+    assert named == {"${REQUIREMENTS}", "horovod*"}
+
+
+def test_the_build_receives_every_file_that_it_copies() -> None:
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    sent = {file.stem for line in ignore if line.startswith("!req") for file in ROOT.glob(line[1:])}
+    images = {image.requirements(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)}
+    assert images == {"image-cpu", "image-cuda", "image-heritage-cpu", "image-heritage-cuda"}
+    assert sent == {*images, "horovod", "horovod-build"} == set(IMAGE_LOCKS)
+    assert {image.horovod for image in IMAGES.values()} == {"", "horovod"}
