@@ -163,6 +163,16 @@ class Environment(Protocol):
         """Request the immediate end of a run: the agents kill the programs."""
         self.post("kill", run_id, reason)
 
+    def block_host(self, notify: Notify) -> None:
+        """Block this host from the tasks of each node that can reach it.
+
+        An environment that `lab` did not boot, or whose node was restarted, may need it. If the
+        kernel or the engine refuses, one line warns of that.
+
+        Args:
+            notify: Receives the warning.
+        """
+
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network. It lasts its full time, even if the caller ends.
 

@@ -68,6 +68,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
             engine.judge_no_builder,
         ),
         Check("disk", COMPOSE, engine.judge_disk, ENGINE),
+        Check("host", COMPOSE, engine.judge_host_access, ENGINE),
         Check("address pools", COMPOSE, engine.judge_address_pools, ENGINE),
         Check("environments", COMPOSE, engine.judge_environments, ENGINE),
     ),

@@ -372,6 +372,19 @@ def judge_disk(engine_disk: tuple[Path, int] | None, known_image: TaskImage | No
     return warning(what, fix)
 
 
+def judge_host_access(engine_info: EngineInfo) -> Outcome:
+    """Say when tasks in containers reach this host."""
+    from lab.render.compose import ISOLATES_SINCE  # noqa: PLC0415
+
+    version = _numbers(str(engine_info.info.get("ServerVersion", "")))
+    prevents = "; `lab render --network isolated` prevents that"
+    return ok(
+        "`lab up` and `lab run` block this host from tasks; after `docker compose up` alone, tasks "
+        "reach its services that listen on all addresses"
+        f"{prevents if version >= (ISOLATES_SINCE,) else ''}"
+    )
+
+
 def judge_address_pools(engine_info: EngineInfo, routes: Sequence[tuple[Network, str]]) -> Outcome:
     """Check that the engine has a free address range for another network.
 

@@ -13,12 +13,15 @@ from lab.gpu import take_inventory
 from lab.outputs import write_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.render.compose import render
-from lab.render.header import RenderOptions, read_header
+from lab.render.header import DEFAULTS, GPUS_BY, NETWORKS, RenderOptions, read_header
 from lab.render.planned_run import planned_run, run_override, tensorflow_version
 from lab.task.text import short, visible
 from lab.tf_versions import CURRENT
 
 __all__ = [
+    "DEFAULTS",
+    "GPUS_BY",
+    "NETWORKS",
     "RenderOptions",
     "plan_file",
     "planned_run",
@@ -56,20 +59,13 @@ def _place(cluster: Cluster, mode: str) -> Plan:
 
 
 def render_file(
-    cluster_path: Path,
-    mode: str,
-    *,
-    tensorflow: str | None = None,
-    run: str = "",
-    relative_to: Path = Path(),
+    cluster_path: Path, options: RenderOptions = DEFAULTS, *, relative_to: Path = Path()
 ) -> str:
     """Render a config.
 
     Args:
         cluster_path: The path of the config.
-        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
-        run: The override of the config's run; see `planned_run`.
+        options: The options.
         relative_to: The directory of the rendered file. The path of the config in the header is
             relative to it, so that the current directory does not change the file.
 
@@ -80,23 +76,23 @@ def render_file(
         LabError: The config cannot be read, has errors, or does not fit the host.
     """
     cluster = load_cluster(cluster_path)
-    planned = planned_run(cluster, run)
-    version = tensorflow_version(planned, tensorflow, CURRENT.tensorflow)
-    plan = replace(_place(cluster, mode), tensorflow=version)
-    return render_plan(plan, cluster_path, planned, run, relative_to=relative_to)
+    planned = planned_run(cluster, options.run)
+    version = tensorflow_version(planned, options.tensorflow, CURRENT.tensorflow)
+    plan = replace(_place(cluster, options.mode), tensorflow=version)
+    return render_plan(plan, cluster_path, planned, options, relative_to=relative_to)
 
 
 def render_plan(
     plan: Plan,
     cluster_path: Path,
     run: PlannedRun | None = None,
-    override: str = "",
+    options: RenderOptions = DEFAULTS,
     *,
     relative_to: Path = Path(),
 ) -> str:
     """Render the plan of a config; see `render` and `render_file`."""
     name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
-    return render(plan, cluster_file=Path(name).as_posix(), run=run, override=override)
+    return render(plan, cluster_file=Path(name).as_posix(), run=run, options=options)
 
 
 def render_options(path: Path) -> RenderOptions | None:

@@ -9,13 +9,25 @@ from typing import Final
 
 from lab.config.validation import RUN_SERVICE
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.render.header import header
+from lab.render.header import DEFAULTS, RenderOptions, header
 from lab.render.yaml_writer import Block, StreamedMapping, Value, Variable, compose_yaml
 from lab.task.probes.netem import MTU
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
+
+CDI_KIND: Final = "nvidia.com/gpu"
+"""The kind of GPUs in CDI; a device's full name is `nvidia.com/gpu=GPU-…`."""
+
+ISOLATED: Final = (
+    "com.docker.network.bridge.gateway_mode_ipv4",
+    "com.docker.network.bridge.gateway_mode_ipv6",
+)
+"""The driver options with which the host has no address on a network."""
+
+ISOLATES_SINCE: Final = 28
+"""The first version of the engine that knows these options."""
 
 # Without these two variables a CUDA base image shows all GPUs to each container.
 NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -51,7 +63,7 @@ def render(
     *,
     cluster_file: str = "cluster.yaml",
     run: PlannedRun | None = None,
-    override: str = "",
+    options: RenderOptions = DEFAULTS,
 ) -> str:
     """Render a plan as a compose file.
 
@@ -59,21 +71,21 @@ def render(
         plan: The plan.
         cluster_file: The path of its config, for the header.
         run: The run that `docker compose up` starts; None: no run.
-        override: The override of the config's run, for the header; "": no override.
+        options: The options; the plan has the final mode and TensorFlow version.
 
     Returns:
         The text of the file. Its paths are relative to the project's directory.
     """
-    blocks = _SharedBlocks(plan)
+    blocks = _SharedBlocks(plan, options)
     label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value | StreamedMapping] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
         "services": StreamedMapping(_services(plan, blocks, run)),
-        "networks": {"cluster": _network(label)},
+        "networks": {"cluster": _network(label, options)},
         "volumes": {"runs": {"labels": label}},
     }
-    return header(plan, cluster_file, run, override) + compose_yaml(document, _COMMENTS)
+    return header(plan, cluster_file, run, options) + compose_yaml(document, _COMMENTS)
 
 
 def _services(
@@ -90,24 +102,25 @@ def _services(
         yield RUN_SERVICE, _run(plan, run, blocks)
 
 
-def _network(label: dict[str, Value]) -> dict[str, Value]:
+def _network(label: dict[str, Value], options: RenderOptions) -> dict[str, Value]:
     # The large MTU of the loopback; a node with a link sets a real network's MTU.
-    return {
-        "internal": True,
-        "driver_opts": {"com.docker.network.driver.mtu": str(MTU)},
-        "labels": label,
-    }
+    driver: dict[str, Value] = {"com.docker.network.driver.mtu": str(MTU)}
+    if options.network == "isolated":
+        driver |= dict.fromkeys(ISOLATED, "isolated")
+    # Without IPv6, whatever is the engine's default: nodes connect by IPv4.
+    return {"internal": True, "enable_ipv6": False, "driver_opts": driver, "labels": label}
 
 
 class _SharedBlocks:
     """The named YAML blocks that services merge."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, options: RenderOptions) -> None:
+        self.gpus_by = options.gpus_by
         self.service = Block(_service(plan), name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
         self.task = Block(_every_task(), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
-        self.gpu = Block({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, name="gpu")
+        self.gpu = Block(_with_gpus(options), name="gpu")
         self.environment = Block(_environment(plan), name="environment")
         labels = {
             "lab.project": plan.name,
@@ -248,7 +261,9 @@ def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
         **_limits(task),
     }
     if task.gpus:
-        service["deploy"] = {"resources": {"reservations": {"devices": [_devices(task.gpus)]}}}
+        service["deploy"] = {
+            "resources": {"reservations": {"devices": [_devices(task.gpus, blocks.gpus_by)]}}
+        }
     labels: dict[str, Value] = {
         "lab.node": task.node,
         "lab.task": task.name,
@@ -288,8 +303,20 @@ def _limits(task: PlannedTask) -> dict[str, Value]:
     return limits
 
 
-def _devices(gpus: tuple[str, ...]) -> dict[str, Value]:
+def _with_gpus(options: RenderOptions) -> dict[str, Value]:
+    # By CDI the engine does not set this variable, in which a CUDA image requests all GPUs.
+    hidden: dict[str, Value] = (
+        {"NVIDIA_VISIBLE_DEVICES": "void"} if options.gpus_by == "cdi" else {}
+    )
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **hidden}
+
+
+def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:
     # Always ids, never a count: otherwise the engine would give all GPUs to the container.
+    if gpus_by == "cdi":
+        # compose requires the capabilities; the engine's CDI driver ignores them.
+        ids = [f"{CDI_KIND}={gpu}" for gpu in gpus]
+        return {"driver": "cdi", "device_ids": ids, "capabilities": ["gpu"]}
     return {
         "driver": "nvidia",
         "device_ids": list(gpus),

@@ -10,11 +10,29 @@ from typing import Final
 from lab.placement.plan import Plan, PlannedRun
 from lab.task.text import short, visible
 
+GPUS_BY: Final = ("nvidia", "cdi")
+"""The ways to request GPUs of an engine; the first is the default."""
+
+NETWORKS: Final = ("portable", "isolated")
+"""The kinds of the cluster's network; the first is the default."""
+
 _STATE = re.compile(
-    r"^# lab: gpus=(uuid|index|none) tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"
+    r"^# lab: gpus=(uuid|index|none)"
+    # Files of earlier versions have neither.
+    rf"(?: gpus-by=({'|'.join(GPUS_BY)}) network=({'|'.join(NETWORKS)}))?"
+    r" tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"
     r"(?:\n# lab: run=(.+)$)?",
     re.MULTILINE,
 )
+_REACHES_HOST: Final = """\
+# `docker compose up` lets tasks reach services of this host that listen on all addresses.
+# `lab up` and `lab run` block them. On Engine 28 or later, so does
+# `python -m lab render --network isolated`.
+"""
+_ISOLATED: Final = """\
+# On Engine 28 or later, the host has no address on the cluster's network. Earlier engines ignore
+# this: there, only `lab up` and `lab run` block the services of this host.
+"""
 _MAX_HEADER: Final = 4000  # characters that are searched for the header
 
 
@@ -23,24 +41,31 @@ class RenderOptions:
     """The options of a rendered file, in addition to its config.
 
     Attributes:
-        mode: How GPUs are pinned: `uuid`, `index` or `none`.
-        tensorflow: The TensorFlow version of its tasks.
-        run: The value of `--run` with its flags; None: the config's run.
+        mode: How GPUs are pinned: `uuid`, `index` or `none`; `auto`: as the host allows.
+        tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
+        run: The value of `--run` with its flags; "": the config's run.
+        gpus_by: How GPUs are requested of the engine: one of `GPUS_BY`.
+        network: The cluster's network: one of `NETWORKS`.
     """
 
-    mode: str
-    tensorflow: str
-    run: str | None = None
+    mode: str = "auto"
+    tensorflow: str | None = None
+    run: str = ""
+    gpus_by: str = GPUS_BY[0]
+    network: str = NETWORKS[0]
 
 
-def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str) -> str:
+DEFAULTS: Final = RenderOptions()
+
+
+def header(plan: Plan, cluster_file: str, run: PlannedRun | None, options: RenderOptions) -> str:
     """Return the comment at the top of the file.
 
     Args:
         plan: The plan.
         cluster_file: The path of its config.
         run: The run that `docker compose up` starts, or None.
-        override: The override of the config's run, or "".
+        options: The options; the plan has the final mode and TensorFlow version.
     """
     file = visible(cluster_file)
     last = last_task(plan)
@@ -59,9 +84,11 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str)
         f"# LAB_EXPERIMENT=async docker compose up --exit-code-from {last}\n"
         "#                              trains once and ends\n"
         "#\n"
-        f"# lab: gpus={plan.mode} tensorflow={plan.tensorflow}"
-        f" cluster-sha256={plan.cluster_sha256}\n"
-        + (f"# lab: run={override}\n" if override else "")
+        f"{_ISOLATED if options.network == 'isolated' else _REACHES_HOST}"
+        "#\n"
+        f"# lab: gpus={plan.mode} gpus-by={options.gpus_by} network={options.network}"
+        f" tensorflow={plan.tensorflow} cluster-sha256={plan.cluster_sha256}\n"
+        + (f"# lab: run={options.run}\n" if options.run else "")
         + "\n"
     )
 
@@ -75,4 +102,7 @@ def last_task(plan: Plan) -> str:
 def read_header(text: str) -> RenderOptions | None:
     """Return the options in a rendered file's header; None if it has none."""
     state = _STATE.search(text[:_MAX_HEADER])
-    return None if state is None else RenderOptions(*state.groups())
+    if state is None:
+        return None
+    mode, gpus_by, network, tensorflow, run = state.groups()
+    return RenderOptions(mode, tensorflow, run or "", gpus_by or GPUS_BY[0], network or NETWORKS[0])

@@ -80,6 +80,8 @@ def execute_run(
             if environment is None:
                 with signals.blockable_interrupts() as defer:
                     environment = boot(defer)
+            else:
+                environment.block_host(notify)
             lifecycle.record_environment(opened, environment)
             if detach:
                 _detach(opened, environment, notify)

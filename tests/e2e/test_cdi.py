@@ -1,13 +1,11 @@
 """On an engine that assigns GPUs by CDI, each task has the device nodes of its own GPUs.
 
-The GPUs are names (`tests.cdi_engine`); the engine and its containers are real. Engines
-with the NVIDIA container toolkit use `driver: nvidia`, this one uses `driver: cdi`: that
-line and the form of the ids are all that is changed in the file.
+The GPUs are names (`tests.cdi_engine`); the engine and its containers are real. The file is that of
+`lab render --gpus-by cdi`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -15,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from lab.backends.compose.client import Engine as DockerEngine
 from lab.backends.compose.environment import ComposeEnvironment
@@ -23,7 +20,7 @@ from lab.config import parse_cluster
 from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import render
+from lab.render import RenderOptions, render
 from tests import cdi_engine as cdi
 from tests import engine as engines
 from tests.golden.boxes import box, uuid_of
@@ -68,7 +65,7 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironment]:
     file = Path("docker-compose.yml")
-    file.write_text(by_cdi(render(plan)))
+    file.write_text(render(plan, options=RenderOptions(gpus_by="cdi")))
     compose = ["docker", "compose", "--file", str(file)]
     try:
         done = subprocess.run(
@@ -78,18 +75,6 @@ def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironmen
         yield ComposeEnvironment(DockerEngine(), plan.name)
     finally:
         subprocess.run([*compose, "down", "--volumes"], stdout=sys.stderr, check=True)
-
-
-def by_cdi(text: str) -> str:
-    """The same file for an engine with CDI."""
-    file = YAML(typ="safe", pure=True).load(text)
-    for service in file["services"].values():
-        for devices in service.get("deploy", {}).values():
-            (request,) = devices["reservations"]["devices"]
-            assert request["driver"] == "nvidia"
-            request["driver"] = "cdi"
-            request["device_ids"] = [f"{cdi.KIND}={gpu}" for gpu in request["device_ids"]]
-    return json.dumps(file)
 
 
 def test_each_task_has_only_its_own_gpu_device_nodes(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
+from lab.backends.compose.client import Engine
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory, take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Link, Plan
-from lab.render.compose import render
+from lab.render import RenderOptions
+from lab.render.compose import ISOLATES_SINCE, render
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
 from tests.agents import wait_for
@@ -344,28 +347,132 @@ def test_a_boot_that_fails_leaves_nothing(
     assert left_behind(plan.name) == []
 
 
-def test_a_link_precedes_a_healthy_node(image: str, root: Path) -> None:
+@pytest.fixture(scope="module")
+def linked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeEnvironment]:
+    """An environment without GPUs, whose node tf2 has a link."""
+    root = tmp_path_factory.mktemp("linked")
+    (root / "scripts").mkdir()
+    (root / "data").mkdir()
     plan = place_on(root, "none", name="lab-e2e-link")
     slow = replace(plan.nodes[1], link=Link(rate_bits=10_000_000))
     plan = replace(plan, nodes=(plan.nodes[0], slow))
     environment = ComposeBackend().up(plan, root=root, notify=no_word)
-    try:
-        containers = inspect(environment)
-        # Only this pause container may change a network, its own.
-        assert containers["tf2"]["Config"]["User"] == "0:0"
-        (added,) = containers["tf2"]["HostConfig"]["CapAdd"]
-        assert added.removeprefix("CAP_") == "NET_ADMIN"
-        assert not containers["tf1"]["HostConfig"]["CapAdd"]
-        code = """
+    yield environment
+    environment.down(no_word)
+    assert left_behind(plan.name) == []
+
+
+def test_a_link_precedes_a_healthy_node(linked: ComposeEnvironment) -> None:
+    containers = inspect(linked)
+    # Only this pause container may change a network, its own.
+    assert containers["tf2"]["Config"]["User"] == "0:0"
+    (added,) = containers["tf2"]["HostConfig"]["CapAdd"]
+    assert added.removeprefix("CAP_") == "NET_ADMIN"
+    assert not containers["tf1"]["HostConfig"]["CapAdd"]
+    code = """
 from pyroute2 import IPRoute
 with IPRoute() as route:
     print(sorted(each.get_attr("TCA_KIND") for each in route.get_qdiscs()))
 """
-        for service, expected in (("tf2", True), ("worker-1", True), ("tf1", False)):
-            kinds = docker("exec", f"{plan.name}-{service}-1", "python", "-c", code)
-            assert ("tbf" in kinds) is expected, service
+    for service, expected in (("tf2", True), ("worker-1", True), ("tf1", False)):
+        kinds = docker("exec", f"{linked.project}-{service}-1", "python", "-c", code)
+        assert ("tbf" in kinds) is expected, service
+
+
+HOST = """
+import socket, threading
+from pyroute2 import IPRoute
+with IPRoute() as netlink:
+    found = {each.get("address") or each.get("local") for each in netlink.get_addr()}
+listener = socket.socket(socket.AF_INET6)
+listener.bind(("::", 0))
+listener.listen(128)
+print(listener.getsockname()[1], *found, flush=True)
+while True:
+    listener.accept()[0].close()
+"""
+"""Listens on all addresses of the engine's host, and prints its port and these addresses."""
+
+REACHED = """
+import contextlib, errno, select, socket, sys
+port, *addresses = sys.argv[1:]
+waiting = {}
+for address in addresses:
+    six = ":" in address
+    scope = socket.if_nametoindex("eth0") if address.startswith("fe80") else 0
+    to = (address, int(port), 0, scope) if six else (address, int(port))
+    for bound in (False, True):
+        each = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
+        each.setblocking(False)
+        if bound:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+        with contextlib.suppress(OSError):
+            if each.connect_ex(to) == errno.EINPROGRESS:
+                waiting[each] = address
+while waiting and (ready := select.select([], list(waiting), [], 2)[1]):
+    for each in ready:
+        if each.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+            print(waiting[each])
+        del waiting[each]
+socket.create_connection(("tf1", 2222)).close()
+"""
+"""Prints which addresses can be reached, also by sockets that ignore routes; reaches a node."""
+
+
+@contextmanager
+def listening_host(image: str) -> Iterator[list[str]]:
+    """A port on which the engine's host listens, and all its addresses except the loopback's."""
+    host = ("run", "--detach", "--network", "host", image, "python", "-c", HOST)
+    listener = docker(*host)
+    try:
+        wait_for(lambda: "\n" in docker_output(listener), "the listener on the host")
+        words = docker_output(listener).split()
+        yield [each for each in words if not each.startswith("127.") and each != "::1"]
     finally:
-        environment.down(no_word)
+        docker("rm", "--force", listener)
+
+
+def reached(project: str, host: list[str]) -> set[str]:
+    """The addresses of the host that worker-1 reaches; it must reach ps-0 on the other node."""
+    server = "import socket, time; s = socket.create_server(('', 2222)); time.sleep(600)"
+    docker("exec", "--detach", f"{project}-ps-0-1", "python", "-c", server)
+    task = f"{project}-worker-1-1"
+    return set(docker("exec", task, "python", "-c", REACHED, *host).split())
+
+
+def test_tasks_cannot_reach_the_host(image: str, linked: ComposeEnvironment) -> None:
+    (network,) = json.loads(docker("network", "inspect", f"{linked.project}_cluster"))
+    (gateway,) = (each["Gateway"] for each in network["IPAM"]["Config"])
+    with listening_host(image) as host:
+        assert gateway in host
+        assert reached(linked.project, host) == set()
+        # A node that was restarted is open, and so this test could fail.
+        for service in ("tf2", "worker-1"):
+            docker("restart", "--time", "1", f"{linked.project}-{service}-1")
+        assert gateway in reached(linked.project, host)
+        linked.block_host(pytest.fail)
+        assert reached(linked.project, host) == set()
+
+
+def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
+    engine = Engine()
+    if engine.major() < ISOLATES_SINCE:
+        pytest.skip(f"isolated networks need Engine {ISOLATES_SINCE}")
+    plan = place_on(root, "none", name="lab-e2e-isolated")
+    file = root / "docker-compose.yml"
+    file.write_text(render(plan, options=RenderOptions(network="isolated")))
+    try:
+        docker("compose", "--file", str(file), "up", "--detach", "--wait")
+        with listening_host(image) as host:
+            assert reached(plan.name, host) == set()
+    finally:
+        ComposeEnvironment(engine, plan.name).down(no_word)
+
+
+def docker_output(container: str) -> str:
+    return subprocess.run(
+        ["docker", "logs", container], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_down_removes_only_labelled_resources(image: str, root: Path) -> None:

@@ -150,6 +150,7 @@ class FakeEnvironment(Environment):
     threads: list[threading.Thread] = field(default_factory=list)
     disturbed: list[tuple[str, ...]] = field(default_factory=list)
     unshakable: str = ""
+    blocked_before: list[list[str]] = field(default_factory=list)
     shares: bool = False
 
     @property
@@ -181,6 +182,9 @@ class FakeEnvironment(Environment):
 
     def kill(self, run_id: str, reason: str) -> None:
         control.kill(self.volume, run_id, reason)
+
+    def block_host(self, notify: Notify) -> None:
+        self.blocked_before.append([each.run_id for each in self.runs()])
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         if self.unshakable:

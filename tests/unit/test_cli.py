@@ -622,6 +622,19 @@ def test_render_check_compares_with_the_same_tensorflow(project: Path) -> None:
     assert (stale.returncode, "old.yml is out of date" in stale.stderr) == (1, True)
 
 
+def test_render_check_takes_the_form_from_the_file(project: Path) -> None:
+    flags = ("--gpus-by", "cdi", "--network", "isolated")
+    assert lab(project, "render", "--gpus", "none", *flags).returncode == 0
+    fresh = lab(project, "render", "--check")
+    assert (fresh.returncode, fresh.stdout) == (0, "")
+    stale = lab(project, "render", "--check", "--network", "portable")
+    assert stale.returncode == 1
+    assert "write it again with `lab render cluster.yaml --gpus-by cdi`" in stale.stderr
+    assert "gateway_mode_ipv4" in stale.stdout
+    wrong = refused(lab(project, "render", "--gpus-by", "count"), code=2)
+    assert "'count' is not nvidia or cdi" in wrong
+
+
 def test_render_check(project: Path) -> None:
     assert "is missing" in refused(lab(project, "render", "--check", "--gpus", "none"), code=1)
     assert lab(project, "render", "--gpus", "none").returncode == 0

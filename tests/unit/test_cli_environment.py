@@ -606,6 +606,7 @@ def test_up_prints_its_end(
     matching(environment)
     assert main(["up", "--gpus", "none"]) == 0
     assert "is up already" in capfd.readouterr().err
+    assert environment.blocked_before == [[]]
     environment.cluster_sha256 = "other"
     assert main(["up", "--gpus", "none"]) == 2
 

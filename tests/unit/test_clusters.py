@@ -9,7 +9,7 @@ import pytest
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.render import render_file
+from lab.render import RenderOptions, render_file
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from tests.golden.boxes import box
 
@@ -86,7 +86,7 @@ def test_config_matches_the_table(name: str) -> None:
         len(workers),
         gpus_each,
     )
-    assert render_file(ROOT / name, "index").count("\n") > len(plan.tasks)
+    assert render_file(ROOT / name, RenderOptions("index")).count("\n") > len(plan.tasks)
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -65,6 +65,12 @@ def test_a_container_as_the_engine_describes_it() -> None:
     assert (seen.running, seen.up, seen.detail) == (True, False, "running (starting)")
 
 
+def test_gpus_by_cdi_have_their_plain_ids() -> None:
+    requests = [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=MIG-7", "nvidia.com/gpu=2"]}]
+    seen = parse_inspection({**INSPECTED, "HostConfig": {"DeviceRequests": requests}})
+    assert seen.gpus == ("MIG-7", "2")
+
+
 def test_a_container_with_few_details() -> None:
     seen = parse_inspection(
         {

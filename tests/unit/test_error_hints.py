@@ -25,6 +25,18 @@ RECORDED = [
         "--gpus none",
     ),
     (
+        'Error response from daemon: could not select device driver "cdi" with capabilities:'
+        " [[gpu]]",
+        "does not request GPUs by CDI",
+        "--gpus-by nvidia",
+    ),
+    (
+        "Error response from daemon: could not apply runtime options: CDI device injection failed:"
+        " unresolvable CDI devices nvidia.com/gpu=GPU-1234",
+        "this host has no GPU nvidia.com/gpu=GPU-1234",
+        "nvidia-ctk cdi list",
+    ),
+    (
         "Error response from daemon: failed to create task for container: OCI runtime create"
         " failed: nvidia-container-cli: device error: GPU-1234: unknown device: unknown",
         "this host has no GPU GPU-1234",

@@ -167,7 +167,7 @@ def gpus(cluster: Cluster, plan: Plan, services: dict[str, dict[str, Any]]) -> N
 
 def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    file.write_text(render_file(ROOT / "cluster.yaml", "index"), encoding="utf-8")
+    file.write_text(render_file(ROOT / "cluster.yaml", RenderOptions("index")), encoding="utf-8")
     project = config(
         file,
         LAB_IMAGE="lab:mine",
@@ -194,7 +194,7 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
 
 def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    file.write_text(render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15", run="none"))
+    file.write_text(render_file(ROOT / "cluster.yaml", RenderOptions("index", "2.15", "none")))
     # A user's choice for the other image does not apply to this one.
     project = config(file, LAB_IMAGE="lab:mine", LAB_TENSORFLOW="tensorflow-cpu==2.21.*")
     task, anchor = project["services"]["worker-1"], project["services"]["tf1"]
@@ -213,7 +213,7 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     assert project["services"]["worker-1"]["image"] == "lab:old"
     args = project["services"]["tf1"]["build"]["args"]
     assert (args["TENSORFLOW"], args["HOROVOD_GPU_OPERATIONS"]) == ("tensorflow==2.12", "NCCL")
-    without = render_file(ROOT / "cluster.yaml", "none", tensorflow="2.15", run="none")
+    without = render_file(ROOT / "cluster.yaml", RenderOptions("none", "2.15", "none"))
     assert "lab:heritage-cpu" in without
     assert "REQUIREMENTS: image-heritage-cpu\n" in without
 
@@ -221,13 +221,13 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
     assert render_options(file) == RenderOptions("index", "2.21")
-    again = render_file(ROOT / "cluster.yaml", "index", relative_to=ROOT)
+    again = render_file(ROOT / "cluster.yaml", RenderOptions("index"), relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"
 
 
 def test_the_written_text_is_compared(tmp_path: Path) -> None:
     file = tmp_path / "out.yml"
-    text = render_file(ROOT / "cluster.yaml", "index")
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("index"))
     assert render_options(file) is None
     assert stale_diff(file, text).startswith(f"--- {file}\n+++ {file} (rendered again)\n")
     write(file, text)

@@ -8,7 +8,14 @@ import pytest
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.render import planned_run, read_header, render_file, run_override, tensorflow_version
+from lab.render import (
+    RenderOptions,
+    planned_run,
+    read_header,
+    render_file,
+    run_override,
+    tensorflow_version,
+)
 
 TEXT = """version: 1
 name: x
@@ -39,10 +46,10 @@ def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
     (tmp_path / "x.yaml").write_text(TEXT.replace("NODE", "b"))
     if override.startswith("'"):
         override = run_override("sync", ["--checkpoint_dir=it's here"])
-    recorded = read_header(render_file(tmp_path / "x.yaml", "none", run=override))
+    recorded = read_header(render_file(tmp_path / "x.yaml", RenderOptions("none", None, override)))
     assert recorded is not None
     assert recorded.run == override
-    assert read_header(render_file(tmp_path / "x.yaml", "none")).run is None  # type: ignore[union-attr]
+    assert read_header(render_file(tmp_path / "x.yaml", RenderOptions("none"))).run == ""  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_blocks_are_named_and_merged_in_order() -> None:
 
 
 def test_services_are_parted_by_blank_lines() -> None:
-    text = render_file(ROOT / "cluster.yaml", "index")
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("index"))
     services = text[text.index("services:\n") : text.index("\nnetworks:")]
     assert services.count("\n\n  ") == 8
     assert "\n\n\n" not in text
@@ -123,7 +124,7 @@ def test_names_of_a_plan_cannot_become_variables() -> None:
 
 
 def test_the_mode_none_is_for_cpus() -> None:
-    text = render_file(ROOT / "cluster.yaml", "none")
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("none"))
     assert read_header(text) == RenderOptions("none", "2.21")
     assert "lab:cpu" in text
     assert "REQUIREMENTS: image-cpu\n" in text
@@ -131,8 +132,71 @@ def test_the_mode_none_is_for_cpus() -> None:
     assert "device_ids" not in text
 
 
+def test_gpus_by_cdi() -> None:
+    options = RenderOptions("index", gpus_by="cdi")
+    text = render_file(ROOT / "cluster.yaml", options)
+    assert read_header(text) == RenderOptions("index", "2.21", gpus_by="cdi")
+    services = read(text)["services"]
+    (request,) = devices(services["worker-0"])
+    # compose requires capabilities; a count and options are errors of the engine's CDI driver.
+    assert request == {
+        "driver": "cdi",
+        "device_ids": ["nvidia.com/gpu=2", "nvidia.com/gpu=3"],
+        "capabilities": ["gpu"],
+    }
+    # Otherwise a CUDA image would request all GPUs by this variable.
+    assert services["worker-0"]["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "CUDA_VISIBLE_DEVICES" not in services["worker-0"]["environment"]
+    assert services["worker-0"]["labels"]["lab.gpus"] == "2,3"
+    by_uuid = plan_with_uuids("GPU-5f2a", "MIG-77")
+    (request,) = devices(read(render(by_uuid, options=options))["services"]["worker-0"])
+    assert request["device_ids"] == ["nvidia.com/gpu=GPU-5f2a", "nvidia.com/gpu=MIG-77"]
+    (request,) = devices(read(render(by_uuid))["services"]["worker-0"])
+    assert request["device_ids"] == ["GPU-5f2a", "MIG-77"]
+
+
+def devices(service: dict[str, Any]) -> list[dict[str, Any]]:
+    requests: list[dict[str, Any]] = service["deploy"]["resources"]["reservations"]["devices"]
+    return requests
+
+
+def plan_with_uuids(*gpus: str) -> Plan:
+    plan = plan_file(ROOT / "cluster.yaml", "index")
+    tasks = tuple(
+        replace(task, gpus=gpus if task.name == "worker-0" else task.gpus) for task in plan.tasks
+    )
+    return replace(plan, tasks=tasks)
+
+
+def test_the_network_can_be_isolated() -> None:
+    isolated = render_file(ROOT / "cluster.yaml", RenderOptions("index", network="isolated"))
+    portable = render_file(ROOT / "cluster.yaml", RenderOptions("index"))
+    assert read_header(isolated) == RenderOptions("index", "2.21", network="isolated")
+    options = read(isolated)["networks"]["cluster"]["driver_opts"]
+    mode = "com.docker.network.bridge.gateway_mode_ipv"
+    assert options == {
+        "com.docker.network.driver.mtu": "65535",
+        f"{mode}4": "isolated",
+        f"{mode}6": "isolated",
+    }
+    assert mode not in portable
+    for text in (isolated, portable):
+        assert read(text)["networks"]["cluster"]["internal"] is True
+        assert read(text)["networks"]["cluster"]["enable_ipv6"] is False
+    assert "render --network isolated" in portable
+    assert "render --network isolated" not in isolated
+
+
+def test_files_of_earlier_versions_have_the_defaults() -> None:
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("index", run="none"))
+    earlier = text.replace(" gpus-by=nvidia network=portable", "")
+    assert earlier != text
+    assert read_header(earlier) == RenderOptions("index", "2.21", "none", "nvidia", "portable")
+    assert read_header(text.replace("gpus-by=nvidia", "gpus-by=guess")) is None
+
+
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
-    text = render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15", run="none")
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("index", "2.15", "none"))
     assert read_header(text) == RenderOptions("index", "2.15", "none")
     assert "image: ${LAB_HERITAGE_IMAGE:-lab:heritage-cuda}\n" in text
     build = read(text)["services"]["tf1"]["build"]
@@ -166,17 +230,17 @@ def test_the_source_is_named_from_the_rendered_file(
     config.parent.mkdir()
     config.write_bytes((ROOT / "clusters" / "book.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
-    relative = render_file(Path("clusters/a.yaml"), "index")
+    relative = render_file(Path("clusters/a.yaml"), RenderOptions("index"))
     assert relative.startswith("# Rendered from clusters/a.yaml by")
     monkeypatch.chdir("/")
-    assert render_file(config, "index", relative_to=tmp_path) == relative
+    assert render_file(config, RenderOptions("index"), relative_to=tmp_path) == relative
 
 
 def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("version: 2\n")
     with pytest.raises(ConfigError):
-        render_file(bad, "none")
+        render_file(bad, RenderOptions("none"))
     assert list(tmp_path.iterdir()) == [bad]
 
 

@@ -176,6 +176,17 @@ def killed(volume: Volume, request: Request) -> None:
 
 
 @pytest.mark.parametrize("up", [False, True])
+def test_an_environment_that_was_up_is_blocked_from_the_host_before_the_run(
+    run: RunDir, environment: Told, up: bool
+) -> None:
+    """A boot does it itself."""
+    environment.tasks_do = train
+    go(run, environment, up=up)
+    assert environment.blocked_before == ([[]] if up else [])
+    assert [each.run_id for each in environment.runs()] == [run.run_id]
+
+
+@pytest.mark.parametrize("up", [False, True])
 def test_a_second_ctrl_c_kills_and_collects(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, up: bool
 ) -> None:

@@ -136,6 +136,7 @@ class ComposeBackend(Backend):
             wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
             if restart_detached_tasks(self._engine, environment.inspect(), notify):
                 wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
+            environment.block_host(notify)
             check(environment)
             undo.pop_all()
         return environment

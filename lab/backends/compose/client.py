@@ -64,6 +64,15 @@ class Engine:
         with engine_errors("reaching the engine"):
             return str(self.client().version()["Version"])
 
+    def major(self) -> int:
+        """Return the first number of the engine's version; 0 if it has none.
+
+        Raises:
+            LabError: No engine answers, or the user has no permission.
+        """
+        number = self.version().partition(".")[0]
+        return int(number) if number.isdecimal() else 0
+
     def id(self) -> str:
         """Return the engine's unique id.
 

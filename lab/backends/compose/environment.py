@@ -32,6 +32,7 @@ from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
 from lab.backends.compose.cleanup import list_resources, remove
 from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.backends.compose.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
+from lab.backends.compose.host_block import block_host
 from lab.backends.compose.image_build import container_digest
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.gpu_record import release
@@ -137,6 +138,10 @@ class ComposeEnvironment(Environment):
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume; see `Environment`."""
         self._call(command, run_id, text)
+
+    def block_host(self, notify: Notify) -> None:
+        """Block this host from its tasks; see `Environment`."""
+        block_host(self._engine, self.project, notify)
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.

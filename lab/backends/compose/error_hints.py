@@ -44,10 +44,17 @@ HINTS: Final = (
         "install the NVIDIA driver and container toolkit, or run on CPUs with `--gpus none`",
     ),
     _hint(
+        r"could not select device driver \"+cdi",
+        "this engine does not request GPUs by CDI",
+        "render again with `--gpus-by nvidia`, update the engine to 28.2, or since Engine 25"
+        ' set `"features": {"cdi": true}` in /etc/docker/daemon.json',
+    ),
+    _hint(
         r"nvidia-container-cli: device error: (\S+?):? unknown device"
         r"|unresolvable CDI devices (\S+)",
         "this host has no GPU {0}",
-        "the config was placed on another host: render it again here with `--gpus uuid`",
+        "the config was placed on another host: render it again here with `--gpus uuid`;"
+        " with CDI, `nvidia-ctk cdi list` shows the GPUs",
     ),
     _hint(
         r"Requested CPUs are not available - requested (\S+),",

@@ -126,6 +126,9 @@ class LocalEnvironment(Environment):
         with self._volume_errors():
             _POSTS[command](self._volume, run_id, text)
 
+    def block_host(self, notify: Notify) -> None:
+        """Do nothing: namespaces have no route to the host, and without them nothing helps."""
+
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.
 

@@ -28,7 +28,7 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.cli.param_types import text
+from lab.cli.param_types import one_of, text
 from lab.config import load_cluster
 from lab.console import notify
 from lab.errors import InputError, LabError
@@ -36,6 +36,10 @@ from lab.outputs import check_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.plots import is_svg
 from lab.render import (
+    DEFAULTS,
+    GPUS_BY,
+    NETWORKS,
+    RenderOptions,
     is_rendered,
     planned_run,
     render_file,
@@ -62,6 +66,19 @@ def command(  # longer than 60 lines: the parameters are the command line
         bool, Switch("write no file; print a diff and exit with code 1 if the file is out of date")
     ] = False,
     gpus: GpuMode = AUTO,
+    gpus_by: Annotated[
+        str | None,
+        Flag("how to request GPUs: nvidia (default) or cdi", one_of(*GPUS_BY), shows="FORM"),
+    ] = None,
+    network: Annotated[
+        str | None,
+        Flag(
+            "portable (default), or isolated: the host has no address on the cluster's network"
+            " (Engine 28 or later)",
+            one_of(*NETWORKS),
+            shows="KIND",
+        ),
+    ] = None,
     explain: Explain = False,
     strict: Strict = False,
     tensorflow: Tensorflow = None,
@@ -86,15 +103,24 @@ def command(  # longer than 60 lines: the parameters are the command line
     """Render the config as a compose file."""
     path = cluster_path(cluster, file)
     override = run_override(run, rest)
-    others = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
-    if check and any(others.values()):
+    refused = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
+    if check and any(refused.values()):
         # The result must not depend on which GPUs are in use now.
-        flag = next(name for name, given in others.items() if given)
+        flag = next(name for name, given in refused.items() if given)
         raise InputError(
             f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
         )
+    # With --check, options that the user did not give are taken from the file.
+    others = _recorded(Path(output)) if check else DEFAULTS
+    options = RenderOptions(
+        others.mode if gpus == AUTO else gpus,
+        tensorflow or (others.tensorflow if others.tensorflow in IMAGES else None),
+        override or others.run,
+        gpus_by or others.gpus_by,
+        network or others.network,
+    )
     if check:
-        _check(path, Path(output), gpus, tensorflow, override)
+        _check(path, Path(output), options)
         return
     if output != "-":
         check_output("--output", Path(output), is_rendered, force=force)
@@ -114,10 +140,10 @@ def command(  # longer than 60 lines: the parameters are the command line
     if picture is not None:
         _draw(planned.plan, trained, Path(picture))
     if output == "-":
-        sys.stdout.write(render_plan(planned.plan, path, trained, override))
+        sys.stdout.write(render_plan(planned.plan, path, trained, options))
     else:
         target = Path(output)
-        text = render_plan(planned.plan, path, trained, override, relative_to=target.parent)
+        text = render_plan(planned.plan, path, trained, options, relative_to=target.parent)
         write(target, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""
         notify(f"wrote {output}; boot it with {_boot_command(target)}{trains}")
@@ -139,20 +165,22 @@ def _boot_command(file: Path) -> str:
     return "`docker compose up`" if default else f"`docker compose --file {file} up`"
 
 
-def _check(path: Path, output: Path, gpus: str, tensorflow: str | None, override: str) -> None:
+def _recorded(output: Path) -> RenderOptions:
+    """The options of an existing file; the defaults if it has no header."""
     if str(output) == "-":
         raise InputError("--check needs a file", "leave out --output -")
     if not output.is_file():
         raise LabError(f"{output} is missing", "write it with `lab render`")
-    found = render_options(output)
-    # Options that the user did not give are taken from the file.
-    mode = found.mode if found and gpus == AUTO else gpus
-    run = override or (found.run if found and found.run else "")
-    version = tensorflow or (found.tensorflow if found else None)
-    version = version if version in IMAGES else None
-    text = render_file(path, mode, tensorflow=version, run=run, relative_to=output.parent)
-    diff = stale_diff(output, text)
+    return render_options(output) or DEFAULTS
+
+
+def _check(path: Path, output: Path, options: RenderOptions) -> None:
+    diff = stale_diff(output, render_file(path, options, relative_to=output.parent))
     if diff:
         sys.stdout.write(diff)
-        raise LabError(f"{output} is out of date", f"write it again with `lab render {path}`")
+        # Otherwise the user would lose these two.
+        gpus_by = f" --gpus-by {options.gpus_by}" if options.gpus_by != DEFAULTS.gpus_by else ""
+        network = f" --network {options.network}" if options.network != DEFAULTS.network else ""
+        again = f"write it again with `lab render {path}{gpus_by}{network}`"
+        raise LabError(f"{output} is out of date", again)
     notify(f"{output} is up to date")

@@ -60,6 +60,7 @@ def command(
     )
     if target.found is not None:
         require_agents(name, target.found.tasks())
+        target.found.block_host(notify)
         notify(f"environment {name!r} is up already; train with `lab run async`")
         return
     environment = boot(target.backend, target.plan, root=target.root, notify=notify, share=share)

@@ -1,0 +1,101 @@
+"""Blocks this host from the tasks of an environment, by short-lived containers.
+
+Each container shares only the network of a node's anchor. Its only capability is NET_ADMIN. A node
+that was restarted is open again: `block_host` checks every node.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lab.backends import Notify
+from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.compose.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.backends.network_faults import refused
+from lab.errors import LabError
+from lab.render.compose import ISOLATED, ISOLATES_SINCE
+from lab.task.probes.host_block import MODULE, ROUTES, is_blocked
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_BLOCK_S: Final = 30.0
+
+
+def block_host(engine: Engine, project: str, notify: Notify) -> None:
+    """Block this host from every node that can reach it; if that fails, print a warning.
+
+    On a network that was rendered with `--network isolated`, there is nothing to block.
+    """
+    try:
+        hosts = _host_addresses(engine, project)
+        if hosts:
+            doing = "blocking the host from the tasks"
+            engine.for_each(
+                doing, _anchors(engine, project), partial(_block, engine, project, hosts)
+            )
+    except LabError as error:
+        notify(f"warning: tasks can reach this host: {error}")
+
+
+def _host_addresses(engine: Engine, project: str) -> list[str]:
+    """The host's IPv4 addresses on the project's networks that are not isolated."""
+    with engine_errors("reading the network"):
+        networks: list[Mapping[str, Any]] = engine.client().api.networks(
+            filters={"label": f"{PROJECT}={project}"}
+        )
+    # Earlier engines ignore the option.
+    isolates = engine.major() >= ISOLATES_SINCE
+    return [
+        address
+        for network in networks
+        if not (isolates and (network.get("Options") or {}).get(ISOLATED[0]) == "isolated")
+        for address in _gateways(network)
+    ]
+
+
+def _gateways(network: Mapping[str, Any]) -> Iterator[str]:
+    """The host's IPv4 addresses on a network, as the engine describes the network."""
+    for config in (network.get("IPAM") or {}).get("Config") or ():
+        subnet = ipaddress.ip_network(config["Subnet"], strict=False)
+        if subnet.version == 4:  # noqa: PLR2004
+            # Without a configured gateway the bridge has the first address.
+            yield config.get("Gateway") or str(subnet[1])
+
+
+def _anchors(engine: Engine, project: str) -> list[Container]:
+    found = engine.containers(f"{PROJECT}={project}", NODE)
+    return [
+        each
+        for each in found
+        if TASK not in each.labels and TRANSIENT not in each.labels and each.status == "running"
+    ]
+
+
+def _block(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:
+    """Block the host from one node, unless it is blocked already."""
+    node = anchor.labels[NODE]
+    api = engine.client().api
+    routes = api.exec_start(api.exec_create(anchor.id, ["cat", ROUTES])["Id"])
+    if is_blocked(routes.decode("ascii", errors="replace")):
+        return
+    container = engine.create(
+        project,
+        anchor.attrs["Image"],
+        ["python", "-m", MODULE, *hosts],
+        network_mode=f"container:{anchor.id}",
+        user="0:0",
+        cap_add=["NET_ADMIN"],
+    )
+    try:
+        container.start()
+        code = container.wait(timeout=_BLOCK_S)["StatusCode"]
+        if code:
+            raise refused(node, container.logs(stdout=False))
+    finally:
+        with suppress(LabError), engine_errors(f"blocking the host from node {node}"):
+            container.remove(force=True)
