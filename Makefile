@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install docs run heritage test test-all test-gpu check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install docs run heritage test test-all test-gpu engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -28,6 +28,9 @@ test-all: test  ## run all tests: also containers, programs of 2017, notebooks, 
 
 test-gpu: $(VENV)/.dev  ## compare the GPU inventory with nvidia-smi; skipped on a host without GPUs
 	$(BIN)/python -m pytest tests/gpu -rs
+
+engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; two hours)
+	$(BIN)/python -m tests.engines
 
 hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 2,000 damaged runs and more (20 minutes)
 	$(BIN)/python -m tests.hostile

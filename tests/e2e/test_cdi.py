@@ -1,15 +1,19 @@
 """On an engine that assigns GPUs by CDI, each task has the device nodes of its own GPUs.
 
-The GPUs are names (`tests.cdi_engine`); the engine and its containers are real. The file is that of
-`lab render --gpus-by cdi`.
+The GPUs are names (`tests.debian_engine`); the engine and its containers are real. The file is that
+of `lab render --gpus-by cdi`.
+
+LAB_TEST_CDI=1: the engine that answers has these GPUs; `make engines` sets it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,36 +25,50 @@ from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.render import RenderOptions, render
-from tests import cdi_engine as cdi
+from tests import debian_engine as debian
 from tests import engine as engines
-from tests.golden.boxes import box, uuid_of
+from tests.golden.boxes import box
 
-CARDS = [uuid_of(index) for index in range(8)]
-MINORS = {gpu: minor for minor, gpu in enumerate(CARDS)}
+SUITE = "trixie"
+"""The oldest Debian whose engine knows CDI; it does not change any more."""
+
+MINORS = {gpu: minor for minor, gpu in enumerate(debian.GPUS)}
 DESCRIPTION = (engines.ROOT / "cluster.yaml").read_bytes().replace(b"name: mnist", b"name: cdi")
 
 
 @pytest.fixture(scope="module")
-def engine(
-    tmp_path_factory: pytest.TempPathFactory, variables: pytest.MonkeyPatch
-) -> Iterator[cdi.CdiEngine]:
-    if not engines.asked_for():
-        pytest.skip(f"no engine with CDI is made; {engines.HINT}")
-    project = tmp_path_factory.mktemp("project")
-    for folder in ("scripts", "data"):
-        (project / folder).mkdir()
+def project(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A project's directory, and an engine with CDI that has an image of lab."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("scripts", "data"):
+        (folder / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        if os.environ.get("LAB_TEST_CDI") == "1":
+            request.getfixturevalue("image")
+            yield
+        elif engines.asked_for():
+            with _own_engine(folder, patch):
+                yield
+        else:
+            pytest.skip(f"no engine with CDI is made; {engines.HINT}")
+
+
+@contextmanager
+def _own_engine(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
     try:
         with (
             engines.compose_plugin() as environment,
-            cdi.a_cdi_engine(CARDS, project, environment) as found,
-            pytest.MonkeyPatch.context() as patch,
+            debian.a_root(SUITE) as root,
+            debian.a_debian_engine(root, [folder], environment) as engine,
         ):
             for name in ("DOCKER_HOST", "DOCKER_CONFIG", "PATH"):
-                if name in found.environment:
-                    patch.setenv(name, found.environment[name])
-            patch.setenv("LAB_IMAGE", found.image)
-            patch.chdir(project)
-            yield found
+                if name in engine.environment:
+                    patch.setenv(name, engine.environment[name])
+            patch.setenv("LAB_IMAGE", debian.make_bare_image(root, engine))
+            yield
     except engines.NoEngine as reason:
         pytest.fail(f"no engine with CDI can be had: {reason}")
 
@@ -63,7 +81,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironment]:
+def environment(project: None, plan: Plan) -> Iterator[ComposeEnvironment]:
     file = Path("docker-compose.yml")
     file.write_text(render(plan, options=RenderOptions(gpus_by="cdi")))
     compose = ["docker", "compose", "--file", str(file)]

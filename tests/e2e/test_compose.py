@@ -302,6 +302,8 @@ def test_a_task_that_lost_its_network_is_restarted(
     interfaces = "import os; print(sorted(os.listdir('/sys/class/net')))"
     docker("restart", "--time", "1", f"{NAME}-tf2-1")
     assert inside("worker-1", interfaces) == "['lo']"
+    health = ("inspect", "--format", "{{.State.Health.Status}}", f"{NAME}-worker-1-1")
+    wait_for(lambda: docker(*health) == "unhealthy", "the health check sees the lost network")
     output: list[str] = []
     plan = place_on(module_root, "uuid")
     ComposeBackend().up(plan, root=module_root, notify=output.append)

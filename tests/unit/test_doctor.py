@@ -484,6 +484,10 @@ def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
     assert info.images_directory == Path("/var/lib/docker")
     newer = {**INFO, "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
     assert engine.EngineInfo(newer).images_directory == Path("/var/lib/containerd")
+    shared = {**newer, "Containerd": {"Address": "/run/containerd/containerd.sock"}}
+    assert engine.EngineInfo(shared).images_directory == Path("/var/lib/containerd")
+    own = {**newer, "Containerd": {"Address": "/var/run/docker/containerd/containerd.sock"}}
+    assert engine.EngineInfo(own).images_directory == Path("/var/lib/docker/containerd")
 
 
 def test_compose() -> None:

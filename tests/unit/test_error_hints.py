@@ -121,6 +121,12 @@ RECORDED = [
         "tools/base-image.sh",
     ),
     (
+        'Step 1/9 : FROM python:3.11\nGet "https://registry.example/v2/": dial tcp: lookup'
+        " registry.example: no such host",
+        "base image cannot be fetched",
+        "tools/base-image.sh",
+    ),
+    (
         "failed to solve: failed to read dockerfile: open Dockerfile.gpu: no such file or"
         " directory",
         "Dockerfile.gpu is missing",

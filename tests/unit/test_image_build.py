@@ -331,9 +331,9 @@ def booting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Compose
     monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
     monkeypatch.setattr(backend, "remove", lambda *_, **__: None)
     monkeypatch.setattr(backend, "wait_until_up", lambda *_, **__: None)
-    monkeypatch.setattr(backend, "restart_detached_tasks", lambda *_: False)
-    monkeypatch.setattr(backend.ComposeEnvironment, "block_host", lambda *_: None)
+    monkeypatch.setattr(backend, "restart_detached_tasks", lambda *_: None)
     monkeypatch.setattr(backend, "docker", lambda: "docker")
+    monkeypatch.setattr(backend.ComposeEnvironment, "block_host", lambda *_: None)
     monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
     return ComposeBackend()
 

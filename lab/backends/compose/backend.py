@@ -133,9 +133,9 @@ class ComposeBackend(Backend):
                 images.build(self._engine, compose, image, plan, root=root, notify=notify)
             compose.up(notify)
             environment = ComposeEnvironment(self._engine, plan.name)
+            # First, because a task without its network becomes unhealthy after some seconds.
+            restart_detached_tasks(self._engine, environment.inspect(), notify)
             wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
-            if restart_detached_tasks(self._engine, environment.inspect(), notify):
-                wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
             environment.block_host(notify)
             check(environment)
             undo.pop_all()

@@ -30,6 +30,12 @@ def _hint(pattern: str, what: str, fix: str) -> Hint:
     return Hint(re.compile(pattern, re.IGNORECASE), what, fix)
 
 
+NO_COMPOSE: Final = "docker has no compose plugin"
+INSTALL_COMPOSE: Final = (
+    "install `docker-compose` (Debian 13), `docker-compose-v2` (Ubuntu) or"
+    " `docker-compose-plugin` (Docker's repository), or use `--backend local`"
+)
+
 # The first match counts: causes come before their consequences.
 HINTS: Final = (
     _hint(
@@ -122,7 +128,8 @@ HINTS: Final = (
     ),
     _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
-        r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),",
+        r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),"
+        r"|Get \"https?://\S+/v2/",
         "the base image cannot be fetched",
         "without a registry, make it with `tools/base-image.sh` "
         "and set LAB_BASE_IMAGE=lab-base:bookworm",
@@ -135,8 +142,8 @@ HINTS: Final = (
     _hint(
         r"unknown shorthand flag: 'p' in -p|'compose' is not a docker command"
         r"|unknown command: docker compose",
-        "docker has no compose plugin",
-        "install `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
+        NO_COMPOSE,
+        INSTALL_COMPOSE,
     ),
 )
 

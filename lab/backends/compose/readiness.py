@@ -65,13 +65,10 @@ def wait_until_up(
         time.sleep(POLL_S)
 
 
-def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify: Notify) -> bool:
+def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify: Notify) -> None:
     """Restart every task whose anchor started after it.
 
     Such a task is still in the network namespace of the old anchor, where only `lo` is left.
-
-    Returns:
-        Whether a task was restarted.
     """
     anchors = {each.node: each for each in seen if not each.task}
     detached = {
@@ -80,11 +77,10 @@ def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify
         if each.task and each.node in anchors and anchors[each.node].started > each.started
     }
     if not detached:
-        return False
+        return
     notify(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
     containers = [each for each in engine.containers() if each.id in detached]
     engine.for_each("restarting a task", containers, _restart)
-    return True
 
 
 def _restart(container: Container) -> None:

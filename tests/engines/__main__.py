@@ -1,0 +1,136 @@
+"""The command line; see the docstring of the package."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+import tests.engines
+from tests import debian_engine as debian
+from tests import engine as engines
+from tests.engines.cells import CELLS, Cell
+from tests.engines.client import a_client
+from tests.engines.results import Result, record
+
+BASE: Final = "lab-base:given"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the cells; 1 where a test failed or an engine could not be had."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.engines", description=tests.engines.__doc__
+    )
+    parser.add_argument("cells", nargs="*", metavar="CELL", help="all by default")
+    parser.add_argument(
+        "--base", type=Path, help="the base image as a tar, for example with TensorFlow installed"
+    )
+    arguments = parser.parse_args(argv)
+    names = arguments.cells
+    if unknown := set(names) - {each.name for each in CELLS}:
+        parser.error(f"unknown: {', '.join(unknown)}; use {', '.join(each.name for each in CELLS)}")
+    chosen = [each for each in CELLS if not names or each.name in names]
+    good = True
+    for suite, group in groupby(chosen, lambda each: each.suite):
+        cells = list(group)
+        packages = dict.fromkeys(name for each in cells for name in each.packages)
+        try:
+            _say(f"installing Debian {suite}")
+            with debian.a_root(suite, (*debian.PACKAGES, *packages)) as root:
+                for cell in cells:
+                    good &= run_cell(cell, root, arguments.base)
+        except engines.NoEngine as reason:
+            _say(f"error: {suite}: {reason}")
+            good = False
+    return int(not good)
+
+
+def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
+    """Run a cell's tests and record the result; whether all passed.
+
+    Args:
+        cell: The cell.
+        root: The directory with Debian, which has the cell's packages.
+        base: The base image as a tar; None: the tests make one.
+
+    Raises:
+        engines.NoEngine: Its engine or its client could not be had.
+    """
+    _say(f"cell {cell.name}")
+    visible = [engines.ROOT, Path(tempfile.gettempdir())]
+    with (
+        a_client(cell, root) as client,
+        debian.a_debian_engine(
+            root, visible, client, store=cell.store, cdi=cell.cdi, online=True
+        ) as engine,
+        tempfile.NamedTemporaryFile(suffix=".xml") as report,
+    ):
+        variables = {"LAB_TEST_CDI": "1"} if cell.cdi else {}
+        if base is not None:
+            engines.run(["docker", "import", base, BASE], environment=engine.environment)
+            variables["LAB_BASE_IMAGE"] = BASE
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-rfEs", "-p", "no:tools.errors.plugin"),
+                *(f"--junit-xml={report.name}", *cell.tests),
+            ],
+            cwd=engines.ROOT,
+            env={**engine.environment, **variables},
+            check=False,
+        )
+        passed, failed, skipped = _counts(Path(report.name))
+        record(
+            cell.name,
+            Result(
+                engine=_plain(engine.version),
+                compose=_version(engine.environment, "compose", "version", "--short"),
+                buildx=_version(engine.environment, "buildx", "version") if cell.buildx else "none",
+                date=datetime.now(UTC).date().isoformat(),
+                passed=passed,
+                failed=failed,
+                skipped=skipped,
+            ),
+        )
+        return not failed and passed > 0
+
+
+def _version(environment: Mapping[str, str], *command: str) -> str:
+    """A plugin's version: `0.29.1` of `github.com/docker/buildx 0.29.1+ds1 0.29.1+ds1-4`."""
+    words = engines.run(["docker", *command], environment=environment).split()
+    return _plain(words[min(1, len(words) - 1)])
+
+
+def _plain(version: str) -> str:
+    """Debian's version as upstream's: `28.5.2` of `28.5.2+dfsg4`."""
+    return version.removeprefix("v").partition("+")[0].partition("-")[0]
+
+
+def _counts(report: Path) -> tuple[int, tuple[str, ...], int]:
+    """The number of tests that passed, the names of those that failed, the number skipped."""
+    passed, skipped, failed = 0, 0, []
+    with contextlib.suppress(ElementTree.ParseError):
+        for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
+            outcomes = {each.tag for each in case}
+            if outcomes & {"failure", "error"}:
+                failed.append(case.get("name", ""))
+            elif "skipped" in outcomes:
+                skipped += 1
+            else:
+                passed += 1
+    return passed, tuple(dict.fromkeys(failed)), skipped
+
+
+def _say(line: str) -> None:
+    print(f"engines: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
