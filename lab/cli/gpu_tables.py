@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,9 +13,11 @@ from rich.text import Text
 
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, Pair, Process
+from lab.gpu.support import Support, build_of, by_gpus, indices, judge_gpu
 from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.run.tables import table_of
 from lab.task.text import clipped, visible
+from lab.tf_versions import CURRENT, IMAGES
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -72,6 +75,12 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
     GpuStatus.LOST: "bold red",
 }
 
+_SUPPORT_STYLES: Final[Mapping[Support, str]] = {
+    Support.WORKS: "green",
+    Support.TOO_OLD: "bold red",
+    Support.OLD_DRIVER: "bold red",
+}
+
 _NONE: Final[Mapping[GpuStatus, str]] = {
     GpuStatus.PROVED: "proved to see no GPU",
     GpuStatus.DECLARED: "declared to see no GPU",
@@ -84,6 +93,7 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
     if inventory.gpus:
         parts.append(_gpu_table(inventory.gpus, holders))
         parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
+        parts += [Text(), *_support(inventory)]
     if inventory.pairs:
         parts += [Text(), Text("connections"), _matrix(inventory)]
     parts += [Text(visible(str(fault)), style="yellow") for fault in inventory.faults]
@@ -124,6 +134,45 @@ def headline(inventory: Inventory) -> str:
 def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
     columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
     return table_of(columns, [_row(gpu, holders.get(gpu.device_id, ())) for gpu in gpus])
+
+
+def _support(inventory: Inventory) -> list[Table | Text]:
+    """Return the table of the TensorFlow versions that each GPU works with, and the reasons."""
+    alike: dict[str, list[Gpu]] = {}
+    for gpu in inventory.gpus:
+        alike.setdefault(gpu.compute_capability, []).append(gpu)
+    rows: list[tuple[str | Text, ...]] = [
+        (
+            indices(gpus),
+            capability or "unknown",
+            *(_support_cell(gpus[0], inventory, version) for version in IMAGES),
+        )
+        for capability, gpus in alike.items()
+    ]
+    columns = ("gpu", ">compute\ncapability", *(f"TensorFlow\n{version}" for version in IMAGES))
+    current = build_of(CURRENT.tensorflow, os.environ)
+    reasons = [
+        Text(visible(f"{gpus}: {found.reason}" + (f"; {found.fix}" if found.fix else "")))
+        for found, gpus in by_gpus(inventory.gpus, inventory, current).items()
+        if found.reason
+    ]
+    return [table_of(columns, rows), *reasons]
+
+
+def _support_cell(gpu: Gpu, inventory: Inventory, version: str) -> Text:
+    found = judge_gpu(gpu, inventory, build_of(version, os.environ)).status
+    return Text(found.value, style=_SUPPORT_STYLES.get(found, "yellow"))
+
+
+def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, str]]:
+    """Return the judgement of a GPU for each TensorFlow version, for `--json`."""
+    found = {
+        version: judge_gpu(gpu, inventory, build_of(version, os.environ)) for version in IMAGES
+    }
+    return {
+        version: {"verdict": each.status.value, "explanation": each.reason, "mend": each.fix}
+        for version, each in found.items()
+    }
 
 
 def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ Explain = Annotated[
     bool, Switch("explain which GPUs each node gets, and which CPUs each task gets")
 ]
 Strict = Annotated[
-    bool, Switch("fail if GPUs are busy, or if the host has less than the config asks for")
+    bool,
+    Switch("fail if GPUs are busy or too old, or if the host has less than the config asks for"),
 ]
 Share = Annotated[bool, Switch("also use GPUs that another environment of lab holds")]
 RunsDir = Annotated[

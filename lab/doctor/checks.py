@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.doctor import cdi, data, engine, gpus, network, python, resources
+from lab.doctor import cdi, data, engine, gpu_support, gpus, network, python, resources
 from lab.doctor.model import Need
 from lab.doctor.runner import Check
 
@@ -82,6 +82,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("GPUs", GPUS, gpus.judge_gpus, ["driver"]),
         Check("MIG", GPUS, gpus.judge_mig, ["driver"]),
         Check("CUDA", GPUS, gpus.judge_cuda, ["GPUs"]),
+        Check("TensorFlow code", GPUS, gpu_support.judge_support, ["GPUs"]),
         Check("local backend", GPUS, gpus.judge_local_backend, ["GPUs"]),
         Check("container toolkit", GPUS, gpus.judge_toolkit, ["GPUs", "engine"]),
         Check("CDI", GPUS, cdi.judge_cdi, ["GPUs", "engine"]),

@@ -106,6 +106,7 @@ def _read(
         numa_node=ask("numa_node", lambda: numa_node(library, gpu, bus_id), None),
         cpus=ask("cpus", lambda: close_cpus(library, gpu), ()),
         processes=processes(library, handle, questions),
+        compute_capability=ask("compute_capability", lambda: _capability(library, gpu), ""),
         unknown=tuple(dict.fromkeys(questions.unknown)),
     )
 
@@ -126,6 +127,11 @@ def _name(library: Library, gpu: Handle, part: Handle) -> str:
             raise
         return f"{name} MIG"
     return f"{name} MIG {sevenths}g"
+
+
+def _capability(library: Library, gpu: Handle) -> str:
+    major, minor = library.nvmlDeviceGetCudaComputeCapability(gpu)
+    return f"{major}.{minor}"
 
 
 def _is_cut(library: Library, gpu: Handle) -> bool:

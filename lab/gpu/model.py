@@ -91,6 +91,7 @@ class Gpu:
         numa_node: Its NUMA node.
         cpus: The CPUs that are close to it, ascending.
         processes: The processes that use it now.
+        compute_capability: The generation of its instructions, `9.0`; a slice has that of its GPU.
         unknown: Fields that could not be read, and why.
     """
 
@@ -106,6 +107,7 @@ class Gpu:
     numa_node: int | None = None
     cpus: tuple[int, ...] = ()
     processes: tuple[Process, ...] = ()
+    compute_capability: str = ""
     unknown: tuple[tuple[str, Condition], ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from lab.backends.selection import AUTO
 from lab.config import Cluster, load_cluster
 from lab.errors import LabError
 from lab.formatting import counted
-from lab.gpu import take_inventory
+from lab.gpu import Inventory, take_inventory
+from lab.gpu.support import Support, build_of, by_gpus
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
@@ -65,11 +67,15 @@ class PlanResult:
         plan: The plan.
         busy: One line for each of its GPUs that is in use.
         without_gpus: Why the plan has no GPUs although the config asks for some; else "".
+        unusable: One line for each reason why TensorFlow cannot use some of its GPUs.
+        limited: One line for each limit of TensorFlow on some of its GPUs.
     """
 
     plan: Plan
     busy: tuple[str, ...]
     without_gpus: str
+    unusable: tuple[str, ...] = ()
+    limited: tuple[str, ...] = ()
 
     def report_warnings(
         self, notify: Notify, *, warn: Notify | None = None, strict: bool = False
@@ -79,21 +85,23 @@ class PlanResult:
         Args:
             notify: Receives notices.
             warn: Receives warnings; None: `notify` receives them.
-            strict: Refuse a plan with less than the config asks for, or with a GPU in use.
+            strict: Refuse a plan with less than the config asks for, with a GPU in use, or with one
+                that TensorFlow cannot use.
 
         Raises:
             LabError: `strict` refuses the plan.
         """
-        problems = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *self.busy]
+        warnings = [*self.unusable, *self.busy]
+        problems = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *warnings]
         if strict and problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise LabError(
                 f"refused by --strict: {problems[0]}{more}",
                 "change the config, or leave out --strict",
             )
-        for notice in self.plan.notices:
+        for notice in (*self.plan.notices, *self.limited):
             notify(notice)
-        for line in self.busy:
+        for line in warnings:
             (warn or notify)(f"warning: {line}")
 
 
@@ -124,4 +132,21 @@ def make_plan(
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
         why = inventory.notices[-1] if inventory.notices else "this host has none"
         without_gpus = f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
-    return PlanResult(plan, tuple(gpus_in_use(plan, inventory)), without_gpus)
+    unusable, limited = _support(plan, inventory)
+    return PlanResult(plan, tuple(gpus_in_use(plan, inventory)), without_gpus, unusable, limited)
+
+
+def _support(plan: Plan, inventory: Inventory) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a line for the plan's GPUs that cannot be used, and for those with a limit."""
+    pinned = {device for task in plan.tasks for device in task.gpus}
+    gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
+    found = by_gpus(gpus, inventory, build_of(plan.tensorflow, os.environ))
+    lines = {each: f"{names}: {each.reason}; {each.fix}" for each, names in found.items()}
+    return (
+        tuple(line for each, line in lines.items() if not each.status.usable),
+        tuple(
+            line
+            for each, line in lines.items()
+            if each.status in {Support.COMPILES, Support.NO_CUDNN}
+        ),
+    )

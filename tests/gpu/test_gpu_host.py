@@ -56,6 +56,12 @@ def test_every_gpu_matches_nvidia_smi(inventory: Inventory) -> None:
             assert gpu.memory_bytes // MIB == int(row["memory.total"])
 
 
+def test_the_compute_capability_matches_nvidia_smi(inventory: Inventory) -> None:
+    known = {row["uuid"]: row["compute_cap"] for row in rows("uuid", "compute_cap")}
+    for gpu in inventory.gpus:
+        assert gpu.compute_capability == known[gpu.slice_of or gpu.device_id]
+
+
 def test_unknown_gpu_fields_have_a_reason(inventory: Inventory) -> None:
     for gpu in inventory.gpus:
         unknown = dict(gpu.unknown)

@@ -48,6 +48,7 @@ class Card(_Strict):
     """A GPU; fields that are None are not supported.
 
     Attributes:
+        capability: The compute capability, `9.0`.
         cpus: As in `taskset`: `0-31,64-95`.
         mig: Whether MIG mode is on; None for a GPU without MIG.
         links: The end of each NVLink: a GPU by its index, a `switch`, or `off`.
@@ -62,6 +63,7 @@ class Card(_Strict):
     minor: int | None = None
     bus: str
     numa: int | None = None
+    capability: str | None = None
     cpus: str | None = None
     mig: bool | None = None
     slices: tuple[Slice, ...] = ()
@@ -138,6 +140,7 @@ def _card(at: str, gpu: Card, host: Box) -> Iterator[tuple[str, Any]]:
     yield f"{at}minor", gpu.minor
     yield f"{at}bus", gpu.bus
     yield f"{at}numa", gpu.numa
+    yield f"{at}capability", gpu.capability
     yield f"{at}cpus", None if gpu.cpus is None else ",".join(map(str, cpu_ids(gpu.cpus)))
     yield f"{at}mig", None if gpu.mig is None else int(gpu.mig)
     for position, part in enumerate(gpu.slices):

@@ -279,6 +279,12 @@ int nvmlDeviceGetCpuAffinity(Device device, unsigned words, unsigned long *set) 
     return bits(set, words, value("%scpus", device));
 }
 
+int nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
+    BEGIN(device);
+    const char *found = value("%scapability", device);
+    return found && sscanf(found, "%d.%d", major, minor) == 2 ? OK : NOT_SUPPORTED;
+}
+
 /* Processes. */
 
 static int processes(Device device, const char *kind, unsigned *count, Process *to) {

@@ -19,7 +19,7 @@ import pytest
 
 from lab.backends.compose.error_hints import explain
 from lab.cli import main
-from lab.doctor import Report, data, engine, examine, gpus, network, python, resources
+from lab.doctor import Report, data, engine, examine, gpu_support, gpus, network, python, resources
 from lab.doctor.checks import CHECKS
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.host import Fact, Host
@@ -759,6 +759,48 @@ def test_a_lost_gpu() -> None:
     found = gpus.judge_gpus(lost, 0)
     assert (found.status, found.blocks) == (WARNING, "")
     assert gpus.judge_gpus(replace(lost, gpus=()), 0).blocks == "GPU lost"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "status", "what", "blocks"),
+    [
+        (("9.0",), OK, "TensorFlow 2.21.0 has code for all GPUs", ""),
+        (("5.2", "5.2"), WARNING, "GPU 0, 1: TensorFlow 2.21 needs compute", "GPU too old"),
+        (("9.0", "5.2"), WARNING, "GPU 1: TensorFlow 2.21 needs compute", ""),
+        (("6.0", "5.2"), WARNING, "GPU 1: TensorFlow 2.21 needs compute", ""),
+        (("6.0",), WARNING, "GPU 0: cuDNN ", ""),
+        (("12.0",), WARNING, "GPU 0: TensorFlow 2.21 has no machine code", ""),
+        (("", "9.0"), SKIPPED, "GPU 0: the GPU's compute capability is unknown", ""),
+    ],
+)
+def test_tensorflow_has_code_for_the_gpus(
+    capabilities: tuple[str, ...], status: Status, what: str, blocks: str
+) -> None:
+    gpus = tuple(
+        replace(H100, index=index, compute_capability=each)
+        for index, each in enumerate(capabilities)
+    )
+    found = gpu_support.judge_support(replace(BOX, gpus=gpus), {})
+    assert (found.status, found.blocks) == (status, blocks)
+    assert found.what.startswith(what)
+    assert bool(found.fix) == (status is WARNING)
+
+
+def test_tensorflow_needs_a_recent_driver() -> None:
+    gpu = replace(H100, compute_capability="9.0")
+    host = replace(BOX, gpus=(gpu,), driver="550.54.15", cuda="12.4")
+    found = gpu_support.judge_support(host, {})
+    assert (found.status, found.blocks) == (WARNING, "driver too old")
+    assert found.fix == "update the driver to 555.42.02 or later, or use `--gpus none`"
+    both = replace(
+        host, gpus=(replace(gpu, compute_capability="8.0"), gpu), driver="470.1", cuda=""
+    )
+    found = gpu_support.judge_support(both, {})
+    assert "for CUDA 12.0, not" in found.what
+    assert "555.42.02" in found.fix
+    unknown = gpu_support.judge_support(host, {"LAB_IMAGE": "mine"})
+    assert unknown.status is SKIPPED
+    assert "does not know" in unknown.what
 
 
 def test_mig() -> None:

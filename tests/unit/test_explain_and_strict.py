@@ -117,6 +117,61 @@ def test_strict_refuses_less_than_the_config(
     assert output(capsys, "render")
 
 
+def with_gpus(*capabilities: str, driver: str = "580.95.05") -> Inventory:
+    """A host whose GPUs have these compute capabilities."""
+    host = box(len(capabilities))
+    gpus = tuple(
+        dataclasses.replace(gpu, compute_capability=each)
+        for gpu, each in zip(host.gpus, capabilities, strict=True)
+    )
+    return dataclasses.replace(host, gpus=gpus, driver=driver, cuda="")
+
+
+@pytest.mark.parametrize(
+    ("inventory", "expected"),
+    [
+        (with_gpus("5.2", "9.0"), "GPU 0: TensorFlow 2.21 needs compute capability 6.0 or later;"),
+        (with_gpus("5.2", "5.0"), "GPU 0, 1: TensorFlow 2.21 needs compute capability 6.0"),
+        (
+            with_gpus("8.0", "9.0", driver="550.54.15"),
+            "GPU 1: TensorFlow 2.21 needs a driver for CUDA 12.5 on such a new GPU,",
+        ),
+    ],
+)
+def test_gpus_that_tensorflow_cannot_use_are_a_warning(
+    capsys: pytest.CaptureFixture[str], on: Put, inventory: Inventory, expected: str
+) -> None:
+    on(inventory)
+    warning, _ = output(capsys, "render --force")
+    assert warning.startswith(f"warning: {expected}")
+    assert output(capsys, "up --strict", 1)[-1].startswith(
+        f"error: refused by --strict: {expected}"
+    )
+
+
+def test_limits_of_gpus_are_notices(capsys: pytest.CaptureFixture[str], on: Put) -> None:
+    on(with_gpus("6.0", "12.0"))
+    first, second, written = output(capsys, "render --strict")
+    assert first.startswith("GPU 0: cuDNN ")
+    assert second.startswith("GPU 1: TensorFlow 2.21 has no machine code for such a new GPU")
+    assert "wrote " in written
+
+
+def test_gpus_that_no_task_has_do_not_count(capsys: pytest.CaptureFixture[str], on: Put) -> None:
+    on(with_gpus("8.0", "8.6", "3.7"))
+    assert len(output(capsys, "render --strict")) == 1
+
+
+def test_the_judgement_is_for_the_tensorflow_of_the_plan(
+    capsys: pytest.CaptureFixture[str], on: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(with_gpus("5.2", "5.2"))
+    assert len(output(capsys, "render --strict --tensorflow 2.15")) == 1
+    # An unknown TensorFlow is not judged.
+    monkeypatch.setenv("LAB_TENSORFLOW", "tensorflow[and-cuda]==2.18.*")
+    assert len(output(capsys, "render --strict --force")) == 1
+
+
 def test_strict_accepts_requested_cpus(capsys: pytest.CaptureFixture[str], on: Put) -> None:
     on(Inventory("none", (), 8, GIB))
     assert "wrote " in output(capsys, "render --strict --gpus none")[-1]

@@ -103,6 +103,35 @@ def test_visible_gpus_are_shown_beside_the_plan(
     assert "declared to see no GPU: mnist/ps-0" in out
 
 
+def test_the_table_shows_which_tensorflow_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capabilities = ("6.0", "6.1", "9.0", "5.2", "")
+    gpus = tuple(
+        Gpu(index, f"GPU-{index}", compute_capability=each)
+        for index, each in enumerate(capabilities)
+    )
+    host = Inventory("uuid", gpus, 8, GIB, driver="580.95.05", cuda="13.0")
+    monkeypatch.setattr(gpus_command, "read_host", lambda: host)
+    monkeypatch.setattr(gpus_command, "backends", list)
+    gpus_command.command()
+    out = capsys.readouterr().out
+    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
+    assert ["0", "6.0", "works without cuDNN", "works"] in rows
+    assert ["2", "9.0", "works", "works after compiling"] in rows
+    assert ["3", "5.2", "too old", "works"] in rows
+    assert ["4", "unknown", "unknown", "unknown"] in rows
+    assert out.count("GPU 0, 1: cuDNN ") == 1
+    assert "GPU 3: TensorFlow 2.21 needs compute capability 6.0 or later; set LAB_TENSORFLOW" in out
+    assert "GPU 2: " not in out
+    gpus_command.command(json=True)
+    shown = json.loads(capsys.readouterr().out)["gpus"]
+    assert [each["compute_capability"] for each in shown] == list(capabilities)
+    assert shown[2]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "mend": ""}
+    assert shown[3]["tensorflow"]["2.21"]["verdict"] == "too old"
+    assert shown[3]["tensorflow"]["2.21"]["mend"].endswith("or use `--gpus none`")
+
+
 def box_without(condition: Condition) -> Inventory:
     fault = Fault(condition, "driver", "NVML's words", "reboot")
     return Inventory("none", (), 4, GIB, ("no NVIDIA driver answers",), faults=(fault,))

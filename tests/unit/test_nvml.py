@@ -98,7 +98,7 @@ def unknown(gpu: dict[str, Any]) -> dict[str, str]:
 
 def test_eight_gpus_are_read_correctly(seen: See) -> None:
     found, host = seen("eight-h100"), load("eight-h100")
-    assert (found["mode"], found["driver"], found["cuda"]) == ("uuid", "550.54.15", "12.4")
+    assert (found["mode"], found["driver"], found["cuda"]) == ("uuid", "580.95.05", "13.0")
     assert (found["faults"], found["notices"]) == ([], [])
     for index, (gpu, told) in enumerate(zip(found["gpus"], host.cards, strict=True)):
         assert told.memory_mib is not None
@@ -115,6 +115,7 @@ def test_eight_gpus_are_read_correctly(seen: See) -> None:
             "numa_node": index // 4,
             "cpus": list(cpu_ids(told.cpus or "")),
             "processes": [],
+            "compute_capability": "9.0",
             "unknown": [],
         }
     assert len(found["pairs"]) == 28
@@ -134,6 +135,30 @@ def test_eight_gpus_are_read_correctly(seen: See) -> None:
     assert len(found["samples"]) == 8
     # Once for the inventory of the host, and once for the samples.
     assert found["calls"] == {"init": 2, "shutdown": 2}
+
+
+def test_the_compute_capability_of_a_slice_is_that_of_its_gpu(seen: See) -> None:
+    assert {gpu["compute_capability"] for gpu in seen("mig")["gpus"]} == {"8.0"}
+    generations = [gpu["compute_capability"] for gpu in seen("generations")["gpus"]]
+    assert generations == ["6.0", "6.1", "8.0", "8.9", "9.0", "10.0", "12.0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"missing": ("nvmlDeviceGetCudaComputeCapability",)}, "not known to this driver"),
+        ({"fails": {"nvmlDeviceGetCudaComputeCapability": "UNKNOWN"}}, "other"),
+    ],
+)
+def test_a_compute_capability_that_is_not_reported(
+    change: dict[str, Any], why: str, driver: Have
+) -> None:
+    box = load("switch").model_copy(update=change)
+    found = json.loads(run(driver(box), "-c", SEE).stdout)
+    assert [gpu["compute_capability"] for gpu in found["gpus"]] == ["", ""]
+    assert {unknown(gpu)["compute_capability"] for gpu in found["gpus"]} == {why}
+    shown = run(driver(box), "-m", "lab", "gpus").stdout
+    assert "the GPU's compute capability is unknown" in shown
 
 
 def test_links_through_a_switch_count_as_far_as_both_have_them(seen: See) -> None:
@@ -275,7 +300,7 @@ def test_unsupported_gpu_fields_are_unknown(seen: See) -> None:
     assert unknown(found["gpus"][0]) == dict.fromkeys(
         [
             *("memory_bytes", "memory_free_bytes", "minor", "utilisation", "numa_node", "cpus"),
-            *("path", "p2p"),
+            *("compute_capability", "path", "p2p"),
         ],
         "not supported by this GPU",
     )

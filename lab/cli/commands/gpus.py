@@ -25,7 +25,7 @@ from lab.backends import Backend, Environment
 from lab.backends.gpu_verification import evaluate
 from lab.backends.selection import backends, list_running
 from lab.cli.arguments import Switch
-from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table
+from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError, LabError
@@ -101,7 +101,12 @@ class _Snapshot:
         """Return the object of `--json`."""
         holders = self._holders()
         gpus = [
-            {**asdict(gpu), "unknown": dict(gpu.unknown), "tasks": list(holders[gpu.device_id])}
+            {
+                **asdict(gpu),
+                "unknown": dict(gpu.unknown),
+                "tasks": list(holders[gpu.device_id]),
+                "tensorflow": support_to_json(gpu, self.inventory),
+            }
             for gpu in self.inventory.gpus
         ]
         return {
