@@ -29,7 +29,7 @@ test-all: test  ## run all tests: also containers, programs of 2017, notebooks, 
 test-gpu: $(VENV)/.dev  ## compare the GPU inventory with nvidia-smi; skipped on a host without GPUs
 	$(BIN)/python -m pytest tests/gpu -rs
 
-engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; two hours)
+engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
 
 hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 2,000 damaged runs and more (20 minutes)

@@ -385,10 +385,10 @@ def judge_host_access(engine_info: EngineInfo) -> Outcome:
     from lab.render.compose import ISOLATES_SINCE  # noqa: PLC0415
 
     version = _numbers(str(engine_info.info.get("ServerVersion", "")))
-    prevents = "; `lab render --network isolated` prevents that"
+    prevents = ", and so does `lab render --network isolated`"
     return ok(
-        "`lab up` and `lab run` block this host from tasks; after `docker compose up` alone, tasks "
-        "reach its services that listen on all addresses"
+        "after `docker compose up`, tasks reach services of this host on all addresses; "
+        "`lab up` and `lab run` block them"
         f"{prevents if version >= (ISOLATES_SINCE,) else ''}"
     )
 

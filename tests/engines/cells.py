@@ -8,11 +8,15 @@ from typing import Final
 
 CONTAINERS: Final = (
     "tests/e2e/test_compose.py",
-    "tests/e2e/test_compose_up.py::test_docker_compose_up_trains_once_and_waits_for_more",
-    "tests/e2e/test_compose_training.py",
     "tests/e2e/test_faults.py::test_containers_are_cut_and_restored",
 )
-"""Boot, verify, run, collect and remove; async and sync; faults; `docker compose up` alone."""
+"""Build, boot, run, collect and remove; network faults. Their programs need no TensorFlow."""
+
+TRAINING: Final = (
+    "tests/e2e/test_compose_up.py::test_docker_compose_up_trains_once_and_waits_for_more",
+    "tests/e2e/test_compose_training.py",
+)
+"""Experiments async and sync, also by `docker compose up` alone."""
 
 CDI: Final = "tests/e2e/test_cdi.py"
 
@@ -36,6 +40,7 @@ class Cell:
         buildx: Whether the buildx plugin is installed.
         store: The image store: `overlay2` or `containerd`.
         cdi: Whether the engine has GPUs by CDI.
+        trains: Whether it also runs the tests that train.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Cell:
     buildx: bool
     store: str
     cdi: bool
+    trains: bool = False
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -56,7 +62,11 @@ class Cell:
     @property
     def tests(self) -> tuple[str, ...]:
         """The tests that it runs."""
-        return (*CONTAINERS, CDI) if self.cdi else CONTAINERS
+        return (
+            *CONTAINERS,
+            *(TRAINING if self.trains else ()),
+            *((CDI,) if self.cdi else ()),
+        )
 
 
 CELLS: Final = (
@@ -64,7 +74,7 @@ CELLS: Final = (
     Cell("26", "trixie", Compose.DEBIAN, buildx=True, store="overlay2", cdi=True),
     Cell("26-containerd", "trixie", Compose.TWO, buildx=False, store="containerd", cdi=True),
     Cell("26-compose5", "trixie", Compose.FIVE, buildx=False, store="overlay2", cdi=True),
-    Cell("28", "sid", Compose.DEBIAN, buildx=True, store="overlay2", cdi=True),
+    Cell("28", "sid", Compose.DEBIAN, buildx=True, store="overlay2", cdi=True, trains=True),
     Cell("28-containerd", "sid", Compose.DEBIAN, buildx=True, store="containerd", cdi=True),
     Cell("28-compose5", "sid", Compose.FIVE, buildx=True, store="containerd", cdi=True),
 )

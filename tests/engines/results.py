@@ -15,8 +15,8 @@ PAGE: Final = ROOT / "docs/engines.md"
 BEGIN: Final = "<!-- begin: written by `make engines` -->\n"
 END: Final = "<!-- end -->\n"
 HEADER: Final = """\
-| Engine | Compose | buildx | image store | GPUs by CDI | date | tests |
-| --- | --- | --- | --- | --- | --- | --- |
+| Engine | Compose | buildx | image store | GPUs by CDI | training | date | tests |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -79,18 +79,22 @@ def table() -> str:
     results = read()
     rows, notes = [], []
     for cell in CELLS:
+        options = (cell.store, _yes(cell.cdi), _yes(cell.trains))
         if (result := results.get(cell.name)) is None:
-            rows.append((f"Debian {cell.suite}", cell.compose, "", cell.store, "", "", "not run"))
+            rows.append((f"Debian {cell.suite}", cell.compose, "", *options, "", "not run"))
             continue
-        cdi = "yes" if cell.cdi else "no"
-        row = (result.engine, result.compose, result.buildx, cell.store, cdi, result.date)
+        row = (result.engine, result.compose, result.buildx, *options, result.date)
         rows.append((*row, result.outcome))
         client = f"Engine {result.engine} with Compose {result.compose}"
         notes += [
             f"{client} and the store {cell.store}: `{name}` failed." for name in result.failed
         ]
     for engine, compose, why in NOT_RUN:
-        rows.append((engine, compose, "", "", "", "", "not run"))
+        rows.append((engine, compose, "", "", "", "", "", "not run"))
         notes.append(f"Engine {engine} with Compose {compose} was not run: {why}.")
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return HEADER + "\n".join([*lines, "", *(f"- {note}" for note in notes), ""])
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -561,6 +561,14 @@ def test_limits_of_the_engine() -> None:
     assert "Delegate=" in engine.judge_limits(engine.EngineInfo(rootless)).fix
 
 
+@pytest.mark.parametrize(("version", "isolates"), [("20.10.24", False), ("28.0.1", True)])
+def test_when_tasks_reach_this_host(version: str, isolates: bool) -> None:
+    found = engine.judge_host_access(engine.EngineInfo({**INFO, "ServerVersion": version}))
+    assert found.status is OK
+    assert "after `docker compose up`, tasks reach services of this host" in found.what
+    assert ("lab render --network isolated" in found.what) is isolates
+
+
 IMAGE = engine.TaskImage("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, is_here=True)
 
 

@@ -32,10 +32,7 @@ def test_failed_tests_are_counted_and_named(
     results.record("28", result)
     results.record("28", result)
     page = results.PAGE.read_text()
-    assert (
-        "| 28.5.2 | 2.40.3 | none | overlay2 | yes | 2026-11-24 | 20 passed, 1 failed, 1 skipped |"
-        in page
-    )
+    assert "| yes | yes | 2026-11-24 | 20 passed, 1 failed, 1 skipped |\n" in page
     assert "- Engine 28.5.2 with Compose 2.40.3 and the store overlay2: `test_a` failed.\n" in page
     assert page.endswith(f"{END}\nThe end.\n")
     assert read() == {"28": result}

@@ -31,7 +31,7 @@ RECORDED = [
         "--gpus-by nvidia",
     ),
     (
-        "Error response from daemon: could not apply runtime options: CDI device injection failed:"
+        "Error response from daemon: CDI device injection failed:"
         " unresolvable CDI devices nvidia.com/gpu=GPU-1234",
         "this host has no GPU nvidia.com/gpu=GPU-1234",
         "nvidia-ctk cdi list",

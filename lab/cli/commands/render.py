@@ -7,6 +7,8 @@ Examples:
     lab render clusters/book.yaml --output -
     # print a diff and exit with code 1 if the file is out of date
     lab render --check
+    # on Engine 28 or later: tasks cannot reach this host
+    lab render --network isolated
     # also draw the cluster
     lab render --picture cluster.svg
 """
@@ -73,8 +75,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     network: Annotated[
         str | None,
         Flag(
-            "portable (default), or isolated: the host has no address on the cluster's network"
-            " (Engine 28 or later)",
+            "portable (default), or isolated: tasks cannot reach this host (Engine 28 or later)",
             one_of(*NETWORKS),
             shows="KIND",
         ),
