@@ -26,7 +26,7 @@ test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (10
 test-all: test  ## run all tests: also containers, programs of 2017, notebooks, long faults (50 minutes)
 	$(BIN)/python -m pytest tests/e2e -m long
 
-test-gpu: $(VENV)/.dev  ## compare the GPU inventory with nvidia-smi; skipped on a host without GPUs
+test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
 	$(BIN)/python -m pytest tests/gpu -rs
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)

@@ -1,0 +1,186 @@
+"""The host of `make test-gpu`: its GPUs, the processes on them, and what is missing for a step."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from lab.gpu import Inventory, NvmlError, read_host
+from tests.gpu.evidence import GpuProcess
+
+PERIOD_S: Final = 0.5
+"""Seconds from one process list of NVML to the next."""
+
+_PROC: Final = Path("/proc")
+_FIRST_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO of the Linux kernel
+_ASK_S: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host, and where its trainings run.
+
+    Attributes:
+        inventory: Its GPUs.
+        folder: An empty directory for the trainings' project.
+        no_driver: Why there is no GPU, or "".
+        no_engine: Why no container can run, or "".
+        no_cuda: Why the TensorFlow of this Python cannot use a GPU, or "".
+        read: Reads the inventory again, with the processes.
+    """
+
+    inventory: Inventory
+    folder: Path
+    no_driver: str = ""
+    no_engine: str = ""
+    no_cuda: str = ""
+    read: Callable[[], Inventory] = read_host
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """The memory of each GPU or slice in bytes, by UUID."""
+        return {gpu.device_id: gpu.memory_bytes for gpu in self.inventory.gpus}
+
+    def lacks(self, gpus: int, *, engine: bool, cuda: bool) -> str:
+        """Why a step cannot run here, or "".
+
+        Args:
+            gpus: The number of GPUs that it needs.
+            engine: Whether it runs containers.
+            cuda: Whether it runs the TensorFlow of this Python on GPUs.
+        """
+        if self.no_driver:
+            return self.no_driver
+        if engine and self.no_engine:
+            return self.no_engine
+        if cuda and self.no_cuda:
+            return self.no_cuda
+        if len(self.gpus) < gpus:
+            return f"it needs {gpus} GPUs, and this host has {len(self.gpus)}"
+        return ""
+
+
+def look(folder: Path) -> Host:
+    """Look at this host."""
+    inventory = read_host()
+    faults = "; ".join(str(fault) for fault in inventory.faults) or "the driver lists none"
+    no_driver = "" if inventory.gpus else f"no GPU here: {faults}"
+    return Host(inventory, folder, no_driver, no_engine(), no_cuda())
+
+
+def no_engine() -> str:
+    """Why no Docker engine answers, or ""."""
+    if shutil.which("docker") is None:
+        return "no engine here: there is no command `docker`"
+    command = ["docker", "info", "--format", "{{.ServerVersion}}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"the engine does not answer within {_ASK_S} s"
+    if done.returncode == 0:
+        return ""
+    return f"the engine does not answer: {(done.stderr or done.stdout).strip()[:200]}"
+
+
+def no_cuda() -> str:
+    """Why the TensorFlow of this Python cannot use a GPU, or ""; this does not import it."""
+    names = {"tensorflow", "tensorflow-cpu"}
+    installed = {
+        str(each.metadata["Name"]).lower()
+        for name in names
+        for each in importlib.metadata.distributions(name=name)
+    }
+    if not installed & names:
+        return "TensorFlow is not installed for this Python"
+    if "tensorflow" in installed:
+        return ""
+    return (
+        "the TensorFlow of this Python is built for CPUs; replace it: "
+        "`pip uninstall tensorflow-cpu`, then `pip install 'tensorflow[and-cuda]==2.21.*'`"
+    )
+
+
+def hides_processes(namespace: str = "") -> bool:
+    """Whether this process is in a container, where NVML may list no process at all."""
+    return (namespace or str(Path("/proc/self/ns/pid").readlink())) != _FIRST_NAMESPACE
+
+
+def identify(pid: int, proc: Path = _PROC) -> tuple[int, str]:
+    """A process's id in its own PID namespace, and this namespace; "" if it may not be read.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    own = pid
+    for line in (proc / str(pid) / "status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            own = int(line.split()[-1])
+    try:
+        return own, str((proc / str(pid) / "ns/pid").readlink())
+    except PermissionError:
+        return own, ""
+
+
+class ProcessWatch:
+    """Collects NVML's process lists inside a `with` block.
+
+    Attributes:
+        listed: The processes so far, each with its highest use of memory.
+    """
+
+    def __init__(self, read: Callable[[], Inventory], proc: Path = _PROC) -> None:
+        self._read = read
+        self._proc = proc
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="process-watch")
+        self._found: dict[tuple[str, int], GpuProcess] = {}
+
+    @property
+    def listed(self) -> list[GpuProcess]:
+        """The processes so far, each with its highest use of memory."""
+        return list(self._found.values())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            with suppress(NvmlError):  # then the lists stay short, and the check of them fails
+                self.look()
+
+    def look(self) -> None:
+        """Read NVML's lists once."""
+        for gpu in self._read().gpus:
+            for process in gpu.processes:
+                before = self._found.get((gpu.device_id, process.pid))
+                try:
+                    own, namespace = (
+                        (before.pid, before.namespace)
+                        if before
+                        else identify(process.pid, self._proc)
+                    )
+                except OSError:
+                    continue  # it has ended, or it belongs to another PID namespace
+                known = [before.memory_bytes if before else None, process.memory_bytes]
+                memory = max((each for each in known if each is not None), default=None)
+                self._found[gpu.device_id, process.pid] = GpuProcess(
+                    gpu.device_id, own, namespace, memory
+                )

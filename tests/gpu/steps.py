@@ -1,0 +1,271 @@
+"""The steps of `make test-gpu`: one table.
+
+Stage 1 needs one GPU and the TensorFlow for CUDA in this Python. Stage 2 needs an engine, and most
+of its steps several GPUs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lab.gpu.sampler import Sampler
+from lab.units import MIB
+from tests.gpu import trainings
+from tests.gpu.host import Host
+from tests.gpu.trainings import (
+    BOOK_SHARE,
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    Row,
+    RunFailed,
+    Training,
+    book,
+    cluster,
+)
+
+PROCESSES, CONTAINERS = 1, 2
+STAGES: Final = {
+    PROCESSES: "Stage 1: one GPU, tasks as processes",
+    CONTAINERS: "Stage 2: several GPUs, tasks in containers",
+}
+
+# Global steps: an H100 needs some seconds for them, because most of a step is not on the GPU.
+_STEPS: Final = {
+    "async": 12_000,
+    "sync": 4_000,
+    "towers": 2_000,
+    "mirrored": 5_000,
+    "multiworker": 5_000,
+}
+
+
+@dataclass(slots=True)
+class Shown:
+    """What a step has shown.
+
+    Attributes:
+        rows: Its rows of the page.
+        summary: The summary of its run, or {}.
+        samples: The lines of its run's `gpu.jsonl`.
+        tensorflow: The version of TensorFlow in its run, or "".
+    """
+
+    rows: list[Row]
+    summary: dict[str, Any] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    tensorflow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step.
+
+    Attributes:
+        name: Its name, unique in its stage.
+        stage: Its stage.
+        run: Runs it.
+        gpus: The number of GPUs that it needs.
+        cuda: Whether it needs the TensorFlow for CUDA in this Python.
+    """
+
+    name: str
+    stage: int
+    run: Callable[[Host, str], Shown]
+    gpus: int = 1
+    cuda: bool = False
+
+    def lacks(self, host: Host) -> str:
+        """Why it cannot run on this host, or ""."""
+        return host.lacks(self.gpus, engine=self.stage == CONTAINERS, cuda=self.cuda)
+
+    def execute(self, host: Host) -> Shown:
+        """Run it, or say why it cannot run."""
+        if reason := self.lacks(host):
+            return Shown([Row(self.name, "", NOT_RUN, reason)])
+        try:
+            return self.run(host, self.name)
+        except RunFailed as error:
+            return Shown([Row(self.name, "", FAILED, str(error))])
+
+
+# ---- Stage 1: the inventory
+
+
+def smi(*fields: str) -> list[dict[str, str]]:
+    """What nvidia-smi prints of each GPU.
+
+    Raises:
+        RunFailed: It failed, or it is not here.
+    """
+    if shutil.which("nvidia-smi") is None:
+        raise RunFailed("there is no command `nvidia-smi`")
+    done = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RunFailed(f"nvidia-smi says {done.stdout.strip()!r}")
+    return [
+        dict(zip(fields, (cell.strip() for cell in line.split(",")), strict=True))
+        for line in done.stdout.strip().splitlines()
+    ]
+
+
+def compare_inventory(host: Host, name: str) -> Shown:
+    """Compare each GPU with nvidia-smi."""
+    fields = "index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version", "compute_cap"
+    known = {row["uuid"]: row for row in smi(*fields)}
+    faults = []
+    inventory = host.inventory
+    seen = {gpu.slice_of or gpu.device_id for gpu in inventory.gpus}
+    left_out = {fault.where for fault in inventory.faults}
+    faults += [f"nvidia-smi does not know {uuid}" for uuid in sorted(seen - set(known))]
+    faults += [
+        f"the inventory lacks GPU {row['index']}"
+        for uuid, row in known.items()
+        if uuid not in seen and f"GPU {row['index']}" not in left_out
+    ]
+    for gpu in inventory.gpus:
+        row = known.get(gpu.slice_of or gpu.device_id)
+        if row is None:
+            continue
+        pairs = {
+            "index": (str(gpu.index), row["index"]),
+            "PCI bus": (gpu.pci_bus_id.upper(), row["pci.bus_id"].upper()),
+            "driver": (inventory.driver, row["driver_version"]),
+            "compute capability": (gpu.compute_capability, row["compute_cap"]),
+            # The name of a slice is its GPU's with the profile.
+            "name": (gpu.name[: len(row["name"])] if gpu.is_slice else gpu.name, row["name"]),
+        }
+        if not gpu.is_slice:
+            pairs["memory"] = (str(gpu.memory_bytes // MIB), row["memory.total"])
+        faults += [
+            f"{what} of GPU {gpu.index}: {ours}, and nvidia-smi says {theirs}"
+            for what, (ours, theirs) in pairs.items()
+            if ours != theirs
+        ]
+    return Shown([_judged(name, "as nvidia-smi", faults, f"{len(inventory.gpus)} GPUs")])
+
+
+def unknown_fields(host: Host, name: str) -> Shown:
+    """Each unknown field has a reason, and each pair of GPUs a connection."""
+    faults = []
+    for gpu in host.inventory.gpus:
+        values = {
+            "memory_free_bytes": gpu.memory_free_bytes is not None,
+            "utilisation": gpu.utilisation is not None,
+            "minor": gpu.minor is not None,
+            "cpus": bool(gpu.cpus),
+        }
+        reasons = dict(gpu.unknown)
+        faults += [
+            f"{each} of GPU {gpu.index} is unknown without a reason"
+            for each, known in values.items()
+            if not known and each not in reasons
+        ]
+    whole = sum(not gpu.is_slice for gpu in host.inventory.gpus)
+    pairs = len(host.inventory.pairs)
+    if pairs != whole * (whole - 1) // 2:
+        faults.append(f"{whole} GPUs and {pairs} connections")
+    return Shown([_judged(name, "or a reason", faults, f"{pairs} connections")])
+
+
+def sample(host: Host, name: str) -> Shown:
+    """Every GPU can be sampled."""
+    with Sampler(list(host.gpus)) as sampler:
+        taken = {each.device_id: each for each in sampler.sample()}
+    faults = []
+    for gpu in host.gpus:
+        one = taken.get(gpu)
+        if one is None or one.memory_used_bytes is None:
+            faults.append(f"no memory in use of {gpu}")
+        elif one.utilisation is not None and not 0 <= one.utilisation <= 1:
+            faults.append(f"utilization of {gpu}: {one.utilisation}")
+    return Shown([_judged(name, "of every GPU", faults, f"{len(taken)} GPUs")])
+
+
+def _judged(step: str, check: str, faults: Sequence[str], detail: str) -> Row:
+    return Row(step, check, FAILED if faults else PASSED, "; ".join(faults) or detail)
+
+
+# ---- The trainings
+
+
+def shared(experiment: str) -> Training:
+    """A training in the book's layout: three workers share one GPU."""
+    return Training(experiment, _STEPS[experiment], book(), share=BOOK_SHARE)
+
+
+def alone(experiment: str) -> Training:
+    """A training of one worker with one GPU."""
+    return Training(experiment, _STEPS[experiment], cluster(1, 1, ps=False))
+
+
+def one_worker(experiment: str, gpus: int) -> Training:
+    """A training of one worker with all GPUs; only `mirrored` claims NCCL."""
+    replicas = gpus if experiment == "mirrored" else 0
+    return Training(experiment, _STEPS[experiment], cluster(1, gpus, ps=False), replicas)
+
+
+def several_workers(experiment: str, gpus: int) -> Training:
+    """A training of several workers, with two GPUs each if there are four or more."""
+    each = 2 if gpus >= 4 else 1
+    workers = gpus // each
+    multi = experiment == "multiworker"
+    config = cluster(workers, each, ps=not multi)
+    return Training(experiment, _STEPS[experiment], config, workers * each if multi else 0)
+
+
+def _train(make: Callable[[Host], Training], backend: str) -> Callable[[Host, str], Shown]:
+    def run(host: Host, name: str) -> Shown:
+        training = make(host)
+        finished = trainings.train(host, training, backend)
+        rows = trainings.check(host, training, finished, name)
+        samples = trainings.samples(finished.path)
+        return Shown(rows, finished.summary, samples, finished.tensorflow)
+
+    return run
+
+
+def image(host: Host, name: str) -> Shown:
+    """Build the CUDA image, unless it is here."""
+    trainings.make_project(host.folder)
+    (host.folder / "cluster.yaml").write_text(cluster(1, 1, ps=False))
+    trainings.lab(host, "build", "--gpus", "uuid", within_s=trainings.BUILD_S)
+    return Shown([Row(name, "built, or found", PASSED)])
+
+
+def _in_processes(experiment: str, make: Callable[[Host], Training]) -> Step:
+    return Step(f"{experiment}, by processes", PROCESSES, _train(make, "local"), cuda=True)
+
+
+def _in_containers(experiment: str, make: Callable[[Host], Training]) -> Step:
+    return Step(f"{experiment}, in containers", CONTAINERS, _train(make, "compose"), gpus=2)
+
+
+STEPS: Final = (
+    Step("inventory", PROCESSES, compare_inventory),
+    Step("unknown fields", PROCESSES, unknown_fields),
+    Step("samples", PROCESSES, sample),
+    _in_processes("async", lambda host: shared("async")),
+    _in_processes("sync", lambda host: shared("sync")),
+    _in_processes("towers", lambda host: alone("towers")),
+    _in_processes("mirrored", lambda host: alone("mirrored")),
+    _in_processes("multiworker", lambda host: alone("multiworker")),
+    Step("image", CONTAINERS, image),
+    Step(
+        "the book's layout, in containers", CONTAINERS, _train(lambda _: shared("async"), "compose")
+    ),
+    _in_containers("async", lambda host: several_workers("async", len(host.gpus))),
+    _in_containers("sync", lambda host: several_workers("sync", len(host.gpus))),
+    _in_containers("towers", lambda host: one_worker("towers", len(host.gpus))),
+    _in_containers("mirrored", lambda host: one_worker("mirrored", len(host.gpus))),
+    _in_containers("multiworker", lambda host: several_workers("multiworker", len(host.gpus))),
+)

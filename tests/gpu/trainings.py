@@ -1,0 +1,274 @@
+"""The trainings of `make test-gpu`: their configs, their runs, and the checks of each run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.gpu import evidence, gpu_trace
+from tests.gpu.evidence import GpuProcess, Task, TaskProcess
+from tests.gpu.host import Host, ProcessWatch, hides_processes
+
+ROOT: Final = Path(__file__).parents[2]
+NAME: Final = "lab-gpu-test"
+PATIENCE_S: Final = 420
+BUILD_S: Final = 1700
+BOOK_SHARE: Final = 0.2
+"""`gpu_memory_fraction` in `clusters/book.yaml`."""
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the page.
+
+    Attributes:
+        step: `async, by processes`.
+        check: What it shows.
+        result: `passed`, `failed` or `not run`.
+        detail: The figure, or the reason.
+    """
+
+    step: str
+    check: str
+    result: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training.
+
+    Attributes:
+        experiment: `async`.
+        steps: Its global steps. An H100 needs some seconds for them, so that the trace lies inside.
+        config: The cluster, as YAML.
+        replicas: The replicas between which NCCL must be used; below two: NCCL is not needed.
+        share: `gpu_memory_fraction` of its workers, or None.
+    """
+
+    experiment: str
+    steps: int
+    config: str
+    replicas: int = 0
+    share: float | None = None
+
+
+# ---- The configs
+
+
+def book() -> str:
+    """The book's layout: a ps, and three workers that share one GPU."""
+    text = (ROOT / "clusters/book.yaml").read_text()
+    assert "\nname: book\n" in text
+    assert f"gpu_memory_fraction: {BOOK_SHARE}" in text
+    return text.replace("\nname: book\n", f"\nname: {NAME}\n")
+
+
+def cluster(workers: int, gpus: int, *, ps: bool) -> str:
+    """Workers on a node each, with this number of GPUs each, and a ps without GPUs if wanted."""
+    names = [f"tf{number}" for number in range(1, workers + 1)]
+    nodes = ", ".join([*(f"{name}: {{gpus: {gpus}}}" for name in names), *["tf0: {}"] * ps])
+    jobs = ["ps: {on: [tf0]}"] * ps + [f"worker: {{on: [{', '.join(names)}]}}"]
+    return f"version: 1\nname: {NAME}\nnodes: {{{nodes}}}\njobs: {{{', '.join(jobs)}}}\n"
+
+
+# ---- The project and the runs
+
+
+def make_project(folder: Path) -> None:
+    """Make a project whose programs trace themselves, once; the checkout does not change."""
+    if (folder / "scripts").exists():
+        return
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    shutil.copytree(ROOT / "data", folder / "data")
+    assert gpu_trace.__file__ is not None
+    shutil.copy(gpu_trace.__file__, folder / "scripts")
+    with (folder / "scripts/mnist_model.py").open("a", encoding="utf-8") as model:
+        model.write("\nimport gpu_trace  # noqa\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that has ended.
+
+    Attributes:
+        path: Its directory.
+        summary: Its `summary.json`.
+        listed: NVML's process lists meanwhile.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    listed: Sequence[GpuProcess]
+
+    @property
+    def tensorflow(self) -> str:
+        """The version of TensorFlow, with its package: `tensorflow 2.21.0`."""
+        versions = json.loads((self.path / "run.json").read_text())["versions"]
+        packages = ("tensorflow", "tensorflow-cpu")
+        return next((f"{name} {versions[name]}" for name in packages if name in versions), "")
+
+
+class RunFailed(Exception):  # noqa: N818
+    """The command failed; the message is its last line."""
+
+
+def lab(host: Host, *arguments: str, within_s: int = PATIENCE_S) -> str:
+    """The output of a command in the project.
+
+    Raises:
+        RunFailed: It failed, or took too long.
+    """
+    own = {"LAB_LEASH", "LAB_RUNS_DIR"}  # of the caller
+    environ = {name: value for name, value in os.environ.items() if name not in own}
+    environ |= {"PYTHONPATH": str(ROOT), "LAB_STATE": str(host.folder / "state")}
+    command = [sys.executable, "-m", "lab", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=host.folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"`lab {' '.join(arguments)}` took more than {within_s} s") from None
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        raise RunFailed(" ".join(last) or done.stderr[-500:] or done.stdout[-500:])
+    return done.stdout
+
+
+def train(host: Host, training: Training, backend: str) -> Finished:
+    """Run a training on the host's GPUs, and watch NVML's process lists meanwhile.
+
+    Raises:
+        RunFailed: The run failed.
+    """
+    make_project(host.folder)
+    (host.folder / "cluster.yaml").write_text(training.config)
+    flags = ["--global-steps", str(training.steps), "--seed", "7", "--record-every", "50"]
+    where = ["--backend", backend, "--gpus", "uuid", "--json"]
+    with ProcessWatch(host.read) as watch:
+        printed = lab(host, "run", training.experiment, *flags, *where)
+        watch.look()
+    summary: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return Finished(host.folder / "runs" / summary["run_id"], summary, watch.listed)
+
+
+def tasks_of(finished: Finished) -> list[Task]:
+    """What each task of a run showed.
+
+    Raises:
+        ValueError: A trace is damaged.
+    """
+    processes, traces, complaints = [], {}, {}
+    for row in finished.summary["tasks"]:
+        folder = finished.path / "trace" / row["task"]
+        if (folder / "process.json").exists():
+            own = json.loads((folder / "process.json").read_text())
+            processes.append(TaskProcess(row["task"], own["pid"], own["namespace"]))
+        if (folder / "task.xplane.pb").exists():
+            trace = (folder / "task.xplane.pb").read_bytes()
+            traces[row["task"]] = evidence.kernels(trace)
+            complaints[row["task"]] = evidence.complaints(trace)
+    listed = evidence.by_task(finished.listed, processes)
+    return [
+        Task(
+            row["task"],
+            tuple(row["gpus"]),
+            traces.get(row["task"]),
+            listed.get(row["task"], ()),
+            evidence.nccl_ranks(_log(finished.path, row["task"])),
+            complaints.get(row["task"], ()),
+        )
+        for row in finished.summary["tasks"]
+    ]
+
+
+def _log(run: Path, task: str) -> str:
+    path = run / "logs" / f"{task}.log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+# ---- The checks
+
+
+def check(host: Host, training: Training, finished: Finished, step: str) -> list[Row]:
+    """The rows of a run that has succeeded."""
+    speed = finished.summary["steps_per_s"]
+    rows = [Row(step, "the training succeeds", PASSED, f"{speed or 0:,.0f} global steps/s")]
+    try:
+        tasks = tasks_of(finished)
+    except ValueError as error:
+        return [*rows, Row(step, "kernels in TensorFlow's traces", FAILED, str(error))]
+    count = sum(each.count for task in tasks for each in (task.kernels or {}).values())
+    text = f"{count:,} kernels in {len(tasks)} tasks"
+    rows.append(_row(step, "kernels in TensorFlow's traces", evidence.trace_faults(tasks), text))
+    rows.append(_processes(step, finished, tasks))
+    rows.append(_telemetry(step, finished, tasks))
+    if training.replicas > 1:
+        faults = evidence.nccl_faults(tasks, training.replicas)
+        rows.append(_row(step, "NCCL between all replicas", faults, f"{training.replicas} ranks"))
+    if training.share is not None:
+        rows.append(_share(host, training.share, step, tasks))
+    return rows
+
+
+def _row(step: str, name: str, faults: Iterable[str], detail: str) -> Row:
+    found = list(faults)
+    return Row(step, name, FAILED if found else PASSED, "; ".join(found) or detail)
+
+
+def _processes(step: str, finished: Finished, tasks: Sequence[Task]) -> Row:
+    name = "processes in NVML's lists"
+    if not finished.listed and hides_processes():
+        reason = "the driver lists no process at all, and this is a PID namespace of its own"
+        return Row(step, name, NOT_RUN, reason)
+    number = sum(bool(task.listed) for task in tasks)
+    return _row(step, name, evidence.process_faults(tasks), f"{number} tasks, the ps on none")
+
+
+def _telemetry(step: str, finished: Finished, tasks: Sequence[Task]) -> Row:
+    seen: dict[str, float] = {}
+    for line in samples(finished.path):
+        if line["utilisation"] is not None:
+            seen[line["gpu"]] = max(seen.get(line["gpu"], 0.0), line["utilisation"])
+    wanted = {gpu for task in tasks for gpu in task.gpus}
+    faults = [
+        f"gpu.jsonl never shows {evidence.short(gpu)} busy"
+        for gpu in sorted(wanted)
+        if not seen.get(gpu)
+    ]
+    if all(gpu.startswith("MIG-") for gpu in wanted):  # no driver reports it for a slice
+        return Row(step, "telemetry", NOT_RUN, "a MIG slice has no utilization")
+    text = f"busy up to {max(seen.values(), default=0):.0%}"
+    return _row(step, "telemetry", faults, text)
+
+
+def _share(host: Host, share: float, step: str, tasks: Sequence[Task]) -> Row:
+    name = "memory within the share"
+    used = [each.memory_bytes for task in tasks for each in task.listed]
+    known = [each for each in used if each is not None]
+    if not known:
+        return Row(step, name, NOT_RUN, "the driver reports no memory of a process")
+    text = f"{max(known) / 2**30:.1f} GiB at most, share {share:g}"
+    return _row(step, name, evidence.share_faults(tasks, share, host.gpus), text)
+
+
+def samples(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's `gpu.jsonl`; none if there is no such file."""
+    path = run / "gpu.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
