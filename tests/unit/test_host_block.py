@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pyroute2
 import pytest
 
 from lab.backends.compose import host_block
@@ -45,6 +47,49 @@ def test_whether_a_node_is_open_can_be_read(routes: str, expected: bool) -> None
 def test_used_wrongly(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+class Kernel:
+    """A kernel that refuses with this error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def get_links(self) -> list[dict[str, Any]]:
+        return [{"index": 1, "flags": 1, "ifname": "eth0"}]
+
+    def get_addr(self, **_: object) -> list[Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            pyroute2.NetlinkError(errno.EPERM),
+            "error: the kernel refused to block the host: Operation not permitted\n",
+        ),
+        (
+            OSError(errno.EPROTONOSUPPORT, "Protocol not supported"),
+            "error: the kernel has no packet filter: Protocol not supported\n",
+        ),
+    ],
+)
+def test_a_kernel_that_refuses(
+    error: Exception,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(error))
+    assert main(["10.9.0.2"]) == 1
+    assert capsys.readouterr().err == message
 
 
 REACH = """

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from lab.backends import Notify
 from lab.backends.compose.containers import ContainerInfo
-from lab.backends.compose.error_hints import INSTALL_COMPOSE, NO_COMPOSE, explain
+from lab.backends.compose.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.task.protocol.files import write_atomically
@@ -91,7 +91,7 @@ def compose_version() -> str:
     answer = _capture([docker(), "compose", "version", "--short"])
     version = answer.stdout.strip().removeprefix("v")
     if answer.returncode != 0 or not version:
-        raise LabError(NO_COMPOSE, INSTALL_COMPOSE)
+        raise LabError("docker has no compose plugin", INSTALL_COMPOSE)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST:
         raise LabError(

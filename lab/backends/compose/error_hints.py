@@ -30,7 +30,6 @@ def _hint(pattern: str, what: str, fix: str) -> Hint:
     return Hint(re.compile(pattern, re.IGNORECASE), what, fix)
 
 
-NO_COMPOSE: Final = "docker has no compose plugin"
 INSTALL_COMPOSE: Final = (
     "install `docker-compose` (Debian 13), `docker-compose-v2` (Ubuntu) or"
     " `docker-compose-plugin` (Docker's repository), or use `--backend local`"
@@ -142,7 +141,7 @@ HINTS: Final = (
     _hint(
         r"unknown shorthand flag: 'p' in -p|'compose' is not a docker command"
         r"|unknown command: docker compose",
-        NO_COMPOSE,
+        "docker has no compose plugin",
         INSTALL_COMPOSE,
     ),
 )

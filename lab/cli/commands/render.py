@@ -179,9 +179,11 @@ def _check(path: Path, output: Path, options: RenderOptions) -> None:
     diff = stale_diff(output, render_file(path, options, relative_to=output.parent))
     if diff:
         sys.stdout.write(diff)
-        # Otherwise the user would lose these two.
-        gpus_by = f" --gpus-by {options.gpus_by}" if options.gpus_by != DEFAULTS.gpus_by else ""
-        network = f" --network {options.network}" if options.network != DEFAULTS.network else ""
-        again = f"write it again with `lab render {path}{gpus_by}{network}`"
+        arguments = [str(path)]
+        if options.gpus_by != DEFAULTS.gpus_by:
+            arguments.append(f"--gpus-by {options.gpus_by}")
+        if options.network != DEFAULTS.network:
+            arguments.append(f"--network {options.network}")
+        again = f"write it again with `lab render {' '.join(arguments)}`"
         raise LabError(f"{output} is out of date", again)
     notify(f"{output} is up to date")
