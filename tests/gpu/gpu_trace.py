@@ -1,8 +1,8 @@
 """Traces the task that imports it, for `make test-gpu`.
 
 `trainings.py` copies this file beside the experiments' programs, and adds an import of it to the
-copy of `mnist_model.py`, which they all import. The programs in `scripts/` do not change. This module
-runs in the task, so it imports only what the image has.
+copy of `mnist_model.py`, which they all import. The programs in `scripts/` do not change.
+This module runs in the task, so it imports only what the image has.
 
 It writes two things into the run, below `trace/TASK/`:
 
