@@ -467,6 +467,18 @@ def test_pipe_held_open_by_another_process_is_closed(tmp_path: Path) -> None:
     os.close(writing)
 
 
+def test_a_note_after_the_end_of_the_pipe_is_kept(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO)
+    output.start()
+    os.close(writing)  # as the death of the program does
+    output.join(PATIENCE_S)
+    assert not output.is_alive()
+    output.note("fault: kill worker-2")
+    output.finish(PATIENCE_S)
+    assert [record["message"] for record in stored(tmp_path)] == ["fault: kill worker-2"]
+
+
 RAISED = "tensorflow.python.framework.errors_impl.InvalidArgumentError"
 # As TensorFlow 2.21 prints an error of a graph, up to the error's own message.
 WRAPPED = f"""\

@@ -144,9 +144,23 @@ class Output(threading.Thread):
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     def finish(self, within_s: float) -> None:
-        """Wait for the end of the pipe, at most this long; then the files are closed."""
+        """Wait for the end of the pipe, at most this long, and close the files.
+
+        The agent closes them, not the thread: the pipe ends as soon as a fault kills the program,
+        and the agent adds the fault to the records after that.
+        """
         self._deadline = time.monotonic() + within_s
         self.join()
+        self._write_buffered()
+        with self._writing:
+            self._closed = True
+            for file in (self._records, self._log):
+                try:
+                    file.close()
+                except OSError as error:
+                    self.fault = self.fault or error
+            self.records_lost = self._records.lost
+            self.altered = self._records.altered or self._log.altered
 
     def run(self) -> None:
         """Read the pipe and write its lines to the files, until the end."""
@@ -158,15 +172,6 @@ class Output(threading.Thread):
         finally:
             os.close(self._descriptor)
             self._write_buffered()
-            with self._writing:
-                self._closed = True
-                for file in (self._records, self._log):
-                    try:
-                        file.close()
-                    except OSError as error:
-                        self.fault = self.fault or error
-                self.records_lost = self._records.lost
-                self.altered = self._records.altered or self._log.altered
 
     def _pieces(self) -> Iterator[bytes]:
         os.set_blocking(self._descriptor, False)
