@@ -253,7 +253,7 @@ def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> No
     assert [each.run_id for each in environment.runs()] == ["first"]
     # The terminal gets no control sequence.
     shown = list(environment.logs(["worker-0"], follow=False, tail=None))
-    assert any(line.startswith("worker-0  | ") and "owned" in line for line in shown)
+    assert any(line.startswith("worker-0  | ") and "owned" in line for line in shown), shown
     assert not any("\x1b" in line or "\x07" in line for line in shown)
 
 

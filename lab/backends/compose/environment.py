@@ -48,6 +48,9 @@ from lab.task.text import visible
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""
 
+_ERASE_LINE: Final = "\x1b[2K"
+"""compose 2.26 begins each line with it, also with `--ansi never`."""
+
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
 _MAX_ARGUMENT_BYTES: Final = 100_000
@@ -238,7 +241,7 @@ class ComposeEnvironment(Environment):
         ]
         with cli.child_process(command) as process:
             for line in cli.lines_of(process):
-                yield _LOG_PREFIX.sub(r"\1\2", visible(line))
+                yield _LOG_PREFIX.sub(r"\1\2", visible(line.removeprefix(_ERASE_LINE)))
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's container.
