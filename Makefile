@@ -6,13 +6,15 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install docs run heritage test test-all test-gpu engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install class docs run heritage test test-all test-gpu engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.host  ## install lab without TensorFlow: enough for a host with Docker
+
+class: $(VENV)/.class  ## install what the host of a class needs: JupyterHub, without TensorFlow
 
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
 	$(LAB) run async --epochs 3 --backend auto
@@ -96,14 +98,15 @@ lock: $(VENV)/.dev  ## resolve requirements/*.txt from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/python tools/lock.py
 
-# Each set of requirements contains the one before it: host, then TensorFlow, then the tools.
+# Each set of requirements contains the one before it: host, then TensorFlow, then the tools. The
+# host of a class has the first set and JupyterHub.
 # The requirement files have hashes, so that the tested versions are installed.
 
 $(BIN)/python:
 	$(PYTHON) tools/require.py
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.host $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+$(VENV)/.host $(VENV)/.class $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab.backends import Notify
+from lab.backends.compose import image_build as images
 from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.compose.client import Engine
-from lab.backends.compose.image_build import build as build_image
-from lab.backends.compose.image_build import image_of
 from lab.placement.plan import Plan
 from lab.render.compose import render
 
@@ -30,12 +31,35 @@ def build(plan: Plan, *, root: Path, notify: Notify) -> str:
             another version of lab than the one that runs.
     """
     engine = Engine()
+    with _compose(engine, plan, root) as (compose, image):
+        images.build(engine, compose, image, plan, root=root.absolute(), notify=notify)
+    return image.name
+
+
+def ensure(plan: Plan, *, root: Path, notify: Notify) -> str:
+    """Build the image of a plan's tasks, unless it is here with this version of lab's code.
+
+    See `build` for the arguments.
+
+    Returns:
+        The image's name.
+
+    Raises:
+        LabError: As `build`; or the user named an image with another version.
+    """
+    engine = Engine()
+    with _compose(engine, plan, root) as (compose, image):
+        images.ensure(engine, compose, image, plan, root=root.absolute(), notify=notify)
+    return image.name
+
+
+@contextmanager
+def _compose(engine: Engine, plan: Plan, root: Path) -> Iterator[tuple[Compose, images.Image]]:
+    """Yield compose with the plan's rendered file, and the image of that file."""
     engine.version()
     compose_version()
     with TemporaryDirectory(prefix="lab-build-") as folder:
         file = Path(folder) / "docker-compose.yml"
         file.write_text(render(plan), encoding="utf-8")
         compose = Compose(plan.name, file, root.absolute())
-        image = image_of(compose.config())
-        build_image(engine, compose, image, plan, root=root.absolute(), notify=notify)
-    return image.name
+        yield compose, images.image_of(compose.config())

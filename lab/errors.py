@@ -34,7 +34,7 @@ class InputError(LabError):
 
 
 class ConfigError(InputError):
-    """A cluster config is not valid. The error has all faults of the config.
+    """A config is not valid. The error has all faults of the config.
 
     Attributes:
         problems: One line for each fault: `cluster.yaml:12:5: nodes.tf2.gpus: …`.

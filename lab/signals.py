@@ -151,7 +151,13 @@ def blockable_interrupts() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
-    """Ignore signals, so that no signal stops a clean-up or prevents its start."""
+    """Ignore signals, so that no signal stops a clean-up or prevents its start.
+
+    Only the main thread receives signals, so in another thread there is nothing to do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.getsignal(number) for number in HANDLED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:

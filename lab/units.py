@@ -63,6 +63,14 @@ def memory_for_people(memory_bytes: int) -> str:
     return f"{memory_bytes} B"
 
 
+def memory_in_configs(memory_bytes: int) -> str:
+    """Format an amount of memory as a config has it, rounded down to whole units: `546MiB`."""
+    for unit in ("TiB", "GiB"):
+        if memory_bytes % MEMORY[unit] == 0 and memory_bytes:
+            return f"{memory_bytes // MEMORY[unit]}{unit}"
+    return f"{memory_bytes // MIB}MiB"
+
+
 def whole(least: int, most: int) -> Callable[[str], int]:
     """Return a parse function for whole numbers from `least` to `most`."""
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lab.backends.compose.client import Engine
 from lab.backends.compose.image_build import CPU
 from lab.build import build
+from lab.classroom.image import ensure_image
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
@@ -86,6 +88,12 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
     # Plans with GPUs run in the same image: the engine's fake hook has no GPUs.
     variables.setenv("LAB_IMAGE", name)
     return name
+
+
+@pytest.fixture(scope="session")
+def class_image(image: str) -> str:
+    """The image of a class for CPUs, built on the image of the tasks."""
+    return ensure_image(Engine(), gpus=False, root=engines.ROOT, notify=lambda _: None)
 
 
 @pytest.fixture(scope="session")

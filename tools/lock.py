@@ -22,7 +22,9 @@ SETS = {
     "host": PROJECT,
     "tensorflow": (*PROJECT, "--extra=tensorflow"),
     "notebooks": (*PROJECT, "--extra=tensorflow", "--extra=notebooks"),
-    "dev": (*PROJECT, "--extra=tensorflow", "--extra=dev"),
+    # The host of a class: JupyterHub, which starts a container for each seat.
+    "class": (*PROJECT, "--extra=class", *_like("notebooks")),
+    "dev": (*PROJECT, "--extra=tensorflow", "--extra=class", "--extra=dev", *_like("class")),
     # TensorFlow 2.15 does not support Python 3.12 and later.
     "heritage": ("requirements/heritage.in",),
     # Built and installed after a set with TensorFlow 2.15.
@@ -33,6 +35,11 @@ SETS = {
     "image-cuda": ("requirements/image-cuda.in", *_like("tensorflow")),
     "image-heritage-cpu": ("requirements/image-heritage-cpu.in", *_like("heritage")),
     "image-heritage-cuda": ("requirements/image-heritage-cuda.in", *_like("heritage")),
+    # What `Dockerfile.class` adds to `image-cpu` or `image-cuda`.
+    "class-image": (
+        *("requirements/class-image.in", *PROJECT),
+        *(*_like("class"), *_like("notebooks"), *_like("image-cpu"), *_like("image-cuda")),
+    ),
 }
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.process import ProcessHandle, boot_id
-from lab.backends.selection import KINDS
+from lab.backends.selection import CLASS, KINDS
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.gpu import NvmlError, read_host
@@ -49,9 +49,9 @@ class Holder:
 
     Attributes:
         project: The environment's name.
-        backend: `local` or `compose`.
-        where: Distinguishes environments of one name: the state directory (local) or the engine's
-            id (compose).
+        backend: `local`, `compose` or `class`.
+        where: Distinguishes environments of one name: the state directory (local, class) or the
+            engine's id (compose).
         folder: The project's directory.
         gpus: Device ids; UUIDs if they are known.
         since_unix: Start of the reservation, in seconds since the epoch.
@@ -158,7 +158,7 @@ def _refuse_held(holder: Holder, folder: Path) -> None:
             continue
         alive = _is_alive(entry.holder)
         if alive is not False:
-            raise _held_by(entry, common, known=alive is not None)
+            raise _held_by(entry, common, holder, known=alive is not None)
         with suppress(OSError):  # another user's file cannot be removed; it is ignored
             entry.path.unlink()
 
@@ -177,7 +177,7 @@ def _entries(folder: Path) -> Iterator[_Entry]:
             ) from error
 
 
-def _held_by(entry: _Entry, gpus: Sequence[str], *, known: bool) -> LabError:
+def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool) -> LabError:
     holder = entry.holder
     more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(holder.since_unix))
@@ -185,9 +185,11 @@ def _held_by(entry: _Entry, gpus: Sequence[str], *, known: bool) -> LabError:
         f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r} ({holder.backend})"
         f" of {_user(entry.uid)} since {since}"
     )
+    down = "lab class down" if holder.backend == CLASS else f"lab down {holder.project}"
     hint = (
-        f"wait for `lab down {holder.project}`, name other GPUs in the config"
-        " (`gpus: [4, 5]`), or add --share"
+        f"wait for `{down}`"  # a class has no other choice
+        if wanted.backend == CLASS
+        else f"wait for `{down}`, name other GPUs in the config (`gpus: [4, 5]`), or add --share"
     )
     if not known:
         what += "; `lab` cannot check whether it is still up"

@@ -51,6 +51,8 @@ def verify_gpus(environment: Environment, plan: Plan, notify: Notify) -> None:
     if not gpus and not any(planned.values()):
         return
     checks = evaluate(environment, planned, gpus, tensorflow=True)
+    if not checks:  # another service has verified them
+        return
     _raise_for_faults(checks)
     notify(summary_line({name: checks[name] for name in planned if name in checks}))
 

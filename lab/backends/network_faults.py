@@ -34,12 +34,12 @@ def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
             "check whether the host is busy",
         ) from error
     if stderr is not None:
-        raise refused(node, stderr)
+        raise refused(f"node {node}", stderr)
 
 
-def refused(node: str, stderr: bytes) -> LabError:
-    """Return the error for a refused fault, from the standard error of `probes.netfault`."""
+def refused(name: str, stderr: bytes) -> LabError:
+    """Return the error of a module of `lab.task.probes`, from its standard error."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without output"
     what, _, fix = last.partition("; ")
-    return LabError(f"node {node}: {what}", fix)
+    return LabError(f"{name}: {what}", fix)

@@ -18,7 +18,12 @@ T = TypeVar("T")
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 COMPOSE: Final = "compose"
-KINDS: Final[Mapping[str, str]] = {LOCAL: "processes", COMPOSE: "containers"}
+CLASS: Final = "class"
+KINDS: Final[Mapping[str, str]] = {
+    LOCAL: "processes",
+    COMPOSE: "containers",
+    CLASS: "a queue",
+}
 """Each backend's name, and what its tasks are."""
 
 BACKENDS: Final = (AUTO, *KINDS)
@@ -41,14 +46,17 @@ class Choice:
 def backends() -> list[Backend]:
     """Return all backends, the preferred one first."""
     # Imported here: docker-py takes 0.3 s, and `lab validate` does not need it.
+    from lab.backends.classroom import ClassBackend  # noqa: PLC0415
     from lab.backends.compose import ComposeBackend  # noqa: PLC0415
     from lab.backends.local import LocalBackend  # noqa: PLC0415
 
-    return [ComposeBackend(), LocalBackend()]
+    return [ComposeBackend(), LocalBackend(), ClassBackend()]
 
 
 def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:
     """Choose the environment that is up, else the first backend that can boot the plan.
+
+    `auto` takes no place in the queue of a class.
 
     Args:
         name: `auto`, or a backend's name.
@@ -67,7 +75,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             reason = backend.unavailable_reason()
             if reason is None:
                 usable.append(backend)
-            else:
+            elif name == backend.name or backend.name != CLASS:
                 reasons[backend.name] = reason
     for backend in usable:
         environment = backend.find(plan.name)
@@ -75,6 +83,8 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             notify(f"backend {backend.name}: environment {plan.name!r} is up")
             return Choice(backend, environment)
     for backend in usable:
+        if name == AUTO and backend.name == CLASS:
+            continue
         reason = backend.missing_image(plan, root=root)
         if reason is None:
             notify(f"backend {backend.name}: {_why_chosen(name, reasons)}")

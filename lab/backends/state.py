@@ -16,6 +16,9 @@ from typing import IO, Any, Final
 
 from lab.errors import LabError
 
+STATE_VARIABLE: Final = "LAB_STATE"
+"""The variable with the path of the state directory."""
+
 BUSY_S: Final = 5.0
 """Seconds that a command waits for a lock that another command holds."""
 
@@ -28,7 +31,7 @@ class Busy(LabError):  # noqa: N818  (a state)
 
 def state_directory() -> Path:
     """Return `LAB_STATE`, or `lab` in the user's state directory (XDG)."""
-    if state := os.environ.get("LAB_STATE"):
+    if state := os.environ.get(STATE_VARIABLE):
         return Path(state).absolute()
     from platformdirs.unix import Unix  # noqa: PLC0415  (few commands need it)
 
@@ -65,6 +68,11 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
         yield file.fileno()
 
 
+def lock_path(backend: str, project: str) -> Path:
+    """Return the file of the lock of one environment of this user."""
+    return state_directory() / backend / f"{project}.lock"
+
+
 @contextmanager
 def lock_environment(backend: str, project: str, *, shared: bool = False) -> Iterator[int]:
     """Hold the lock of one environment of this user; see `locked`.
@@ -74,7 +82,7 @@ def lock_environment(backend: str, project: str, *, shared: bool = False) -> Ite
         project: The environment's name.
         shared: Whether other commands may hold a shared lock at the same time.
     """
-    path = state_directory() / backend / f"{project}.lock"
+    path = lock_path(backend, project)
     with locked(path, f"the {backend} environment {project!r}", shared=shared) as lock:
         yield lock
 

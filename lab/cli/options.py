@@ -6,7 +6,7 @@ from typing import Annotated
 
 from lab.backends.selection import AUTO, BACKENDS, KINDS
 from lab.cli.arguments import Argument, Flag, RepeatedFlag, Switch
-from lab.cli.param_types import one_of
+from lab.cli.param_types import host_gpus, one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1
 
 AsJson = Annotated[bool, Switch("print JSON")]
@@ -31,6 +31,10 @@ GpuMode = Annotated[
         one_of("auto", "uuid", "index", "none"),
         shows="MODE",
     ),
+]
+HostGpus = Annotated[
+    str | int,
+    Flag("auto: those of this host; none; or the number of another host", host_gpus, shows="N"),
 ]
 Explain = Annotated[
     bool, Switch("explain which GPUs each node gets, and which CPUs each task gets")

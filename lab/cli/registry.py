@@ -59,6 +59,9 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
     },
+    "Teach a class": {
+        "class": "run a class: one container with JupyterLab for each seat",
+    },
     "Set up the command line": {
         "completion": "print the completion script of a shell",
     },

@@ -92,6 +92,11 @@ def report(
     return lines
 
 
+def texts(problems: Iterable[Problem]) -> list[str]:
+    """Return problems without a position in a file, as lines."""
+    return [problem.text() for problem in problems]
+
+
 def path_text(loc: Loc) -> str:
     """Return a path as text: `jobs.worker.on[2]`."""
     text = ""

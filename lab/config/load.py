@@ -3,24 +3,69 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lab.config.diagnostics import Problem, describe, report
 from lab.config.messages import to_problems
-from lab.config.model import Cluster, PartialCluster
+from lab.config.model import Box, Cluster, Job, LinkConfig, Node, PartialCluster, RunConfig
 from lab.config.validation import validate
 from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
 from lab.task.text import short
 
+Config = TypeVar("Config", bound=BaseModel)
 
-def load_cluster(path: Path) -> Cluster:
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[Config]):
+    """A kind of config file.
+
+    Attributes:
+        noun: What such a file describes: `cluster`.
+        model: The model of the whole file.
+        partial: The model of the valid parts of a file with errors.
+        models: The model of each mapping, by its path: "" for the whole file. The path of a key
+            also stands for the entries below it.
+        rules: Yields a problem for every rule that a `model` or a `partial` breaks.
+        fix: How to name another file, as an instruction.
+    """
+
+    noun: str
+    model: type[Config]
+    partial: type[BaseModel]
+    models: Mapping[str, type[BaseModel]]
+    rules: Callable[[Any], Iterator[Problem]]
+    fix: str
+
+
+CLUSTER: Final = Format(
+    noun="cluster",
+    model=Cluster,
+    partial=PartialCluster,
+    models={
+        "": Cluster,
+        "box": Box,
+        "nodes": Node,
+        "jobs": Job,
+        "links": LinkConfig,
+        "run": RunConfig,
+    },
+    rules=validate,
+    fix="name a config with `--cluster FILE`, such as clusters/book.yaml",
+)
+
+
+def load_cluster(path: Path, fix: str = CLUSTER.fix) -> Cluster:
     """Read a cluster config.
 
     Args:
         path: The file.
+        fix: How to name another file, for the error.
 
     Returns:
         The valid config.
@@ -29,7 +74,7 @@ def load_cluster(path: Path) -> Cluster:
         InputError: There is no such file, or it cannot be read.
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    return parse_cluster(_read(path), str(path))
+    return parse_config(CLUSTER, read_file(path, fix), str(path))
 
 
 def parse_cluster(data: bytes, file: str) -> Cluster:
@@ -42,18 +87,32 @@ def parse_cluster(data: bytes, file: str) -> Cluster:
     Raises:
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    source = read_source(data)
+    return parse_config(CLUSTER, data, file)
+
+
+def parse_config(kind: Format[Config], data: bytes, file: str) -> Config:
+    """Read a config of any kind from bytes.
+
+    Args:
+        kind: The kind of the file.
+        data: The file's content.
+        file: Its name, for messages.
+
+    Raises:
+        ConfigError: The config is invalid; the error lists all its problems.
+    """
+    source = read_source(data, kind.noun)
     problems = list(source.problems)
-    cluster = None
+    config = None
     if source.readable:
-        cluster, found = _content(source)
+        config, found = _content(kind, source)
         problems += found
-    if cluster is None or problems:
+    if config is None or problems:
         raise ConfigError(report(file, problems, source.value_locations, source.key_locations))
-    return cluster
+    return config
 
 
-def _content(source: ParsedFile) -> tuple[Cluster | None, list[Problem]]:
+def _content(kind: Format[Config], source: ParsedFile) -> tuple[Config | None, list[Problem]]:
     raw = source.value
     if not isinstance(raw, dict):
         if () in source.already_reported:
@@ -61,20 +120,28 @@ def _content(source: ParsedFile) -> tuple[Cluster | None, list[Problem]]:
         message = f"must be a mapping (`version: 1`, …), not {describe(raw)}"
         return None, [Problem((), message)]
     try:
-        cluster = Cluster.model_validate(raw)
+        config = kind.model.model_validate(raw)
     except ValidationError as error:
         problems = [
             problem
-            for problem in to_problems(error, raw)
+            for problem in to_problems(error, raw, kind.models)
             if problem.path not in source.already_reported
         ]
-        return None, problems + list(validate(PartialCluster.model_validate(raw)))
-    return cluster, list(validate(cluster))
+        return None, problems + list(kind.rules(kind.partial.model_validate(raw)))
+    return config, list(kind.rules(config))
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, fix: str) -> bytes:
+    """Return the content of a config file, and one byte more than `MAX_BYTES` at most.
+
+    Args:
+        path: The file.
+        fix: How to name another file, for the error.
+
+    Raises:
+        InputError: There is no such file, or it cannot be read.
+    """
     name = short(str(path))
-    fix = "name a config with `--cluster FILE`, such as clusters/book.yaml"
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

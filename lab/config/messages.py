@@ -9,29 +9,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lab.config.diagnostics import Loc, Problem, describe
-from lab.config.model import (
-    FLAG,
-    GPU_ID,
-    JOB,
-    NODE,
-    PROJECT,
-    TASK,
-    Box,
-    Cluster,
-    Job,
-    LinkConfig,
-    Node,
-    RunConfig,
-)
-
-_MODELS: Final[Mapping[str, type[BaseModel]]] = {
-    "box": Box,
-    "nodes": Node,
-    "jobs": Job,
-    "links": LinkConfig,
-    "run": RunConfig,
-}
-"""The model of each key of the config; of each entry below it, except for `box` and `run`."""
+from lab.config.fields import NODE, PROJECT
+from lab.config.model import FLAG, GPU_ID, JOB, TASK
 
 _PATTERNS: Final[Mapping[str, str]] = {
     PROJECT: "must be lower-case letters, digits and hyphens, at most 31, no hyphen first",
@@ -53,8 +32,6 @@ _TYPES: Final[Mapping[str, str]] = {
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
     "tuple_type": "must be a list",
-    "gpus": "must be a count, such as 2, or a list of GPUs, such as [0, 1]",
-    "gpu": "must be a GPU's index, or its UUID from `nvidia-smi -L`",
 }
 
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -65,22 +42,25 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def to_problems(error: ValidationError, raw: object) -> list[Problem]:
+def to_problems(
+    error: ValidationError, raw: object, models: Mapping[str, type[BaseModel]]
+) -> list[Problem]:
     """Convert pydantic's errors to problems.
 
     Args:
         error: The error of the model.
         raw: The content of the file; needed to find the keys in pydantic's locations.
+        models: The models by path, as in `lab.config.load.Format`.
     """
     problems = []
     for detail in error.errors(include_url=False):
         if detail["type"] == "too_short" and detail["input"]:
             continue  # the missing items have errors of their own
-        problems.append(_problem(detail, raw))
+        problems.append(_problem(detail, raw, models))
     return problems
 
 
-def _problem(detail: ErrorDetails, raw: object) -> Problem:
+def _problem(detail: ErrorDetails, raw: object, models: Mapping[str, type[BaseModel]]) -> Problem:
     loc = _location(detail["loc"], raw)
     kind, found = detail["type"], detail["input"]
     if kind == "extra_forbidden":
@@ -89,17 +69,18 @@ def _problem(detail: ErrorDetails, raw: object) -> Problem:
             "unknown key",
             on_key=True,
             misspelt=str(loc[-1]),
-            candidates=_known_keys(loc[:-1]),
+            candidates=_known_keys(loc[:-1], models),
         )
     if kind == "missing":
         return Problem(loc, "is missing")
     if loc == ("version",):
         return Problem(loc, f"must be 1, the only version; not {describe(found)}")
-    message = _message(kind, found, detail.get("ctx", {}))
+    message = _message(detail, detail.get("ctx", {}))
     return Problem(loc, message, on_key=detail["loc"][-1] == "[key]")
 
 
-def _message(kind: str, found: object, context: Mapping[str, Any]) -> str:
+def _message(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
+    kind, found = detail["type"], detail["input"]
     if kind in _TYPES:
         expected = _TYPES[kind]
         return f"{expected}{';' if ',' in expected else ','} not {describe(found)}"
@@ -111,7 +92,7 @@ def _message(kind: str, found: object, context: Mapping[str, Any]) -> str:
     if kind in {"too_short", "too_long"}:
         too_long = f"has more than {context.get('max_length')} entries"
         return "is empty; it needs at least one entry" if kind == "too_short" else too_long
-    return f"must be {context['expected']}; not {describe(found)}"  # an amount
+    return f"{detail['msg']}; not {describe(found)}"  # a message of our own
 
 
 def _location(loc: Sequence[int | str], raw: object) -> Loc:
@@ -132,6 +113,7 @@ def _location(loc: Sequence[int | str], raw: object) -> Loc:
     return tuple(kept)
 
 
-def _known_keys(loc: Loc) -> list[str]:
-    model: type[BaseModel] = _MODELS[str(loc[0])] if loc else Cluster
+def _known_keys(loc: Loc, models: Mapping[str, type[BaseModel]]) -> list[str]:
+    path = ".".join(map(str, loc))
+    model = models[path if path in models else str(loc[0])]
     return list(model.model_fields)

@@ -7,90 +7,46 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Final
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WithJsonSchema,
-    WrapValidator,
-)
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from lab import units as sizes
+from lab.config.fields import (
+    MAX_CPUS,
+    MAX_GPUS,
+    MAX_PORT,
+    PROJECT,
+    ConfigModel,
+    GpuCount,
+    Memory,
+    NodeName,
+    amount,
+    default_on_error,
+    kind_of,
+    shown,
+    text_of,
+)
 from lab.task.protocol.faults import parse
 from lab.task.protocol.trigger import parse_trigger
 
-MAX_GPUS: Final = 1024
 MAX_TASKS: Final = 10_000
-MAX_CPUS: Final = 4096
 MAX_FLAGS: Final = 100
 MIN_PORT: Final = 1024  # only root may use lower ports
-MAX_PORT: Final = 65535
 DEFAULT_PORT: Final = 2222
 
-PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
-NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
 JOB: Final = "^[a-z]{1,31}$"
 TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
 FLAG: Final = "^[a-z][a-z0-9_]{0,40}$"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
 
-MEMORY: Final = "an amount such as 8GiB or 512MiB, from 64MiB to 64TiB"
 RATE: Final = "a rate such as 100mbit or 10gbit, from 8kbit to 400gbit"
 MOMENT: Final = "a moment such as 10s, or: after 500 steps"
 FAULT: Final = "a fault such as kill worker-1 after 500 steps"
 DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
-
-
-def _text(
-    read: Callable[[str], object], expected: str, *, explain: bool = False
-) -> BeforeValidator:
-    """Return a validator that parses a text.
-
-    Args:
-        read: The parser. Raises ValueError for an invalid text.
-        expected: The expected form, for the message.
-        explain: Whether the message also has the parser's reason.
-    """
-
-    def validate(value: object) -> object:
-        why = ""
-        if isinstance(value, str):
-            try:
-                return read(value)
-            except ValueError as error:
-                why = " ({})".format(str(error).partition("; ")[0]) if explain else ""
-        raise PydanticCustomError("expected", "must be {expected}", {"expected": expected + why})
-
-    return BeforeValidator(validate)
-
-
-def _amount(units: Mapping[str, int], expected: str, least: int, most: int) -> BeforeValidator:
-    """Return a validator that parses an amount to a whole number of the smallest unit."""
-
-    def read(text: str) -> int:
-        amount = sizes.parse(text, units)
-        if not least <= amount <= most:
-            raise ValueError(expected)
-        return amount
-
-    return _text(read, expected)
-
-
-def _shown(example: str, *more: str, pattern: str = "") -> WithJsonSchema:
-    """Return the JSON Schema of a text."""
-    shape = {"pattern": pattern} if pattern else {}
-    return WithJsonSchema({"type": "string", **shape, "examples": [example, *more]})
 
 
 def _flag_value(value: object) -> str:
@@ -102,25 +58,13 @@ def _flag_value(value: object) -> str:
     raise PydanticCustomError("expected", "must be {expected}", {"expected": expected})
 
 
-def _kind(number: str, other: str, *types: type) -> Callable[[object], str | None]:
-    """Return a function that names the branch of a union for a value."""
-
-    def kind(value: object) -> str | None:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return number
-        return other if isinstance(value, types) else None
-
-    return kind
-
-
 _Port = Annotated[int, Field(ge=MIN_PORT, le=MAX_PORT)]
-_GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS)]
 _GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _GpuId = Annotated[str, Field(pattern=GPU_ID)]
 _Gpu = Annotated[
     Annotated[_GpuIndex, Tag("index")] | Annotated[_GpuId, Tag("id")],
     Discriminator(
-        _kind("index", "id", str),
+        kind_of("index", "id", str),
         custom_error_type="gpu",
         custom_error_message="must be a GPU's index, or its UUID from `nvidia-smi -L`",
     ),
@@ -128,73 +72,57 @@ _Gpu = Annotated[
 # Only the tuple is not strict, so that it accepts a list; its items are strict.
 _GpuList = Annotated[tuple[_Gpu, ...], Field(min_length=1, max_length=MAX_GPUS, strict=False)]
 _Gpus = Annotated[
-    Annotated[_GpuCount, Tag("count")] | Annotated[_GpuList, Tag("list")],
+    Annotated[GpuCount, Tag("count")] | Annotated[_GpuList, Tag("list")],
     Discriminator(
-        _kind("count", "list", list, tuple),
+        kind_of("count", "list", list, tuple),
         custom_error_type="gpus",
         custom_error_message="must be a count, such as 2, or a list of GPUs, such as [0, 1]",
     ),
 ]
-_NodeName = Annotated[str, Field(pattern=NODE)]
 _JobName = Annotated[str, Field(pattern=JOB)]
 _TaskName = Annotated[str, Field(pattern=TASK)]
 _FlagName = Annotated[str, Field(pattern=FLAG)]
 _Moment = Annotated[
     str,
-    _text(lambda text: str(parse_trigger(text)), MOMENT),
-    _shown("10s", "after 500 steps"),
+    text_of(lambda text: str(parse_trigger(text)), MOMENT),
+    shown("10s", "after 500 steps"),
 ]
 _Fault = Annotated[
     str,
-    _text(lambda text: parse(text).text, FAULT, explain=True),
-    _shown("kill worker-1 after 500 steps"),
+    text_of(lambda text: parse(text).text, FAULT, explain=True),
+    shown("kill worker-1 after 500 steps"),
 ]
 _FlagValue = Annotated[
     str,
     BeforeValidator(_flag_value),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
-_Memory = Annotated[
-    int,
-    _amount(sizes.MEMORY, MEMORY, 64 * sizes.MIB, 64 * sizes.TIB),
-    _shown("8GiB", pattern=sizes.pattern(sizes.MEMORY)),
-]
 _Rate = Annotated[
     int,
-    _amount(sizes.RATE, RATE, 8 * 10**3, 400 * 10**9),
-    _shown("100mbit", pattern=sizes.pattern(sizes.RATE)),
+    amount(sizes.RATE, RATE, 8 * 10**3, 400 * 10**9),
+    shown("100mbit", pattern=sizes.pattern(sizes.RATE)),
 ]
 _Delay = Annotated[
     int,
-    _amount(sizes.DELAY, DELAY, 1, 10 * 10**6),
-    _shown("5ms", pattern=sizes.pattern(sizes.DELAY)),
+    amount(sizes.DELAY, DELAY, 1, 10 * 10**6),
+    shown("5ms", pattern=sizes.pattern(sizes.DELAY)),
 ]
 
 
-class _ConfigModel(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        defer_build=True,  # the parts are needed alone only for a config with errors
-    )
-
-
-class Box(_ConfigModel):
+class Box(ConfigModel):
     """The physical host: what it must have for this config."""
 
-    gpus: _GpuCount | None = None
+    gpus: GpuCount | None = None
     """Number of GPUs that the host must have; by default the number that the nodes need."""
 
     cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)] | None = None
     """Number of CPUs of the host; used when the file is rendered for another host."""
 
-    memory: _Memory | None = None
+    memory: Memory | None = None
     """Main memory of the host; used when the file is rendered for another host."""
 
 
-class Node(_ConfigModel):
+class Node(ConfigModel):
     """A pseudo-node: a part of the host with its own hostname and network address."""
 
     gpus: _Gpus = 0
@@ -203,7 +131,7 @@ class Node(_ConfigModel):
     cpus: Annotated[float, Field(gt=0, le=MAX_CPUS)] | None = None
     """CPUs of the node, divided among its tasks; by default an equal part of the CPUs left."""
 
-    memory: _Memory | None = None
+    memory: Memory | None = None
     """Main memory of the node, divided among its tasks; by default no limit."""
 
     @property
@@ -217,13 +145,13 @@ class Node(_ConfigModel):
         return () if isinstance(self.gpus, int) else self.gpus
 
 
-class Job(_ConfigModel):
+class Job(ConfigModel):
     """A TensorFlow job: tasks of the same kind."""
 
-    on: Annotated[tuple[_NodeName, ...], Field(min_length=1, max_length=MAX_TASKS, strict=False)]
+    on: Annotated[tuple[NodeName, ...], Field(min_length=1, max_length=MAX_TASKS, strict=False)]
     """The nodes of its tasks, one task per entry; the same node may appear more than once."""
 
-    gpus: _GpuCount | None = None
+    gpus: GpuCount | None = None
     """GPUs of each task; by default 0 for ps, and an equal part of the node's GPUs for others."""
 
     share: bool = False
@@ -233,7 +161,7 @@ class Job(_ConfigModel):
     """The part of the memory of each GPU that a task uses: 0.2 is a fifth."""
 
 
-class LinkConfig(_ConfigModel):
+class LinkConfig(ConfigModel):
     """The network link of a node."""
 
     rate: _Rate | None = None
@@ -243,7 +171,7 @@ class LinkConfig(_ConfigModel):
     """Delay of the packets that the node sends, such as 5ms."""
 
 
-class RunConfig(_ConfigModel):
+class RunConfig(ConfigModel):
     """The run that `docker compose up` starts."""
 
     experiment: str
@@ -260,7 +188,7 @@ class RunConfig(_ConfigModel):
         return (self.experiment, *(f"--{name}={value}" for name, value in self.flags.items()))
 
 
-class Cluster(_ConfigModel):
+class Cluster(ConfigModel):
     """One host as a pseudo-cluster: its nodes, and the tasks that run on them."""
 
     version: Annotated[int, Field(ge=1, le=1)]
@@ -272,7 +200,7 @@ class Cluster(_ConfigModel):
     box: Box = Field(default_factory=Box)
     """What the host must have."""
 
-    nodes: Annotated[dict[_NodeName, Node], Field(min_length=1, max_length=MAX_TASKS)]
+    nodes: Annotated[dict[NodeName, Node], Field(min_length=1, max_length=MAX_TASKS)]
     """The nodes by name. The order matters: GPUs are allocated in it."""
 
     jobs: Annotated[dict[_JobName, Job], Field(min_length=1, max_length=MAX_TASKS)]
@@ -281,7 +209,7 @@ class Cluster(_ConfigModel):
     port: _Port = DEFAULT_PORT
     """Port of the first task on a node; each further task on the node gets the next port."""
 
-    links: dict[_NodeName, LinkConfig] = Field(default_factory=dict, max_length=MAX_TASKS)
+    links: dict[NodeName, LinkConfig] = Field(default_factory=dict, max_length=MAX_TASKS)
     """Network links by node; a node without one has the full speed of the host."""
 
     run: RunConfig | None = None
@@ -315,40 +243,28 @@ class Cluster(_ConfigModel):
         return max([requested, *(index + 1 for index in indices)])
 
 
-def _default_on_error(default: object) -> WrapValidator:
-    """Return a validator that replaces an invalid value by a default."""
-
-    def read(value: object, validate: ValidatorFunctionWrapHandler) -> object:
-        try:
-            return validate(value)
-        except ValidationError:
-            return default
-
-    return WrapValidator(read)
-
-
-class PartialCluster(_ConfigModel):
+class PartialCluster(ConfigModel):
     """The valid parts of a config; an invalid part is None or left out."""
 
     model_config = ConfigDict(extra="ignore")
 
-    box: Annotated[Box | None, _default_on_error(None)] = Field(default_factory=Box)
+    box: Annotated[Box | None, default_on_error(None)] = Field(default_factory=Box)
     nodes: Annotated[
-        dict[str, Annotated[Node | None, _default_on_error(None)]], _default_on_error({})
-    ] = {}
+        dict[str, Annotated[Node | None, default_on_error(None)]], default_on_error({})
+    ] = Field(default_factory=dict)
     jobs: Annotated[
-        dict[str, Annotated[Job | None, _default_on_error(None)]], _default_on_error({})
-    ] = {}
-    port: Annotated[_Port | None, _default_on_error(None)] = DEFAULT_PORT
+        dict[str, Annotated[Job | None, default_on_error(None)]], default_on_error({})
+    ] = Field(default_factory=dict)
+    port: Annotated[_Port | None, default_on_error(None)] = DEFAULT_PORT
     links: Annotated[
-        dict[str, Annotated[LinkConfig | None, _default_on_error(None)]], _default_on_error({})
-    ] = {}
-    run: Annotated[RunConfig | None, _default_on_error(None)] = None
+        dict[str, Annotated[LinkConfig | None, default_on_error(None)]], default_on_error({})
+    ] = Field(default_factory=dict)
+    run: Annotated[RunConfig | None, default_on_error(None)] = None
     start: Annotated[
-        dict[str, Annotated[_Moment | None, _default_on_error(None)]], _default_on_error({})
-    ] = {}
+        dict[str, Annotated[_Moment | None, default_on_error(None)]], default_on_error({})
+    ] = Field(default_factory=dict)
     faults: Annotated[
-        tuple[Annotated[_Fault | None, _default_on_error(None)], ...],
+        tuple[Annotated[_Fault | None, default_on_error(None)], ...],
         Field(strict=False),
-        _default_on_error(()),
+        default_on_error(()),
     ] = ()

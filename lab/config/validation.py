@@ -12,7 +12,8 @@ from typing import Final
 
 from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
 from lab.config.diagnostics import Problem
-from lab.config.model import MAX_PORT, MAX_TASKS, Cluster, Job, Node, PartialCluster
+from lab.config.fields import MAX_PORT
+from lab.config.model import MAX_TASKS, Cluster, Job, Node, PartialCluster
 from lab.config.start_schedule import start_error
 from lab.formatting import counted
 from lab.task.protocol.experiments import EXPERIMENTS, misfit

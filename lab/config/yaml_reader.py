@@ -39,6 +39,9 @@ MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
+_EXAMPLES: Final = {"cluster": "cluster.yaml", "class": "the example of docs/teach.md"}
+"""What a file describes, and a file to begin with."""
+
 Scalar = str | int | float | bool | None
 
 _KEYWORDS: Final[dict[str, Scalar]] = {
@@ -88,15 +91,16 @@ class ParsedFile:
     readable: bool = True
 
 
-def read_source(data: bytes) -> ParsedFile:
+def read_source(data: bytes, noun: str = "cluster") -> ParsedFile:
     """Parse the bytes of a file.
 
     Args:
         data: The content, at most one byte more than `MAX_BYTES`.
+        noun: What the file describes, for messages.
     """
     source = ParsedFile()
     try:
-        source.problems = _Reader(source).read(_decode(data))
+        source.problems = _Reader(source, noun).read(_decode(data, noun))
     except _UnreadableError as error:
         source.readable = False
         source.problems += error.problems
@@ -130,14 +134,14 @@ def _refusal(message: str, place: SourceLocation | None = None) -> _UnreadableEr
     return _UnreadableError(Problem((), message, location=place))
 
 
-def _decode(data: bytes) -> str:
+def _decode(data: bytes, noun: str) -> str:
     """Return the text of a file.
 
     Raises:
         _UnreadableError: It is too large, is not UTF-8, or has control characters or tabs.
     """
     if len(data) > MAX_BYTES:
-        raise _refusal("the file is larger than 1 MiB; is it a cluster config?")
+        raise _refusal(f"the file is larger than 1 MiB; is it a {noun} config?")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -166,8 +170,9 @@ class _Reader:
     reports none of its problems.
     """
 
-    def __init__(self, source: ParsedFile) -> None:
+    def __init__(self, source: ParsedFile, noun: str = "cluster") -> None:
         self._source = source
+        self._noun = noun
         self._count = 0
         self._events: Iterator[Event] = iter(())
 
@@ -183,7 +188,7 @@ class _Reader:
             for event in self._events:
                 documents += isinstance(event, DocumentStartEvent)
                 if documents > 1:
-                    message = "a second document; write one cluster per file"
+                    message = f"a second document; write one {self._noun} per file"
                     self._problem((), event, message)
                     break
                 if isinstance(event, NodeEvent):
@@ -191,7 +196,7 @@ class _Reader:
         except YAMLError as error:
             raise _not_yaml(error) from None
         if not documents:
-            raise _refusal("the file is empty; copy cluster.yaml and change it")
+            raise _refusal(f"the file is empty; copy {_EXAMPLES[self._noun]} and change it")
         return self._source.problems
 
     def _value(self, event: Event, loc: Loc | None, depth: int) -> object:

@@ -1,6 +1,6 @@
 """The inventory of a host: its GPUs, CPUs and memory."""
 
-from lab.gpu.inventory import read_host, take_inventory
+from lab.gpu.inventory import another_host, chosen_host, read_host, take_inventory
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.nvml import NoDriverError, NvmlError
 
@@ -14,6 +14,8 @@ __all__ = [
     "NvmlError",
     "Pair",
     "Process",
+    "another_host",
+    "chosen_host",
     "read_host",
     "take_inventory",
 ]

@@ -49,8 +49,8 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     if mode not in MODES:
         raise InputError(f"unknown GPU mode {mode!r}", f"use one of {', '.join(MODES)}")
     if mode == "index":
-        gpus = tuple(Gpu(index, str(index)) for index in range(cluster.gpus_needed))
-        return Inventory("index", gpus, cluster.box.cpus, cluster.box.memory)
+        another = another_host(cluster.gpus_needed)
+        return replace(another, cpus=cluster.box.cpus, memory_bytes=cluster.box.memory)
     if mode == "none" or (mode == "auto" and cluster.gpus_needed == 0):
         return _this_host("none")
     try:
@@ -63,6 +63,26 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     if not seen.gpus and mode == "auto":
         return _this_host("none", seen, ("this host has no usable GPU: CPUs only",))
     return _this_host("uuid", seen)
+
+
+def another_host(gpus: int) -> Inventory:
+    """Return the inventory of another host, of which only the number of GPUs is known."""
+    return Inventory("index", tuple(Gpu(i, str(i)) for i in range(gpus)), None, None)
+
+
+def chosen_host(gpus: str | int) -> Inventory:
+    """Return the inventory that a user chooses.
+
+    Args:
+        gpus: `auto` (this host), `none` (this host without its GPUs; the driver is not queried), or
+            the number of GPUs of another host.
+
+    Raises:
+        NvmlError: The driver answers at first and then fails, or does not answer in time.
+    """
+    if isinstance(gpus, int):
+        return another_host(gpus)
+    return read_host() if gpus == "auto" else _this_host("none")
 
 
 def read_host() -> Inventory:

@@ -163,3 +163,14 @@ class Inventory:
     driver: str = ""
     cuda: str = ""
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def slices(self) -> tuple[Gpu, ...]:
+        """The MIG slices."""
+        return tuple(gpu for gpu in self.gpus if gpu.is_slice)
+
+    @property
+    def whole_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that can be used as a whole: not those in MIG mode, even if NVML lists them."""
+        cut = {gpu.slice_of for gpu in self.slices}
+        return tuple(gpu for gpu in self.gpus if not gpu.is_slice and gpu.device_id not in cut)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.config.model import PROJECT
+from lab.config.fields import PROJECT
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory

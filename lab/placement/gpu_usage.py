@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lab.gpu.model import Gpu, Inventory, Process
@@ -31,6 +31,16 @@ def gpus_in_use(plan: Plan, inventory: Inventory) -> list[str]:
     for task in plan.tasks:
         for each in task.gpus:
             holders.setdefault(each, []).append(task.name)
+    return held_in_use(holders, inventory)
+
+
+def held_in_use(holders: Mapping[str, Sequence[str]], inventory: Inventory) -> list[str]:
+    """Return a line for each GPU on which a process computes.
+
+    Args:
+        holders: Device id of a GPU to the names of its holders, for the line.
+        inventory: The host, with the processes on its GPUs.
+    """
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
     computing = {each: _computing(by_id[each]) for each in holders if each in by_id}
     return [_line(by_id[each], found, holders[each]) for each, found in computing.items() if found]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lab.config import Cluster, LinkConfig, Node
 from lab.config.allocation import allocate_gpus, tasks_by_node
+from lab.config.text import text_of
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
@@ -69,6 +70,7 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
         notices=(*inventory.notices, *shortfalls),
         shortfalls=tuple(shortfalls),
         reasons=(*explained, *reasons),
+        config=text_of(cluster),
     )
 
 
@@ -148,14 +150,10 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
         return dict.fromkeys(cluster.nodes, _NodeGpus())
     if inventory.mode == "index" and any(_ids(node) for node in cluster.nodes.values()):
         return _pinned_elsewhere(cluster)
-    # A GPU in MIG mode cannot be used as a whole, even if NVML lists it as one.
-    cut = {gpu.slice_of for gpu in inventory.gpus if gpu.is_slice}
-    whole = [gpu for gpu in inventory.gpus if not gpu.is_slice and gpu.device_id not in cut]
+    whole = inventory.whole_gpus
     _check_cut(cluster, inventory)
     _check_size(cluster, inventory, len(whole))
-    by_pin: dict[int | str, Gpu] = {
-        gpu.device_id: gpu for gpu in inventory.gpus if gpu.device_id not in cut
-    }
+    by_pin: dict[int | str, Gpu] = {gpu.device_id: gpu for gpu in (*whole, *inventory.slices)}
     by_pin.update({gpu.index: gpu for gpu in whole})
     holders: dict[str, str] = {}
     for name, node in cluster.nodes.items():

@@ -73,6 +73,7 @@ class Plan:
         shortfalls: The notices of tasks that get less than the config states.
         reasons: One line for each node with GPUs, why it got them, and one for each task's CPUs.
         tensorflow: The TensorFlow version of its tasks, a key of `lab.tf_versions.IMAGES`.
+        config: The text of the config without its run, for a host that places it again.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Plan:
     shortfalls: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     tensorflow: str = CURRENT.tensorflow
+    config: str = ""
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """Return TensorFlow's cluster spec: job to list of `node:port`."""

@@ -32,6 +32,8 @@ ISOLATES_SINCE: Final = 28
 # Without these two variables a CUDA base image shows all GPUs to each container.
 NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
 
+GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Numbers a container's GPUs as nvidia-smi does."""
 
 _RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target": "/runs"}
 
@@ -108,7 +110,10 @@ def _network(label: dict[str, Value], options: RenderOptions) -> dict[str, Value
     if options.network == "isolated":
         driver |= dict.fromkeys(ISOLATED, "isolated")
     # Without IPv6, whatever is the engine's default: nodes connect by IPv4.
-    return {"internal": True, "enable_ipv6": False, "driver_opts": driver, "labels": label}
+    ipam: dict[str, Value] = {}
+    if options.subnet:
+        ipam = {"ipam": {"config": [{"subnet": options.subnet}]}}
+    return {"internal": True, "enable_ipv6": False, "driver_opts": driver, "labels": label, **ipam}
 
 
 class _SharedBlocks:
@@ -308,7 +313,7 @@ def _with_gpus(options: RenderOptions) -> dict[str, Value]:
     hidden: dict[str, Value] = (
         {"NVIDIA_VISIBLE_DEVICES": "void"} if options.gpus_by == "cdi" else {}
     )
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **hidden}
+    return {**GPU_ORDER, **hidden}
 
 
 def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:

@@ -46,6 +46,7 @@ class RenderOptions:
         run: The value of `--run` with its flags; "": the config's run.
         gpus_by: How GPUs are requested of the engine: one of `GPUS_BY`.
         network: The cluster's network: one of `NETWORKS`.
+        subnet: The range of its addresses, such as `10.89.1.0/28`; "": the engine chooses one.
     """
 
     mode: str = "auto"
@@ -53,6 +54,7 @@ class RenderOptions:
     run: str = ""
     gpus_by: str = GPUS_BY[0]
     network: str = NETWORKS[0]
+    subnet: str = ""
 
 
 DEFAULTS: Final = RenderOptions()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from lab.backends.selection import CLASS, COMPOSE
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.program import OwnProgram, user_path
@@ -222,7 +223,12 @@ def data_dir_inside(path: Path | None, backend: str, root: Path) -> str:
     """
     if path is None:
         return ""
-    if backend != "compose":
+    if backend == CLASS:
+        raise InputError(
+            f"--data_dir: {path} is in this seat, and the host has only the shipped data",
+            "leave it out, or use --backend local",
+        )
+    if backend != COMPOSE:
         return str(path)
     data = (root / DATA).resolve()
     if not path.is_relative_to(data):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.backends import Notify
-from lab.backends.selection import AUTO
+from lab.backends.selection import AUTO, CLASS
 from lab.config import Cluster, load_cluster
 from lab.errors import LabError
 from lab.formatting import counted
@@ -110,6 +110,7 @@ def make_plan(
     mode: str,
     *,
     tensorflow: str = CURRENT.tensorflow,
+    backend: str = AUTO,
     explain: Notify | None = None,
 ) -> PlanResult:
     """Place a cluster on this host.
@@ -118,11 +119,14 @@ def make_plan(
         cluster: The config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         tensorflow: The tasks' TensorFlow version.
+        backend: The backend's name. For the queue of a class, the plan is for another host.
         explain: Receives the reason for each node's GPUs and each task's CPUs.
 
     Raises:
         LabError: The cluster does not fit the host.
     """
+    if backend == CLASS and mode != "none":
+        mode = "index"
     inventory = take_inventory(mode, cluster)
     plan = replace(place(cluster, inventory), tensorflow=tensorflow)
     if explain is not None:

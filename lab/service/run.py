@@ -139,7 +139,11 @@ def prepare_run(
     else:
         explain = notify if options.explain else None
         planned = make_plan(
-            project.cluster, options.gpus, tensorflow=experiment.tensorflow, explain=explain
+            project.cluster,
+            options.gpus,
+            tensorflow=experiment.tensorflow,
+            backend=options.backend,
+            explain=explain,
         )
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)

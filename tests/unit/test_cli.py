@@ -270,7 +270,7 @@ def test_examples_fit_the_commands() -> None:
 # examples work is shown in tests/e2e, and in test_tensorboard.py. Every other command's examples
 # are run here, so that none can rot.
 NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict", "collect"} | {
-    "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor",
+    "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
 }  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.shown import ROOT, dead_links, wrong_commands
 
+TESTS = ROOT / "tests/e2e/test_class.py"
 GENERATED = {"docs/errors.md", "docs/results.md"}
 PAGES = sorted(
     path
@@ -28,3 +30,10 @@ def test_every_link_of_a_page_has_a_target(page: Path) -> None:
 @pytest.mark.parametrize("page", [each for each in PAGES if name(each) not in GENERATED], ids=name)
 def test_the_parser_accepts_every_command_of_a_page(page: Path) -> None:
     assert wrong_commands(page.read_text("utf-8")) == []
+
+
+def test_every_test_of_the_attacks_on_seats_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
+    defined = set(re.findall(r"^def (test_\w+)", TESTS.read_text("utf-8"), re.MULTILINE))
+    assert named
+    assert named <= defined

@@ -132,6 +132,11 @@ RECORDED = [
         "Dockerfile.gpu is missing",
         "project's directory",
     ),
+    (
+        "#7 40.1 npm error code ECONNREFUSED\n#7 40.1 npm error syscall connect",
+        "npm cannot install the proxy of a class: ECONNREFUSED",
+        "LAB_BUILD_NETWORK=host",
+    ),
     ("Error response from daemon: No such image: lab:cpu", "no image lab:cpu", "lab build"),
     (
         "unknown shorthand flag: 'p' in -p\nSee 'docker --help'.",

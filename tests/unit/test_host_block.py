@@ -12,7 +12,8 @@ import pytest
 
 from lab.backends.compose import host_block
 from lab.backends.compose.client import Engine
-from lab.backends.compose.host_block import block_host
+from lab.backends.compose.host_block import block_container, block_host
+from lab.errors import LabError
 from lab.render.compose import ISOLATED
 from lab.task.probes.host_block import MODULE, is_blocked, main
 from tests.unit.test_netfault import in_network
@@ -145,6 +146,71 @@ def test_another_node_is_still_reached() -> None:
     assert lines[1].split()[:2] == ["reached", "reached"]
 
 
+CLIENT = """
+import socket
+try:
+    s = socket.create_connection(('10.9.0.1', 9), 1)
+    s.sendall(b'hi'); print(s.recv(9).decode())
+except OSError as error: print(type(error).__name__)
+"""
+SERVER = (
+    f"CLIENT = {CLIENT!r}"
+    + """
+import threading
+def serve(server):
+    while True:
+        peer, _ = server.accept()
+        with peer: peer.sendall(peer.recv(9).upper())
+server = socket.create_server(('10.9.0.1', 9))
+threading.Thread(target=serve, args=(server,), daemon=True).start()
+def host_reaches_the_server():
+    p = subprocess.run(['nsenter', f'--net=/proc/{far.pid}/ns/net', sys.executable, '-c', CLIENT],
+        capture_output=True, text=True)
+    print(p.stdout.strip() or p.stderr)
+def datagram(bound):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if bound: s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'v0')
+    try: return s.sendto(b'x', ('10.9.0.2', 9))
+    except OSError as error: return type(error).__name__
+def earlier():
+    kept.settimeout(0.5)
+    try: kept.sendall(b'x'); return kept.recv(1)
+    except OSError as error: return type(error).__name__
+def others():
+    print(*(datagram(bound) for bound in (False, True)), earlier())
+"""
+)
+WITH_REPLIES = "'--replies', '10.9.0.2'],"
+
+
+def test_a_server_answers_the_host_but_opens_no_connection_to_it() -> None:
+    code = REACH.replace("'10.9.0.2'],", WITH_REPLIES) + SERVER
+    lines = in_network(
+        code + "host_reaches_the_server(); now(); others()\n"
+        "block(); host_reaches_the_server(); now(); others()\n"
+        "block(); host_reaches_the_server()\n"
+    )
+    # Open first: the test could fail.
+    assert lines[0] == "HI"
+    assert lines[1] == "reached reached 1 1 False"
+    assert lines[2] == "1 1 b'x'"
+    assert [each.strip() for each in lines[3:5]] == ["0", "HI"]
+    assert lines[5] == "TimeoutError TimeoutError PermissionError PermissionError True"
+    assert lines[6] == "PermissionError PermissionError TimeoutError"
+    assert [each.strip() for each in lines[7:]] == ["0", "HI"]
+
+
+def test_without_replies_the_host_gets_no_answer() -> None:
+    lines = in_network(REACH + SERVER + "block(); host_reaches_the_server()\n")
+    assert [each.strip() for each in lines] == ["0", "TimeoutError"]
+
+
+@pytest.mark.parametrize("argv", [["--replies"], ["--replies", "x"], ["10.9.0.2", "--replies"]])
+def test_replies_used_wrongly(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 # ---- From the client
 
 
@@ -234,7 +300,12 @@ def test_only_open_nodes_get_a_container_with_one_right() -> None:
     stopped.status = "exited"
     engine.by_id[stopped.id] = stopped
     block_host(engine, "mnist", no_warning)
-    options = {"network_mode": "container:id-tf2", "user": "0:0", "cap_add": ["NET_ADMIN"]}
+    options = {
+        "network_mode": "container:id-tf2",
+        "user": "0:0",
+        "cap_add": ["NET_ADMIN"],
+        "labels": {},
+    }
     command = ("python", "-m", MODULE, "172.22.0.1")
     assert engine.created == [("mnist", "sha256:beef", *command, options)]
     assert engine.added.calls == ["start", "remove"]
@@ -257,6 +328,44 @@ def test_a_bridge_without_a_configured_gateway_has_the_first_address() -> None:
     del unnamed["IPAM"]["Config"][0]["Gateway"]
     assert list(host_block._gateways(unnamed)) == ["172.22.0.1"]
     assert list(host_block._gateways({"IPAM": {"Config": None}})) == []
+
+
+def test_a_container_that_may_answer_the_host() -> None:
+    engine = FakeEngine("28.5.2", network())
+    seat: Any = Container("ada", HEAD + BY_GATEWAY + SUBNET)
+    engine.by_id[seat.id] = seat
+    block_container(
+        engine, "class", ["10.89.0.17"], seat, "ada", replies=True, labels={"lab.class": "w"}
+    )
+    ((project, image, *command, options),) = engine.created
+    assert (project, image) == ("class", "sha256:beef")
+    assert command == ["python", "-m", MODULE, "--replies", "10.89.0.17"]
+    assert options == {
+        "network_mode": "container:id-ada",
+        "user": "0:0",
+        "cap_add": ["NET_ADMIN"],
+        "labels": {"lab.class": "w"},
+    }
+    assert engine.added.calls == ["start", "remove"]
+
+
+def test_a_container_that_is_blocked_already() -> None:
+    engine = FakeEngine("28.5.2", network())
+    seat: Any = Container("ada", HEAD + REJECTED + SUBNET)
+    engine.by_id[seat.id] = seat
+    block_container(engine, "class", ["10.89.0.17"], seat, "ada", replies=True)
+    assert engine.created == []
+
+
+def test_a_container_that_cannot_be_blocked() -> None:
+    engine = FakeEngine("28.5.2", network())
+    seat: Any = Container("ada", HEAD + SUBNET)
+    engine.by_id[seat.id] = seat
+    engine.added.code = 1
+    with pytest.raises(LabError) as caught:
+        block_container(engine, "class", ["10.89.0.17"], seat, "ada")
+    assert str(caught.value) == ("ada: the kernel has no packet filter: Protocol not supported")
+    assert engine.added.calls == ["start", "remove"]
 
 
 def test_a_refusal_is_a_warning() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.config import Cluster, parse_cluster
-from lab.config.model import PROJECT
+from lab.config.fields import PROJECT
 from lab.errors import InputError
 from lab.gpu import Gpu, Inventory
 from lab.placement.config_generator import (

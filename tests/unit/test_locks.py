@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from importlib import metadata
@@ -17,10 +18,12 @@ from tests.commands import ROOT
 from tools.lock import SETS
 
 LOCKS = ROOT / "requirements"
-IMAGE_LOCKS = sorted(name for name in SETS if name.startswith(("image-", "horovod")))
+CLASS_LOCK = "class-image"
+IMAGE_LOCKS = sorted(name for name in SETS if name.startswith(("image-", "horovod", CLASS_LOCK)))
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text(encoding="utf-8")
+CLASS_DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")
 
-PYTHONS = {"image-cpu": ("3.11", "3.12", "3.13"), "image-cuda": ("3.11", "3.12", "3.13")}
+PYTHONS = dict.fromkeys(("image-cpu", "image-cuda", CLASS_LOCK), ("3.11", "3.12", "3.13"))
 """The Pythons of the base images. TensorFlow 2.15 supports none later than 3.11."""
 
 
@@ -139,6 +142,37 @@ def test_horovod_fits_the_image_that_it_is_built_in() -> None:
             }
 
 
+@pytest.mark.parametrize("python", PYTHONS[CLASS_LOCK])
+def test_a_class_changes_no_package_of_the_image_and_of_the_host(python: str) -> None:
+    added = versions(CLASS_LOCK, python)
+    assert {"jupyterlab", "jupyterhub", "numpy", "pydantic"} <= added.keys()
+    assert not any(name.startswith(("tensorflow-", "nvidia-cu")) for name in added)
+    for name in ("image-cpu", "image-cuda", "class", "notebooks"):
+        present = versions(name, python)
+        common = added.keys() & present.keys()
+        assert len(common) > 10
+        assert {each: added[each] for each in common} == {each: present[each] for each in common}
+
+
+def test_the_proxy_of_a_class_is_locked() -> None:
+    lock = json.loads((LOCKS / "proxy/package-lock.json").read_text(encoding="utf-8"))
+    root = json.loads((LOCKS / "proxy/package.json").read_text(encoding="utf-8"))
+    assert lock["packages"].pop("")["dependencies"] == root["dependencies"]
+    assert root["dependencies"] == {"configurable-http-proxy": "5.3.0"}
+    for name, package in lock["packages"].items():
+        assert package["integrity"].startswith("sha512-"), name
+        assert "resolved" not in package, name  # it would name a registry
+
+
+def test_the_dockerfile_of_a_class_installs_only_locked_packages() -> None:
+    runs = CLASS_DOCKERFILE.replace("\\\n", " ")
+    packages, own = [shlex.split(each) for each in re.findall(r"/bin/pip install ([^;]+);", runs)]
+    assert {"--require-hashes", "--only-binary"} <= set(packages)
+    assert packages[-1] == f"/opt/class/{CLASS_LOCK}.txt"
+    assert {"--no-index", "--no-deps", "/lab"} <= set(own)
+    assert re.findall(r"npm-cli.js\" (\w+)", runs) == ["ci"]
+
+
 def test_the_dockerfile_installs_only_locked_packages() -> None:
     """Only `TENSORFLOW`, which the user names, is not locked."""
     runs = DOCKERFILE.replace("\\\n", " ")
@@ -157,8 +191,10 @@ def test_the_dockerfile_installs_only_locked_packages() -> None:
 
 def test_the_build_receives_every_file_that_it_copies() -> None:
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    sent = {file.stem for line in ignore if line.startswith("!req") for file in ROOT.glob(line[1:])}
+    patterns = [line[1:] for line in ignore if line.startswith("!requirements/")]
+    sent = {file.stem for each in patterns for file in ROOT.glob(each)}
     images = {image.requirements(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)}
     assert images == {"image-cpu", "image-cuda", "image-heritage-cpu", "image-heritage-cuda"}
-    assert sent == {*images, "horovod", "horovod-build"} == set(IMAGE_LOCKS)
+    assert {*images, "horovod", "horovod-build", CLASS_LOCK} == set(IMAGE_LOCKS)
+    assert sent == {*IMAGE_LOCKS, "package", "package-lock"}
     assert {image.horovod for image in IMAGES.values()} == {"", "horovod"}

@@ -225,9 +225,9 @@ def test_a_run_without_a_client_has_no_network_faults() -> None:
 
 
 def test_a_refusal_names_the_node_and_a_hint() -> None:
-    error = network_faults.refused("tf2", b"a warning\nerror: no netem; load it\n")
+    error = network_faults.refused("node tf2", b"a warning\nerror: no netem; load it\n")
     assert (error.what, error.fix) == ("node tf2: no netem", "load it")
-    assert str(network_faults.refused("tf2", b"")) == "node tf2: it ended without output"
+    assert str(network_faults.refused("node tf2", b"")) == "node tf2: it ended without output"
 
 
 # ---- Processes

@@ -343,11 +343,12 @@ def without(**changes: Any) -> RunInfo:
     "info",
     [
         without(tasks=({"task": "worker-0", "node": "tf2", "gpus": []},)),
+        without(backend="class"),  # a seat sees no GPU of the host
         without(tasks=({"task": "worker-0", "node": "tf2", "gpus": ["0", "1"]},)),
         without(tasks=()),
         without(state=State.SUCCEEDED),
     ],
-    ids=["no card", "indices of some box", "no tasks", "ended"],
+    ids=["no card", "in a seat", "indices of some box", "no tasks", "ended"],
 )
 def test_nothing_happens_without_gpus(
     run: RunDir, info: RunInfo, monkeypatch: pytest.MonkeyPatch

@@ -414,7 +414,11 @@ def _says_error(call: ast.Call) -> bool:
 def _is_passed_on(what: ast.expr) -> bool:
     """Whether a text is one that has its own place: a complaint's, or a description's problems."""
     text = ast.unparse(what)
-    return "complaint.what" in text or text.startswith(("super()", "report("))
+    return (
+        "complaint.what" in text
+        or text == "problems"
+        or text.startswith(("super()", "report(", "texts("))
+    )
 
 
 def _parameters(function: Function) -> set[str]:

@@ -27,6 +27,7 @@ from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
+from lab.render.header import DEFAULTS, RenderOptions
 from lab.signals import ignore_signals
 from lab.task.text import visible
 from lab.threads import in_background
@@ -41,9 +42,10 @@ class ComposeBackend(Backend):
 
     name: Final = "compose"
 
-    def __init__(self, *, ready_s: float = READY_S) -> None:
+    def __init__(self, *, ready_s: float = READY_S, options: RenderOptions = DEFAULTS) -> None:
         self._engine = Engine()
         self._ready_s = ready_s
+        self._options = options
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""
@@ -70,7 +72,7 @@ class ComposeBackend(Backend):
         """
         with TemporaryDirectory(prefix="lab-") as folder:
             file = Path(folder) / "docker-compose.yml"
-            file.write_text(render(plan), encoding="utf-8")
+            file.write_text(render(plan, options=self._options), encoding="utf-8")
             image = images.image_of(Compose(plan.name, file, root.absolute()).config())
         found = images.image_status(self._engine, image, plan)
         if found is ImageStatus.FITS:
@@ -122,15 +124,11 @@ class ComposeBackend(Backend):
     ) -> ComposeEnvironment:
         before = list_resources(self._engine, plan.name)
         with ExitStack() as undo:
-            file = write_compose_file(plan.name, render(plan))
+            file = write_compose_file(plan.name, render(plan, options=self._options))
             undo.callback(self._undo, plan.name, before, notify)
             compose = Compose(plan.name, file, root, lock)
             image = images.image_of(compose.config())
-            found = images.image_status(self._engine, image, plan)
-            if found is ImageStatus.OLD:
-                notify(f"{images.outdated_message(image)}; building it again")
-            if found is not ImageStatus.FITS:
-                images.build(self._engine, compose, image, plan, root=root, notify=notify)
+            images.ensure(self._engine, compose, image, plan, root=root, notify=notify)
             compose.up(notify)
             environment = ComposeEnvironment(self._engine, plan.name)
             # First, because a task without its network becomes unhealthy after some seconds.

@@ -126,6 +126,12 @@ HINTS: Final = (
         "Python package index (with LAB_BUILD_NETWORK=host the build uses the host's network)",
     ),
     _hint(
+        r"npm error code (\S+)",
+        "npm cannot install the proxy of a class: {0}",
+        "check whether a build can reach the npm registry "
+        "(with LAB_BUILD_NETWORK=host the build uses the host's network)",
+    ),
+    _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
         r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),"
         r"|Get \"https?://\S+/v2/",

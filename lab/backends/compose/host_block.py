@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import Notify
@@ -36,7 +37,7 @@ def block_host(engine: Engine, project: str, notify: Notify) -> None:
         if hosts:
             doing = "blocking the host from the tasks"
             engine.for_each(
-                doing, _anchors(engine, project), partial(_block, engine, project, hosts)
+                doing, _anchors(engine, project), partial(_block_node, engine, project, hosts)
             )
     except LabError as error:
         notify(f"warning: tasks can reach this host: {error}")
@@ -76,9 +77,34 @@ def _anchors(engine: Engine, project: str) -> list[Container]:
     ]
 
 
-def _block(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:
-    """Block the host from one node, unless it is blocked already."""
-    node = anchor.labels[NODE]
+def _block_node(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:
+    block_container(engine, project, hosts, anchor, f"node {anchor.labels[NODE]}")
+
+
+def block_container(
+    engine: Engine,
+    project: str,
+    hosts: Sequence[str],
+    anchor: Container,
+    name: str,
+    *,
+    replies: bool = False,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Block the host from one container, unless it is blocked already.
+
+    Args:
+        engine: The engine.
+        project: The label of the short-lived container that does it.
+        hosts: The host's addresses on the container's only network.
+        anchor: The container; its image contains this package's `lab.task`.
+        name: Its name in messages: `node tf2`.
+        replies: Whether the container may answer connections that the host opened.
+        labels: More labels of the short-lived container.
+
+    Raises:
+        LabError: The kernel or the engine refuses.
+    """
     api = engine.client().api
     routes = api.exec_start(api.exec_create(anchor.id, ["cat", ROUTES])["Id"])
     if is_blocked(routes.decode("ascii", errors="replace")):
@@ -86,16 +112,17 @@ def _block(engine: Engine, project: str, hosts: Sequence[str], anchor: Container
     container = engine.create(
         project,
         anchor.attrs["Image"],
-        ["python", "-m", MODULE, *hosts],
+        ["python", "-m", MODULE, *(["--replies"] if replies else []), *hosts],
         network_mode=f"container:{anchor.id}",
         user="0:0",
         cap_add=["NET_ADMIN"],
+        labels=labels,
     )
     try:
         container.start()
         code = container.wait(timeout=_BLOCK_S)["StatusCode"]
         if code:
-            raise refused(node, container.logs(stdout=False))
+            raise refused(name, container.logs(stdout=False))
     finally:
-        with suppress(LabError), engine_errors(f"blocking the host from node {node}"):
+        with suppress(LabError), engine_errors(f"blocking the host from {name}"):
             container.remove(force=True)

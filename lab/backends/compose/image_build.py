@@ -197,6 +197,21 @@ def outdated_message(image: Image) -> str:
     return f"the image {image.name} holds another version of lab/task than this lab"
 
 
+def ensure(
+    engine: Engine, compose: Compose, image: Image, plan: Plan, *, root: Path, notify: Notify
+) -> None:
+    """Build an image, unless the engine has it with this version of lab's code; see `build`.
+
+    Raises:
+        LabError: It cannot be built, or the user named an image with another version.
+    """
+    found = image_status(engine, image, plan)
+    if found is ImageStatus.OLD:
+        notify(f"{outdated_message(image)}; building it again")
+    if found is not ImageStatus.FITS:
+        build(engine, compose, image, plan, root=root, notify=notify)
+
+
 def build(
     engine: Engine, compose: Compose, image: Image, plan: Plan, *, root: Path, notify: Notify
 ) -> None:

@@ -15,13 +15,15 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final
 
+from lab.backends.selection import AUTO
 from lab.cli.arguments import Flag, Switch
+from lab.cli.options import HostGpus
 from lab.cli.param_types import text, whole
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.console import notify
 from lab.errors import InputError
-from lab.gpu import Gpu, Inventory, read_host
+from lab.gpu import chosen_host
 from lab.outputs import check_output
 from lab.placement.config_generator import (
     Options,
@@ -36,19 +38,7 @@ from lab.render import write
 from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
 from lab.task.text import short
 
-_AUTO: Final = "auto"
-_NONE: Final = "none"
 _MAX: Final = 1000
-
-
-def gpus_of(raw: str) -> str | int:
-    """Parse `auto`, `none`, or the number of GPUs of another host."""
-    if raw in {_AUTO, _NONE}:
-        return raw
-    try:
-        return whole(1, _MAX)(raw)
-    except ValueError:
-        raise ValueError(f"auto, none, or a number from 1 to {_MAX:,}") from None
 
 
 def command(
@@ -56,10 +46,7 @@ def command(
     name: Annotated[
         str | None, Flag("the project's name (default: the directory's)", shows="NAME")
     ] = None,
-    gpus: Annotated[
-        str | int,
-        Flag("auto: those of this host; none; or the number of another host", gpus_of, shows="N"),
-    ] = _AUTO,
+    gpus: HostGpus = AUTO,
     workers: Annotated[
         int | None, Flag("the number of workers (default: as fits)", whole(1, _MAX), shows="N")
     ] = None,
@@ -78,7 +65,7 @@ def command(
     if output != "-":
         _check_free(path, force=force)
     chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
-    inventory = _inventory(gpus)
+    inventory = chosen_host(gpus)
     for notice in inventory.notices:
         notify(notice)
     options = Options(workers, ps, nodes)
@@ -93,15 +80,6 @@ def command(
     notify(f"{host} has {describe_host(inventory)}")
     notify(f"wrote {output}: {chosen}, {summary(inventory, options)}")
     _report_next_steps(path, elsewhere=not isinstance(gpus, str))
-
-
-def _inventory(gpus: str | int) -> Inventory:
-    if isinstance(gpus, int):
-        return Inventory("index", tuple(Gpu(i, str(i)) for i in range(gpus)), None, None)
-    here = read_host() if gpus == _AUTO else None
-    if here is not None:
-        return here
-    return Inventory("none", (), os.cpu_count(), None)
 
 
 def _check_free(path: Path, *, force: bool) -> None:

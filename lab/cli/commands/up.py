@@ -45,6 +45,7 @@ def command(
         project.cluster,
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
+        backend=backend,
         explain=notify if explain else None,
     )
     name = planned.plan.name

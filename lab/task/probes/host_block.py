@@ -13,6 +13,10 @@ It has two parts:
 - Routes give programs an error at once. They do not suffice: a program can bind its socket to the
   interface, and the kernel then ignores them. `is_blocked` reads them, which needs no rights.
 
+With `--replies` the node may answer connections that the host opened, for example to a server::
+
+    python -m lab.task.probes.host_block --replies 10.89.0.17
+
 Exit codes: 0 the host is blocked, 1 the kernel refused, 2 wrong usage.
 """
 
@@ -32,13 +36,14 @@ MODULE: Final = __name__
 ROUTES: Final = "/proc/net/route"
 """The file with a namespace's IPv4 routes."""
 
-_USAGE: Final = "usage: one or more IPv4 addresses of the host"
+_USAGE: Final = "usage: [--replies] and one or more IPv4 addresses of the host"
 _IPV6: Final = Path("/proc/net/if_inet6")
 _IPV4_FAMILY, _IPV6_FAMILY = 2, 10  # the kernel's numbers
 _DROP, _ACCEPT = 0, 1
 _EVERYWHERE: Final = "0.0.0.0/0"
 _REJECTS: Final = 0x200
 _OUTGOING_INTERFACE: Final = 7
+_CT_DIRECTION, _REPLY = 1, b"\x01"  # of a packet in a tracked connection
 _NAME_BYTES: Final = 16
 
 
@@ -52,11 +57,12 @@ def is_blocked(routes: str) -> bool:
     )
 
 
-def block(hosts: Sequence[str]) -> None:
+def block(hosts: Sequence[str], *, replies: bool = False) -> None:
     """Block the host; it may be blocked already.
 
     Args:
         hosts: The addresses of the host on this network.
+        replies: Whether the node may answer connections that the host opened.
 
     Raises:
         LinkError: There is not exactly one interface, the permission is missing, or the kernel has
@@ -72,9 +78,9 @@ def block(hosts: Sequence[str]) -> None:
                 ipaddress.IPv4Interface(f"{each.get('address')}/{each['prefixlen']}").network
                 for each in netlink.get_addr(family=_IPV4_FAMILY, index=index)
             ]
-            _filter(networks, hosts)
-            # Last, because they show that all is done.
-            for host in hosts:
+            _filter(networks, hosts, replies=replies)
+            # Last, because they show that all is done. Replies need a route to the host.
+            for host in () if replies else hosts:
                 netlink.route("replace", dst=f"{host}/32", type="unreachable")
             netlink.route("replace", dst=_EVERYWHERE, type="unreachable")
     except NetlinkError as error:
@@ -85,7 +91,9 @@ def block(hosts: Sequence[str]) -> None:
         raise LinkError(f"the kernel has no packet filter: {error.strerror}") from error
 
 
-def _filter(networks: Sequence[ipaddress.IPv4Network], hosts: Sequence[str]) -> None:
+def _filter(
+    networks: Sequence[ipaddress.IPv4Network], hosts: Sequence[str], *, replies: bool
+) -> None:
     """Filter the packets that this node sends."""
     from pyroute2.netlink.nfnetlink.nftsocket import Cmp  # noqa: PLC0415
     from pyroute2.nftables.expressions import genex, ipv4addr, verdict  # noqa: PLC0415
@@ -96,7 +104,15 @@ def _filter(networks: Sequence[ipaddress.IPv4Network], hosts: Sequence[str]) -> 
         genex("meta", {"dreg": 1, "key": _OUTGOING_INTERFACE}),
         genex("cmp", {"sreg": 1, "op": Cmp.NFT_CMP_EQ, "data": loopback}),
     ]
-    to_nodes: list[tuple[Any, ...]] = [(ipv4addr(dst=host), verdict(_DROP)) for host in hosts]
+    is_reply = [
+        genex("ct", {"dreg": 1, "key": _CT_DIRECTION}),
+        genex(
+            "cmp",
+            {"sreg": 1, "op": Cmp.NFT_CMP_EQ, "data": {"attrs": [("NFTA_DATA_VALUE", _REPLY)]}},
+        ),
+    ]
+    to_nodes: list[tuple[Any, ...]] = [(is_reply, verdict(_ACCEPT))] if replies else []
+    to_nodes += [(ipv4addr(dst=host), verdict(_DROP)) for host in hosts]
     # Compared with the first and the last address: pyroute2 has wrong masks for a prefix of 20.
     to_nodes += [
         (
@@ -125,8 +141,9 @@ def _filter(networks: Sequence[ipaddress.IPv4Network], hosts: Sequence[str]) -> 
 
 def main(argv: Sequence[str]) -> int:
     """Block the host; return the exit code."""
+    replies = "--replies" in argv[:1]
     try:
-        hosts = [str(ipaddress.IPv4Address(each)) for each in argv]
+        hosts = [str(ipaddress.IPv4Address(each)) for each in argv[replies:]]
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -134,7 +151,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"error: {_USAGE}\n")
         return 2
     try:
-        block(hosts)
+        block(hosts, replies=replies)
     except LinkError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

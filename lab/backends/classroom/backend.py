@@ -1,0 +1,139 @@
+"""The backend of a seat: asks the queue for an environment, and waits for its turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Backend, Check, Notify, no_check
+from lab.backends.classroom.client import Queue
+from lab.backends.classroom.environment import ClassEnvironment, converted
+from lab.backends.classroom.protocol import Order, State, Status
+from lab.backends.selection import CLASS
+from lab.errors import LabError
+from lab.formatting import about
+from lab.placement.plan import Plan
+from lab.signals import ignore_signals
+
+_UPDATE_S: Final = 30.0
+"""Seconds after which the estimate is reported again although the position is the same."""
+
+_PATIENCE_S: Final = 3.0
+"""Seconds for which a command waits for a queue that is down before it does without."""
+
+_NO_SEAT: Final = "this is no seat of a class with a queue; use `--backend local`"
+
+
+class ClassBackend(Backend):
+    """Environments of containers on the class's host, by the class's queue.
+
+    Attributes:
+        name: `class`.
+    """
+
+    name: Final = CLASS
+
+    def __init__(self) -> None:
+        self._here = Queue.here()
+
+    @property
+    def _queue(self) -> Queue:
+        if self._here is None:
+            raise LabError(_NO_SEAT)
+        return self._here
+
+    def unavailable_reason(self) -> str | None:
+        """Why there is no queue, with a hint; None if it answers."""
+        try:
+            replace(self._queue, patience_s=_PATIENCE_S).request("GET", "")
+        except LabError as error:
+            return str(error)
+        return None
+
+    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
+        """None: the host has the images of its class."""
+
+    def notices(self, plan: Plan) -> Sequence[str]:
+        """One line for each feature of the plan that works in another way in the queue."""
+        return ()
+
+    def up(
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
+    ) -> ClassEnvironment:
+        """Take a place in the queue, wait for the turn, and wait until every agent runs.
+
+        An interrupt gives the place back.
+
+        Raises:
+            LabError: The queue refuses, or the boot failed.
+        """
+        order = Order(
+            config=plan.config,
+            with_gpus=plan.mode != "none",
+            cluster_sha256=plan.cluster_sha256,
+            folder=str(root.absolute()),
+            tensorflow=plan.tensorflow,
+        )
+        status = converted(self._queue.request("POST", "", asdict(order)), Status)
+        environment = ClassEnvironment(self._queue, status)
+        try:
+            environment = _wait(environment, notify)
+            check(environment)
+        except BaseException:
+            with ignore_signals():
+                _give_back(environment, notify)
+            raise
+        return environment
+
+    def projects(self) -> list[str]:
+        """Names of all environments of this seat in the queue."""
+        return sorted({each.name for each in self._statuses()})
+
+    def find_any(self, project: str) -> ClassEnvironment | None:
+        """The newest environment of this name: waiting, up, or only its run volume."""
+        found = [each for each in self._statuses() if each.name == project]
+        return ClassEnvironment(self._queue, found[-1]) if found else None
+
+    def _statuses(self) -> list[Status]:
+        return converted(self._queue.request("GET", ""), list[Status])
+
+
+def _wait(environment: ClassEnvironment, notify: Notify) -> ClassEnvironment:
+    """Wait until an environment is up; report its place in the queue and its boot."""
+    shown, shown_s, lines = 0, 0.0, 0
+    while True:
+        status = environment.status
+        moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
+        if status.position and moved:
+            notify(_place(status))
+            shown, shown_s = status.position, time.monotonic()
+        for line in status.lines[lines:]:
+            notify(line)
+        lines = max(lines, len(status.lines))
+        if status.state is State.UP:
+            return environment
+        if status.state in {State.ENDING, State.ENDED}:
+            raise LabError(status.reason or "the queue ended the environment", "try again")
+        environment = environment.refreshed(status.revision)
+
+
+def _place(status: Status) -> str:
+    when = f", about {about(status.wait_s)}" if status.wait_s else ""
+    return f"position {status.position} in the queue{when}"
+
+
+def _give_back(environment: ClassEnvironment, notify: Notify) -> None:
+    """Give the place of a failed boot back; an error here must not hide the boot's error."""
+    try:
+        environment.give_back(keep=False)
+    except LabError as error:
+        notify(f"{environment.project} is not removed: {error}; run `lab down`")

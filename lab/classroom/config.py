@@ -1,0 +1,422 @@
+"""The class config: its keys, limits and defaults, and the rules that types cannot express."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from lab import units as sizes
+from lab.config.diagnostics import Problem
+from lab.config.fields import (
+    MAX_CPUS,
+    MAX_PORT,
+    ConfigModel,
+    GpuCount,
+    Memory,
+    NodeName,
+    amount,
+    default_on_error,
+    kind_of,
+    text_of,
+)
+from lab.config.load import Format, parse_config, read_file
+from lab.formatting import counted
+from lab.task.protocol.trigger import parse_duration
+from lab.task.text import short
+
+DEFAULT_FILE: Final = "class.yaml"
+MAX_SEATS: Final = 200
+SEAT_PREFIX: Final = 28
+"""Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
+
+LESSONS: Final = ("tour", "async", "sync", "stragglers", "how_many", "all_reduce", "reproduce")
+"""The notebooks, without number and ending."""
+
+PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+_NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,19}")
+_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
+_LONGEST_SLICE: Final = timedelta(hours=24)
+
+_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen first"
+_TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
+_SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
+_NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
+_ADDRESS_TEXT: Final = "an IP address and a port, such as 127.0.0.1:8000 or [::1]:8000"
+_GPUS_TEXT: Final = "a number, such as 1, or a mapping, such as {count: 1, share: true}"
+_SEATS_TEXT: Final = "must be a number, such as 30, or a list of names, such as [ada, grace]"
+_DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
+
+
+class Address(NamedTuple):
+    """The address of a listening socket."""
+
+    host: IPv4Address | IPv6Address
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if self.host.version == 6 else str(self.host)  # noqa: PLR2004
+        return f"{host}:{self.port}"
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(_NAME_TEXT)
+    return text
+
+
+def _time(text: str) -> datetime:
+    """Return a local time of this host, with its zone."""
+    if not _TIME.fullmatch(text):
+        raise ValueError(_TIME_TEXT)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except OverflowError:  # the year 1 or 9999, in another zone
+        raise ValueError(_TIME_TEXT) from None
+
+
+def _slice(text: str) -> timedelta:
+    found = timedelta(seconds=parse_duration(text))
+    if not timedelta(seconds=1) <= found <= _LONGEST_SLICE:
+        raise ValueError(_SLICE_TEXT)
+    return found
+
+
+def _network(text: str) -> IPv4Network:
+    found = IPv4Network(text)
+    if found.prefixlen > SEAT_PREFIX or not any(map(found.subnet_of, PRIVATE)):
+        raise ValueError(_NETWORK_TEXT)
+    return found
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT))):
+        raise ValueError(_ADDRESS_TEXT)
+    in_brackets = host.startswith("[") and host.endswith("]")
+    found = ip_address(host[1:-1] if in_brackets else host)
+    has_scope = bool(getattr(found, "scope_id", None))
+    brackets_fit = in_brackets == (found.version == 6)  # noqa: PLR2004
+    if not 1 <= int(port) <= MAX_PORT or not brackets_fit or has_scope:
+        raise ValueError(_ADDRESS_TEXT)
+    return Address(found, int(port))
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError
+    return Path(text)
+
+
+def _gpus(value: object) -> object:
+    """Return the mapping for a number of GPUs."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"count": value}
+    if isinstance(value, dict | SeatGpus):
+        return value
+    raise PydanticCustomError("expected", "must be {expected}", {"expected": _GPUS_TEXT})
+
+
+class SeatGpus(ConfigModel):
+    """The GPUs of each seat."""
+
+    count: GpuCount = 0
+    """Number of GPUs of each seat."""
+
+    mig: bool = False
+    """Whether the GPUs are MIG devices instead of whole GPUs."""
+
+    share: bool = False
+    """Whether several seats use the same GPUs."""
+
+    queue: bool = False
+    """Whether seats hold no GPU, and runs take turns on all GPUs of the host."""
+
+
+_Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
+_Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
+_Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * sizes.TIB)]
+_Time = Annotated[datetime, text_of(_time, _TIME_TEXT)]
+_Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
+_ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
+_Network = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
+_Address = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
+_Path = Annotated[Path, text_of(_path, "the path of a file")]
+_SeatCount = Annotated[int, Field(ge=1, le=MAX_SEATS)]
+_SeatNames = Annotated[
+    tuple[NodeName, ...], Field(min_length=1, max_length=MAX_SEATS, strict=False)
+]
+_BY_KIND: Final = Discriminator(
+    kind_of("count", "names", list, tuple),
+    custom_error_type="seats",
+    custom_error_message=_SEATS_TEXT,
+)
+_Seats = Annotated[
+    Annotated[_SeatCount, Tag("count")] | Annotated[_SeatNames, Tag("names")], _BY_KIND
+]
+_Lessons = Annotated[tuple[str, ...], Field(min_length=1, max_length=100, strict=False)]
+
+
+class SeatConfig(ConfigModel):
+    """What each seat gets."""
+
+    gpus: _Gpus = Field(default_factory=SeatGpus)
+    """GPUs: a number of whole GPUs, or a mapping."""
+
+    cpus: _Cpus | None = None
+    """Limit of CPUs; by default none."""
+
+    memory: Memory | None = None
+    """Limit of main memory, in bytes; by default none."""
+
+    disk: _Disk | None = None
+    """Limit of the volume of the seat, in bytes; by default none."""
+
+
+class Times(ConfigModel):
+    """When the class takes place, and the longest turn of a run in the queue."""
+
+    start: _Time | None = None
+    """The first moment of the class, as a local time of the host."""
+
+    end: _Time | None = None
+    """The last moment of the class, as a local time of the host."""
+
+    slice: _Slice = timedelta(minutes=10)
+    """The longest turn of a run in the queue."""
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return whether the class is over.
+
+        Args:
+            now: The time, with its zone.
+        """
+        return self.end is not None and self.end <= now
+
+
+class Tls(ConfigModel):
+    """The files for HTTPS."""
+
+    certificate: _Path
+    """The certificate, with its chain, as PEM."""
+
+    key: _Path
+    """The private key of the certificate, as PEM."""
+
+
+_DEFAULT_NETWORK: Final = IPv4Network("10.89.0.0/16")
+_DEFAULT_ADDRESS: Final = Address(IPv4Address("127.0.0.1"), 8000)
+
+
+class ClassConfig(ConfigModel):
+    """A class: its seats, and what each of them gets."""
+
+    version: Annotated[int, Field(ge=1, le=1)]
+    """The version of this format."""
+
+    name: _ClassName
+    """Name of the class; the name of every container begins with it."""
+
+    seats: _Seats
+    """Number of seats, or their names."""
+
+    seat: SeatConfig = Field(default_factory=SeatConfig)
+    """What each seat gets."""
+
+    cluster: _Path = Path("cluster.yaml")
+    """The cluster config that each seat gets."""
+
+    lessons: _Lessons = LESSONS
+    """Names of the notebooks that each seat gets."""
+
+    times: Times = Field(default_factory=Times)
+    """When the class takes place."""
+
+    network: _Network = _DEFAULT_NETWORK
+    """The range from which the class takes its /28 networks."""
+
+    address: _Address = _DEFAULT_ADDRESS
+    """Where the proxy listens."""
+
+    tls: Tls | None = None
+    """The files for HTTPS; an address that other hosts reach needs them."""
+
+    @property
+    def seat_names(self) -> tuple[str, ...]:
+        """The names of the seats: `seat-01`, …, or those of the config."""
+        if not isinstance(self.seats, int):
+            return self.seats
+        width = max(2, len(str(self.seats)))
+        return tuple(f"seat-{number:0{width}}" for number in range(1, self.seats + 1))
+
+
+_ValidNames = Annotated[
+    tuple[Annotated[NodeName | None, default_on_error(None)], ...],
+    Field(max_length=MAX_SEATS, strict=False),
+]
+_ValidSeats = Annotated[
+    Annotated[_SeatCount, Tag("count")] | Annotated[_ValidNames, Tag("names")], _BY_KIND
+]
+
+
+class _PartialSeat(ConfigModel):
+    """The valid parts of a seat."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    gpus: Annotated[_Gpus | None, default_on_error(None)] = None
+
+
+class _PartialClass(ConfigModel):
+    """The valid parts of a class config; an invalid part is None."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
+    seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
+    lessons: Annotated[_Lessons | None, default_on_error(None)] = None
+    times: Annotated[Times | None, default_on_error(None)] = None
+    network: Annotated[_Network | None, default_on_error(None)] = _DEFAULT_NETWORK
+    address: Annotated[_Address | None, default_on_error(None)] = _DEFAULT_ADDRESS
+    # An invalid value is still a value: the address does not lack it.
+    tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
+
+
+def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
+    """Yield a problem for every rule that a config breaks."""
+    seats = parts.seats
+    yield from _names_twice(seats if isinstance(seats, tuple) else ())
+    yield from _seat(parts.seat.gpus if parts.seat is not None else None)
+    yield from _unknown_lessons(parts.lessons or ())
+    yield from _order(parts.times)
+    yield from _listening(parts)
+    yield from _range(parts)
+
+
+def _names_twice(names: Sequence[str | None]) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        if name is not None and name in names[:index]:
+            message = f"a second seat has the name {name}; give each seat its own name"
+            yield Problem(("seats", index), message)
+
+
+def _seat(gpus: SeatGpus | None) -> Iterator[Problem]:
+    if gpus is None:
+        return
+    loc = ("seat", "gpus")
+    if gpus.queue and gpus.share:
+        message = "seats in the queue take turns, so they do not share; remove one of the two"
+        yield Problem((*loc, "share"), message)
+    elif gpus.queue and gpus.count:
+        yield Problem((*loc, "count"), "seats in the queue hold no GPU; remove `count` or `queue`")
+    elif not gpus.queue and not gpus.count and (gpus.share or gpus.mig):
+        key = "share" if gpus.share else "mig"
+        yield Problem((*loc, key), "a seat has no GPU; state `count`, such as `count: 1`")
+
+
+def _unknown_lessons(lessons: Sequence[str]) -> Iterator[Problem]:
+    for index, name in enumerate(lessons):
+        loc = ("lessons", index)
+        if name not in LESSONS:
+            message = f"there is no lesson {short(name, 60)}"
+            yield Problem(loc, message, misspelt=name, candidates=LESSONS)
+        elif name in lessons[:index]:
+            yield Problem(loc, f"the lesson {name} is here twice; remove one")
+
+
+def _order(times: Times | None) -> Iterator[Problem]:
+    if times is None or times.start is None or times.end is None:
+        return
+    if times.end <= times.start:
+        message = f"is not after the start, {times.start:%Y-%m-%dT%H:%M}"
+        yield Problem(("times", "end"), message)
+
+
+def _listening(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
+    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
+        message = (
+            f"other hosts reach {parts.address}, and passwords must not travel in the clear; add "
+            "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
+        )
+        yield Problem(("address",), message)
+
+
+def _range(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
+    if parts.seats is None or parts.network is None:
+        return
+    seats = parts.seats if isinstance(parts.seats, int) else len(parts.seats)
+    if problem := range_problem(parts.network, seats, 0):
+        yield problem
+
+
+def range_problem(network: IPv4Network, seats: int, runs: int) -> Problem | None:
+    """Return a problem if a range has too few networks; else None.
+
+    Args:
+        network: The range.
+        seats: The number of seats; each needs a network.
+        runs: The number of runs of the queue that can be active; each needs a network.
+    """
+    needed = seats + 1 + runs
+    has = 2 ** (SEAT_PREFIX - network.prefixlen)
+    if needed <= has:
+        return None
+    users = [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
+    return Problem(
+        ("network",),
+        f"{', '.join(users)} and the proxy need {needed} networks of /{SEAT_PREFIX}, and "
+        f"{network} has {has}; use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}",
+    )
+
+
+_FORMAT: Final = Format(
+    noun="class",
+    model=ClassConfig,
+    partial=_PartialClass,
+    models={
+        "": ClassConfig,
+        "seat": SeatConfig,
+        "seat.gpus": SeatGpus,
+        "times": Times,
+        "tls": Tls,
+    },
+    rules=_validate,
+    fix=f"name a class config with `--file FILE` (default: {DEFAULT_FILE})",
+)
+
+
+def load_class(path: Path) -> ClassConfig:
+    """Read a class config; its paths then begin at the directory of the file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: There is no such file, or it cannot be read.
+        ConfigError: The config is invalid; the error lists all its problems.
+    """
+    return parse_class(read_file(path, _FORMAT.fix), str(path))
+
+
+def parse_class(data: bytes, file: str) -> ClassConfig:
+    """Read a class config from bytes.
+
+    Args:
+        data: The file's content.
+        file: Its path, for messages, and for the directory where the paths in it begin.
+
+    Raises:
+        ConfigError: The config is invalid; the error lists all its problems.
+    """
+    config = parse_config(_FORMAT, data, file)
+    folder = Path(file).parent
+    tls = config.tls and config.tls.model_copy(
+        update={"certificate": folder / config.tls.certificate, "key": folder / config.tls.key}
+    )
+    return config.model_copy(update={"cluster": folder / config.cluster, "tls": tls})

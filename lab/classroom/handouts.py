@@ -1,0 +1,83 @@
+"""The handouts of a class: a page to print, with the address and the token of each seat."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import segno
+from jinja2 import Environment, StrictUndefined
+
+from lab.classroom.config import Times
+from lab.classroom.state import TEACHER, ClassDir
+from lab.errors import InputError
+from lab.task.protocol.files import atomic_writer
+
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#@\\]{1,255}/?", re.IGNORECASE)
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  (compared, not bound)
+
+
+def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
+    """Write the handouts of a class as a page that only this user can read.
+
+    Args:
+        folder: The class.
+        page: The HTML file.
+        url: The address for browsers; None: the one at which the proxy listens.
+
+    Raises:
+        InputError: The address is no address of a page, or the proxy listens on all addresses and
+            none is given.
+        LabError: The class cannot be read.
+        OSError: The page cannot be written.
+    """
+    plan, tokens = folder.stored().plan, folder.tokens().seats
+    if url is None and plan.address in _EVERYWHERE:
+        raise InputError(
+            "the proxy listens on all addresses, and browsers need one",
+            "name it with --url https://HOST:PORT",
+        )
+    if url is not None and not _ADDRESS.fullmatch(url):
+        raise InputError(
+            f"--url: {url!r} is not the address of a class", "write it as https://HOST:PORT"
+        )
+    base = (url or plan.url).rstrip("/")
+    handouts = [
+        {"user": user, "token": tokens[user], "code": _code(base, user)}
+        for user in (*(seat.name for seat in plan.seats), TEACHER)
+    ]
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
+        files("lab.classroom").joinpath("handouts.html.j2").read_text("utf-8")
+    )
+    text = template.render(
+        name=plan.name, url=base, times=_times_text(plan.times), handouts=handouts, teacher=TEACHER
+    )
+    page.touch(mode=0o600)  # a directory that is missing is reported with the page's own name
+    with atomic_writer(page) as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text.encode())
+
+
+def _code(base: str, user: str) -> str:
+    """Return the QR code of the page for signing in, as an address of an image."""
+    page = f"{base}/hub/login?{urlencode({'username': user})}"
+    return segno.make(page, error="m").svg_data_uri(scale=3, border=2)
+
+
+def _times_text(times: Times) -> str:
+    """Return the times for people: `2026-12-01 09:00 to 12:00`."""
+    start, end = times.start, times.end
+    if start is None or end is None:
+        known = (("from", start), ("until", end))
+        return " ".join(f"{prefix} {_minute(time)}" for prefix, time in known if time)
+    same_day = start.date() == end.date()
+    return f"{_minute(start)} to {f'{end:%H:%M}' if same_day else _minute(end)}"
+
+
+def _minute(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M}"

@@ -1,0 +1,159 @@
+"""The settings of JupyterHub and its parts for one class.
+
+JupyterHub signs students in, starts a container for each seat by DockerSpawner, and gives the proxy
+its routes. Only the settings are lab's own.
+"""
+
+from __future__ import annotations
+
+import dbm
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lab.classroom import names, seat
+from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.classroom.queue.folder import configure_queue, queue_variables
+from lab.classroom.state import TEACHER, ClassDir, StoredClass
+from lab.render.compose import GPU_ORDER, NO_GPU
+
+SERVICE: Final = "lab"
+"""The name under which `lab` sends requests to JupyterHub."""
+
+_PASSWORDS: Final = "passwords"
+_BCRYPT_ROUNDS: Final = 8  # the tokens are random, so more rounds gain nothing
+_START_S: Final = 120
+_MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
+_PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
+_IMAGE_USER: Final = "1000:1000"
+
+
+def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has no types for it)
+    """Set JupyterHub's options.
+
+    Args:
+        c: JupyterHub's configuration object.
+        folder: The class.
+    """
+    stored, tokens = folder.stored(), folder.tokens()
+    _hub(c, stored.plan, folder, tokens.service)
+    _proxy(c, stored.plan, tokens.proxy)
+    _sign_in(c, folder, tokens.seats)
+    _seats(c, stored)
+    configure_queue(c, stored, folder, SERVICE)
+
+
+def _hub(c: Any, plan: ClassPlan, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
+    # JupyterHub listens only in the proxy's network. Seats reach it through the relay.
+    c.JupyterHub.hub_ip = names.gateway(plan.proxy_network)
+    c.JupyterHub.hub_port = names.HUB_PORT
+    c.JupyterHub.db_url = f"sqlite:///{folder.path / 'hub.sqlite'}"
+    c.JupyterHub.cookie_secret_file = str(folder.path / "cookie_secret")
+    # A request does not wait until a seat has started or stopped.
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c.JupyterHub.api_page_max_limit = _MOST_USERS
+    # `lab class down` removes the containers: a restarted JupyterHub finds its seats again.
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.services = [{"name": SERVICE, "api_token": service_token}]
+    c.JupyterHub.load_roles = [
+        {
+            "name": SERVICE,
+            "services": [SERVICE],
+            "scopes": ["list:users", "read:users:activity", "servers"],
+        }
+    ]
+
+
+def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
+    scheme = "https" if plan.tls else "http"
+    c.JupyterHub.bind_url = f"{scheme}://:{names.PUBLIC_PORT}"
+    address = names.proxy_address(plan.proxy_network)
+    c.ConfigurableHTTPProxy.should_start = False  # it runs in a container
+    c.ConfigurableHTTPProxy.api_url = f"http://{address}:{names.PROXY_API_PORT}"
+    c.ConfigurableHTTPProxy.auth_token = token
+
+
+def _sign_in(c: Any, folder: ClassDir, tokens: dict[str, str]) -> None:  # noqa: ANN401
+    """Every user of the class has a password already, so that no stranger sets one."""
+    import bcrypt  # noqa: PLC0415  (JupyterHub's process only)
+
+    passwords = folder.path / _PASSWORDS
+    with dbm.open(str(passwords), "n", 0o600) as database:
+        for user, token in tokens.items():
+            database[user] = bcrypt.hashpw(token.encode(), bcrypt.gensalt(_BCRYPT_ROUNDS))
+    c.JupyterHub.authenticator_class = "firstuseauthenticator.FirstUseAuthenticator"
+    c.FirstUseAuthenticator.dbm_path = str(passwords)
+    c.FirstUseAuthenticator.create_users = False
+    c.FirstUseAuthenticator.allowed_users = set(tokens)
+    c.FirstUseAuthenticator.admin_users = {TEACHER}
+
+
+def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
+    plan = stored.plan
+    seats = {each.name: each for each in plan.seats}
+    variables = {seat.LESSONS: ",".join(stored.lessons), seat.CLUSTER_CONFIG: stored.cluster}
+
+    def assign(spawner: Any) -> None:  # noqa: ANN401
+        own = seats.get(spawner.user.name)
+        if own is None:
+            raise RuntimeError(f"{spawner.user.name} has no seat")
+        spawner.network_name = names.seat_object(plan.name, own.name)
+        spawner.cpu_limit = own.cpus
+        spawner.mem_limit = own.memory_bytes
+        spawner.environment = {**variables, **gpu_variables(own), **queue_variables(plan)}
+
+    c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
+    c.JupyterHub.default_url = _first_page
+    c.DockerSpawner.pre_spawn_hook = assign
+    c.DockerSpawner.image = stored.image
+    c.DockerSpawner.pull_policy = "never"
+    c.DockerSpawner.name_template = names.seat_object(plan.name, "{raw_username}")
+    c.DockerSpawner.volumes = {names.seat_object(plan.name, "{raw_username}"): names.MOUNT}
+    c.DockerSpawner.notebook_dir = names.MOUNT
+    c.DockerSpawner.port = names.SEAT_PORT
+    c.DockerSpawner.remove = True
+    c.DockerSpawner.use_internal_ip = True
+    c.DockerSpawner.hub_connect_url = f"http://proxy:{names.RELAY_PORT}"
+    c.DockerSpawner.start_timeout = _START_S
+    c.DockerSpawner.http_timeout = _START_S
+    c.DockerSpawner.cmd = ["python", "-P", "-m", "lab.classroom.seat"]
+    c.DockerSpawner.default_url = "/lab/tree/notebooks"
+    c.DockerSpawner.extra_create_kwargs = lambda spawner: {
+        "user": _IMAGE_USER,
+        "hostname": spawner.user.name,
+        "labels": {names.CLASS: plan.name, names.SEAT: spawner.user.name},
+    }
+    c.DockerSpawner.extra_host_config = lambda spawner: host_config(seats[spawner.user.name])
+
+
+def _first_page(handler: Any) -> str:  # noqa: ANN401
+    """The page after signing in: the teacher gets JupyterHub's admin page."""
+    user = handler.current_user
+    return str(handler.hub.base_url) + ("admin" if user is not None and user.admin else "spawn")
+
+
+def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
+    """Return the variables of a seat's container: its GPUs in nvidia-smi's order, or none."""
+    return GPU_ORDER if seat.gpus else NO_GPU
+
+
+def host_config(seat: SeatPlan) -> dict[str, Any]:
+    """Return the engine's options for a seat's container: few rights, and its own GPUs."""
+    options: dict[str, Any] = {
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "read_only": True,
+        "tmpfs": {"/tmp": ""},  # noqa: S108  (in the container)
+        "pids_limit": _PIDS,
+        "init": True,
+    }
+    if seat.memory_bytes is not None:
+        options["memswap_limit"] = seat.memory_bytes  # no swap on top of the memory
+    if seat.gpus:
+        options["device_requests"] = [
+            {
+                "Driver": "nvidia",
+                "DeviceIDs": list(seat.gpus),
+                "Capabilities": [["gpu", "compute", "utility"]],
+            }
+        ]
+    return options

@@ -1,0 +1,164 @@
+"""The image of a class, `lab-class:cpu` or `lab-class:cuda`: its state and its build.
+
+It is built on the tasks' image. A label of the image has the digest of what it was built from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from lab import build as tasks_image
+from lab.backends import Notify
+from lab.backends.compose.cli import Compose, require_builder
+from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.errors import LabError
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.task.text import visible
+
+DIGEST: Final = "lab.class-sha256"
+"""The label of the image with the digest of what it was built from."""
+
+SOURCES: Final = (
+    *("Dockerfile.class", "requirements/class-image.txt", "requirements/proxy"),
+    *("lab", "scripts", "notebooks", "clusters", "docs"),
+    *("benchmarks/scaling.json", "data/README.md"),
+    *("cluster.yaml", "pyproject.toml", "README.md", "LICENSE"),
+)
+"""What the build copies into the image, relative to the project, and the Dockerfile."""
+
+DOWNLOAD_MB: Final = 227
+"""Megabytes (10⁶ bytes) of wheels and npm packages, measured on x86-64."""
+
+ADDED_MB: Final = 800
+"""Megabytes that the image has more than the tasks' image."""
+
+_PROJECT: Final = "lab-class"
+_SERVICE: Final = "seat"
+_DOING: Final = "looking for the image of the class"
+
+
+def image_name(*, gpus: bool) -> str:
+    """Return the name of the image: with TensorFlow for CUDA if seats have GPUs."""
+    return f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
+
+
+def ensure_image(engine: Engine, *, gpus: bool, root: Path, notify: Notify) -> str:
+    """Build the image of a class, unless the engine has it with these sources.
+
+    The tasks' image is built first where it is missing or has another version of lab's code.
+
+    Args:
+        engine: The engine.
+        gpus: Whether seats have GPUs.
+        root: The project's directory, with `Dockerfile.class`.
+        notify: Receives what will be downloaded and its size, then the progress.
+
+    Returns:
+        The image's name.
+
+    Raises:
+        LabError: There is no engine with compose, a build fails, or the directory is no project.
+    """
+    base = tasks_image.ensure(_plan(gpus=gpus), root=root, notify=notify)
+    name, wanted = image_name(gpus=gpus), _digest(root, _image_id(engine, base))
+    found = _found_digest(engine, name)
+    if found == wanted:
+        return name
+    if found is not None:
+        notify(f"the image {name} was built from other files; building it again")
+    build_class_image(name, base, wanted, root=root, notify=notify)
+    return name
+
+
+def build_class_image(name: str, base: str, sha256: str, *, root: Path, notify: Notify) -> None:
+    """Build the image of a class.
+
+    Args:
+        name: The image's name.
+        base: The tasks' image.
+        sha256: The digest of the sources and of the tasks' image, for the label.
+        root: The project's directory.
+        notify: Receives what will be downloaded and its size, then the progress.
+
+    Raises:
+        LabError: There is no builder, or the build failed.
+    """
+    require_builder()
+    notify(
+        f"building {name} downloads JupyterLab, Node.js and lab's packages (about {DOWNLOAD_MB}"
+        f" MB); the image takes {ADDED_MB} MB more than {base}"
+    )
+    with TemporaryDirectory(prefix="lab-build-") as folder:
+        file = Path(folder) / "docker-compose.yml"
+        file.write_text(_compose_file(name, base, sha256), encoding="utf-8")
+        Compose(_PROJECT, file, root.absolute()).build(_SERVICE, notify)
+
+
+def _compose_file(name: str, base: str, sha256: str) -> str:
+    build = {
+        "context": ".",
+        "dockerfile": "Dockerfile.class",
+        "network": "${LAB_BUILD_NETWORK:-default}",
+        "args": {"IMAGE": base},
+        "labels": {DIGEST: sha256},
+    }
+    return json.dumps({"services": {_SERVICE: {"image": name, "build": build}}})
+
+
+def _plan(*, gpus: bool) -> Plan:
+    """Return a plan with one task, which runs in the image that a seat's image is built on."""
+    devices = ("0",) if gpus else ()
+    return Plan(
+        name=_PROJECT,
+        mode="index" if gpus else "none",
+        cluster_sha256="",
+        nodes=(PlannedNode("tf1", devices),),
+        tasks=(PlannedTask("worker", 0, "tf1", 2222, devices),),
+    )
+
+
+def _image_id(engine: Engine, name: str) -> str:
+    with engine_errors(_DOING):
+        return str(engine.client().images.get(name).id)
+
+
+def _found_digest(engine: Engine, name: str) -> str | None:
+    """Return the digest in an image's label, "" without a label; None: no such image."""
+    try:
+        with engine_errors(_DOING):
+            return str(engine.client().images.get(name).labels.get(DIGEST, ""))
+    except NotFound:
+        return None
+
+
+def _digest(root: Path, base_id: str) -> str:
+    """SHA-256 of the sources' names and contents and of the tasks' image, in hexadecimal.
+
+    Raises:
+        LabError: A source is missing.
+    """
+    whole = hashlib.sha256(base_id.encode())
+    for path in _files(root):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(f"{content}  {path.relative_to(root).as_posix()}\n".encode())
+    return whole.hexdigest()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for name in SOURCES:
+        start = root / name
+        if not start.exists():
+            raise LabError(
+                f"{name} is missing in {visible(str(root))}",
+                "run the command in the project's directory",
+            )
+        for path in [start] if start.is_file() else sorted(start.rglob("*")):
+            # Hidden files belong to an editor, and compiled ones are not copied.
+            parts = path.relative_to(root).parts
+            if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in parts):
+                yield path

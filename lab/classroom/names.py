@@ -1,0 +1,76 @@
+"""The names, addresses and labels of a class's containers, networks and volumes."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Final
+
+CLASS: Final = "lab.class"
+"""Label with the name of the class."""
+
+SEAT: Final = "lab.seat"
+"""Label with the name of the seat; the proxy has none."""
+
+PUBLIC_PORT: Final = 8000
+"""The port in the proxy's container at which browsers arrive."""
+
+PROXY_API_PORT: Final = 8001
+"""The port in the proxy's container at which JupyterHub changes the routes."""
+
+RELAY_PORT: Final = 8081
+"""The port in the proxy's container at which seats reach JupyterHub, without TLS."""
+
+HUB_PORT: Final = 8081
+"""The port of JupyterHub on the host's address in the proxy's network."""
+
+QUEUE_PORT: Final = 8082
+"""The port of the queue on the host's address in the proxy's network."""
+
+QUEUE_RELAY_PORT: Final = 8083
+"""The port in the proxy's container at which seats reach the queue."""
+
+SEAT_PORT: Final = 8888
+"""The port of JupyterLab in a seat's container."""
+
+MOUNT: Final = "/home/student"
+"""Where a seat's volume is mounted."""
+
+
+def prefix(name: str) -> str:
+    """Return the first part of all names of a class; the proxy's network has this name."""
+    return f"lab-class-{name}"
+
+
+def seat_object(name: str, seat: str) -> str:
+    """Return the name of a seat's container, of its network and of its volume."""
+    return f"{prefix(name)}-{seat}"
+
+
+def proxy_container(name: str) -> str:
+    """Return the name of the proxy's container."""
+    return f"{prefix(name)}.proxy"  # no seat has a dot in its name
+
+
+def relay_container(name: str, to: str) -> str:
+    """Return the name of the container through which seats reach `hub` or `queue`."""
+    return f"{prefix(name)}.relay-{to}"
+
+
+def tls_volume(name: str) -> str:
+    """Return the name of the volume with the certificate and its key."""
+    return f"{prefix(name)}.tls"
+
+
+def gateway(network: IPv4Network) -> str:
+    """Return the host's address in a network of the class."""
+    return str(network[1])
+
+
+def proxy_address(network: IPv4Network) -> str:
+    """Return the proxy's address in a network of the class."""
+    return str(network[2])
+
+
+def seat_address(network: IPv4Network) -> str:
+    """Return the seat's address in its network."""
+    return str(network[3])

@@ -1,0 +1,404 @@
+"""Plans a class: what each seat gets of a host, or all shortages of the host at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from itertools import islice
+from typing import Any, Final
+
+from lab.classroom.config import (
+    PRIVATE,
+    SEAT_PREFIX,
+    ClassConfig,
+    SeatGpus,
+    Times,
+    Tls,
+    range_problem,
+)
+from lab.config import Cluster
+from lab.config.diagnostics import Problem, path_text, texts
+from lab.errors import ConfigError
+from lab.formatting import about, counted
+from lab.gpu import Gpu, Inventory
+from lab.placement.gpu_selection import select_gpus
+from lab.placement.gpu_usage import held_in_use
+from lab.task.text import short
+from lab.units import MIB, memory_for_people, memory_in_configs
+
+_LEAST_BYTES: Final = 64 * MIB
+_MOST_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a class can take of a host.
+
+    Attributes:
+        inventory: The GPUs, CPUs and memory.
+        disk_free_bytes: Free bytes where the volumes of seats are; None if unknown.
+        disk_enforced: Whether the host can limit the volume of a seat.
+        networks: The networks that the host uses, without those of this class.
+    """
+
+    inventory: Inventory
+    disk_free_bytes: int | None = None
+    disk_enforced: bool = False
+    networks: tuple[IPv4Network, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeatPlan:
+    """What one seat gets.
+
+    Attributes:
+        name: Its name.
+        gpus: The UUIDs of its GPUs or MIG devices.
+        network: The network that it shares with the proxy alone.
+        cpus: Its limit of CPUs, or None.
+        memory_bytes: Its limit of main memory, or None.
+        disk_bytes: The limit of its volume, or None.
+    """
+
+    name: str
+    gpus: tuple[str, ...]
+    network: IPv4Network
+    cpus: float | None
+    memory_bytes: int | None
+    disk_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        return {
+            "name": self.name,
+            "gpus": list(self.gpus),
+            "network": str(self.network),
+            "cpus": self.cpus,
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPlan:
+    """A class on a host. The same config and host always give the same plan.
+
+    Attributes:
+        name: The name of the class.
+        seats: The seats.
+        queue_gpus: The UUIDs of the GPUs on which queued runs take turns.
+        proxy_network: The network of the proxy and the hub.
+        run_networks: A network for each run of the queue that can be active.
+        address: The IP address where the proxy listens.
+        port: Its port.
+        tls: The files for HTTPS, or None.
+        times: When the class takes place.
+        notices: One line each, for the teacher.
+    """
+
+    name: str
+    seats: tuple[SeatPlan, ...]
+    queue_gpus: tuple[str, ...]
+    proxy_network: IPv4Network
+    run_networks: tuple[IPv4Network, ...]
+    address: str
+    port: int
+    tls: Tls | None
+    times: Times
+    notices: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        """The address for browsers."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        return {
+            "name": self.name,
+            "seats": [seat.to_json() for seat in self.seats],
+            "queue_gpus": list(self.queue_gpus),
+            "proxy_network": str(self.proxy_network),
+            "run_networks": [str(network) for network in self.run_networks],
+            "address": self.address,
+            "port": self.port,
+            "notices": list(self.notices),
+        }
+
+
+def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:
+    """Plan a class on a host.
+
+    Args:
+        config: The class.
+        host: The host.
+        cluster: The cluster config that each seat gets.
+
+    Raises:
+        ConfigError: The host has too little; the error lists all shortages.
+    """
+    if shortages := list(_shortages(config, host, cluster)):
+        raise ConfigError(texts(shortages))
+    names, seat = config.seat_names, config.seat
+    devices = _devices(seat.gpus, host.inventory)
+    gpus = _gpus_by_seat(config, devices, host.inventory)
+    proxy, *networks = _networks(config, devices)
+    return ClassPlan(
+        name=config.name,
+        seats=tuple(
+            SeatPlan(name, gpus[name], network, seat.cpus, seat.memory, seat.disk)
+            for name, network in zip(names, networks, strict=False)
+        ),
+        queue_gpus=tuple(gpu.device_id for gpu in devices) if seat.gpus.queue else (),
+        proxy_network=proxy,
+        run_networks=tuple(networks[len(names) :]),
+        address=str(config.address.host),
+        port=config.address.port,
+        tls=config.tls,
+        times=config.times,
+        notices=tuple(_notices(config, host, cluster, gpus)),
+    )
+
+
+# Allocation.
+
+
+def _devices(gpus: SeatGpus, inventory: Inventory) -> Sequence[Gpu]:
+    """Return the GPUs that the class can use."""
+    return inventory.slices if gpus.mig else inventory.whole_gpus
+
+
+def _gpus_by_seat(
+    config: ClassConfig, devices: Sequence[Gpu], inventory: Inventory
+) -> dict[str, tuple[str, ...]]:
+    """Return the UUIDs of each seat's GPUs. There must be enough."""
+    count, names = config.seat.gpus.count, config.seat_names
+    if not count:
+        return dict.fromkeys(names, ())
+    if not config.seat.gpus.share and not config.seat.gpus.mig:
+        chosen = select_gpus(dict.fromkeys(names, count), devices, inventory.pairs)
+        return {name: _ids(chosen[name].gpus) for name in names}
+    order = devices
+    if not config.seat.gpus.mig:
+        # Neighbours in this order are close to each other.
+        order = select_gpus({"": len(devices)}, devices, inventory.pairs)[""].gpus
+    # In turn, so that the numbers of seats of two GPUs differ by at most one.
+    return {
+        name: _ids(order[(seat * count + place) % len(order)] for place in range(count))
+        for seat, name in enumerate(names)
+    }
+
+
+def _ids(gpus: Iterable[Gpu]) -> tuple[str, ...]:
+    return tuple(gpu.device_id for gpu in gpus)
+
+
+def _run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
+    """Return the number of runs of the queue that can be active."""
+    return max(1, len(devices)) if config.seat.gpus.queue else 0
+
+
+def _networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
+    """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
+    needed = 1 + len(config.seat_names) + _run_count(config, devices)
+    return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
+
+
+# Shortages.
+
+
+def _shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
+    """Yield a problem for each part of the class that the host cannot provide."""
+    seat, seats = config.seat, len(config.seat_names)
+    inventory = host.inventory
+    devices = _devices(seat.gpus, inventory)
+    if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
+        yield shortage
+    if problem := _cluster_problem(config, cluster, devices):
+        yield problem
+    if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
+        message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; "
+        yield Problem(("seat", "cpus"), f"{message}use `cpus: {inventory.cpus}` or less")
+    yield from _bytes_shortage("memory", "memory", seat.memory, seats, inventory.memory_bytes)
+    yield from _bytes_shortage("disk", "free disk space", seat.disk, seats, host.disk_free_bytes)
+    if problem := range_problem(config.network, seats, _run_count(config, devices)):
+        yield problem
+    if problem := _overlap(config, devices, host.networks):
+        yield problem
+
+
+def _gpu_shortage(
+    gpus: SeatGpus, seats: int, devices: Sequence[Gpu], inventory: Inventory
+) -> Problem | None:
+    if not gpus.count and not gpus.queue:
+        return None
+    loc, noun, has = ("seat", "gpus"), "MIG device" if gpus.mig else "GPU", len(devices)
+    if not has:
+        return Problem(loc, _no_devices(gpus, inventory))
+    if gpus.count > has:
+        message = f"a seat needs {counted(gpus.count, noun)}, this host has {has}"
+        return Problem(
+            loc, f"{message}; use `count: {has}` or less, or {_in_gpus(gpus, queue=True)}"
+        )
+    needed = 0 if gpus.share else seats * gpus.count
+    if needed <= has:
+        return None
+    message = (
+        f"{counted(seats, 'seat')} with {counted(gpus.count, noun)} each need "
+        f"{counted(needed, noun)}, this host has {has}"
+    )
+    ways = f"{_in_gpus(gpus, queue=True)}, {_in_gpus(gpus, share=True)}"
+    return Problem(loc, f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most")
+
+
+def _in_gpus(gpus: SeatGpus, *, queue: bool = False, share: bool = False) -> str:
+    """Return another value of `gpus`, as in the file."""
+    parts = [
+        *([f"count: {gpus.count}"] if not queue else []),
+        *(["mig: true"] if gpus.mig else []),
+        *(["share: true"] if share else []),
+        *(["queue: true"] if queue else []),
+    ]
+    return f"`gpus: {{{', '.join(parts)}}}`"
+
+
+def _no_devices(gpus: SeatGpus, inventory: Inventory) -> str:
+    """Return the message for a host that has no GPU of the kind that the class needs."""
+    if gpus.mig and inventory.gpus:
+        has = counted(len(inventory.whole_gpus), "whole GPU")
+        fix = "remove `mig: true`, or create MIG devices as root (`nvidia-smi mig -cgi`)"
+        return f"this host has no MIG device and {has}; {fix}"
+    if inventory.gpus:
+        has = counted(len(inventory.slices), "MIG device")
+        return f"this host has no whole GPU and {has}; add `mig: true`"
+    why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
+    return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
+
+
+def _bytes_shortage(
+    key: str, noun: str, each: int | None, seats: int, has: int | None
+) -> Iterator[Problem]:
+    """Yield a problem if the seats need more bytes than the host has."""
+    if each is None or has is None or each * seats <= has:
+        return
+    ways = []
+    if has // seats >= _LEAST_BYTES:
+        ways.append(f"`{key}: {memory_in_configs(has // seats // MIB * MIB)}` or less")
+    if has >= each:
+        ways.append(f"{counted(has // each, 'seat')} at most")
+    message = (
+        f"{counted(seats, 'seat')} with {memory_for_people(each)} each need "
+        f"{memory_for_people(each * seats)}, this host has {memory_for_people(has)} of {noun}"
+    )
+    yield Problem(
+        ("seat", key), f"{message}; use {', or '.join(ways) or 'fewer and smaller seats'}"
+    )
+
+
+def _overlap(
+    config: ClassConfig, devices: Sequence[Gpu], used: Sequence[IPv4Network]
+) -> Problem | None:
+    """Return a problem if the host already uses some of the networks that the class would take."""
+    wanted = _networks(config, devices)
+    taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, wanted))]
+    if not taken:
+        return None
+    shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
+    message = f"the class takes its networks from {wanted[0]} on, and this host uses {shown}"
+    return Problem(("network",), f"{message}; use {_another_range(config.network, used)}")
+
+
+def _another_range(network: IPv4Network, used: Sequence[IPv4Network]) -> str:
+    """Return a private range of the same size that the host does not use."""
+    for private in PRIVATE:
+        if private.prefixlen <= network.prefixlen:
+            for each in private.subnets(new_prefix=network.prefixlen):
+                if not any(map(each.overlaps, used)):
+                    return f"`network: {each}`"
+    return "another range"
+
+
+def _cluster_problem(
+    config: ClassConfig, cluster: Cluster, devices: Sequence[Gpu]
+) -> Problem | None:
+    """Return a problem if `lab run` would refuse the cluster config in every seat."""
+    gpus, needed = config.seat.gpus, cluster.gpus_needed
+    if not needed or not (gpus.count or gpus.queue):
+        return None
+    name = short(str(config.cluster))
+    for node, each in cluster.nodes.items():
+        if any(isinstance(pin, str) for pin in each.pins):
+            where = path_text(("nodes", node, "gpus"))
+            message = f"{where} in {name} names a GPU by its UUID, and seats have different GPUs"
+            return Problem(("cluster",), f"{message}; state a number of GPUs there")
+    has = len(devices) if gpus.queue else gpus.count
+    if needed <= has or not has:  # a host without any GPU has a shortage of its own
+        return None
+    where = "the queue" if gpus.queue else "a seat"
+    message = f"{name} needs {counted(needed, 'GPU')}, and {where} has {has}"
+    ways = "name a smaller config, such as clusters/book.yaml for 1 GPU"
+    more = "" if gpus.queue else f", or use `count: {needed}`"
+    return Problem(("cluster",), f"{message}; {ways}{more}")
+
+
+# Notices.
+
+
+def _notices(
+    config: ClassConfig, host: HostFacts, cluster: Cluster, gpus: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield a line for everything that works in another way than the teacher may expect."""
+    yield from _gpu_notices(config, host.inventory, gpus)
+    yield from _cluster_notices(config, cluster)
+    seat, seats, cpus = config.seat, len(config.seat_names), host.inventory.cpus
+    if seat.cpus is not None and cpus is not None and seat.cpus * seats > cpus:
+        yield (
+            f"{counted(seats, 'seat')} may use {seat.cpus * seats:g} CPUs together, this host has "
+            f"{cpus}: seats that compute at once are slower"
+        )
+    limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
+    if missing := [name for name, limit in limits.items() if limit is None]:
+        yield f"no limit of {', '.join(missing)}: one seat can take all that the host has"
+    if seat.disk is not None and not host.disk_enforced:
+        yield "disk: not enforced: this host cannot limit the volume of a seat"
+
+
+def _gpu_notices(
+    config: ClassConfig, inventory: Inventory, gpus: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    if not config.seat.gpus.count and not config.seat.gpus.queue:
+        return
+    yield from inventory.notices
+    devices, seats = _devices(config.seat.gpus, inventory), len(gpus)
+    holders: dict[str, list[str]] = {}
+    for name, ids in gpus.items():
+        for each in ids:
+            holders.setdefault(each, []).append(name)
+    most = max(map(len, holders.values()), default=0)
+    if most > 1:
+        yield f"up to {most} seats share a GPU: their trainings also share its memory"
+    if config.seat.gpus.queue:
+        holders = {gpu.device_id: ["queue"] for gpu in devices}
+        turn = about(config.times.slice.total_seconds())
+        yield (
+            f"{counted(seats, 'seat')} take turns on {counted(len(devices), 'GPU')}: "
+            f"`lab run --backend class`, {turn} at most"
+        )
+    for line in held_in_use(holders, inventory):
+        yield f"warning: {line}"
+
+
+def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
+    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
+    if needed and not gpus.count and not gpus.queue:
+        yield f"{name} asks for {counted(needed, 'GPU')}, and a seat has none: it trains on CPUs"
+    elif needed and gpus.queue:
+        yield f"without `--backend class`, a seat trains {name} on CPUs: it holds no GPU"
+    elif needed and gpus.mig:
+        yield f"{name} counts whole GPUs: in a seat, `lab init` writes a config for MIG devices"
+    elif gpus.queue:
+        yield f"{name} asks for no GPU, so its runs do not use those of the queue"
+    elif gpus.count > needed:
+        yield f"a seat has {counted(gpus.count, 'GPU')}, and {name} uses {needed or 'none'}"

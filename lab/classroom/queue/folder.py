@@ -1,0 +1,161 @@
+"""The queue of a class: its directory, and what it has to give."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from lab.backends.classroom.client import Queue
+from lab.backends.classroom.protocol import URL, State
+from lab.backends.compose import ComposeBackend
+from lab.backends.state import lock_environment, lock_path, with_lock_retry
+from lab.classroom import names
+from lab.classroom.planning import ClassPlan
+from lab.classroom.queue.admission import project_names
+from lab.classroom.queue.ledger import KEPT, Capacity, Entry, Ledger
+from lab.classroom.state import ClassDir, StoredClass
+from lab.errors import LabError
+
+SERVICE: Final = "queue"
+"""The name of the service in JupyterHub."""
+
+CLASS_VARIABLE: Final = "LAB_CLASS"
+
+_END_S: Final = 90.0
+_POLL_S: Final = 0.2
+
+_PASSED: Final = ("LAB_", "DOCKER_")
+"""The beginnings of the variables that JupyterHub would not pass on."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDir:
+    """The directory of the queue in the directory of its class.
+
+    Attributes:
+        folder: The directory of the class.
+    """
+
+    folder: ClassDir
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self.folder.path / "queue"
+
+    @property
+    def lock(self) -> Path:
+        """The lock of the service."""
+        return self.path / "lock"
+
+    def ledger(self) -> Ledger:
+        """Return the ledger as it is on the disk.
+
+        Raises:
+            LabError: It cannot be read.
+        """
+        return Ledger(self.path / "ledger.json")
+
+    def entries(self, seat: str) -> list[Entry]:
+        """Return the environments of a seat that wait or have containers, for the teacher.
+
+        Raises:
+            LabError: The ledger cannot be read.
+        """
+        return [each for each in self.ledger().entries if each.seat == seat and each.is_live]
+
+
+def capacity_of(plan: ClassPlan) -> Capacity:
+    """Return what the queue of a class has to give."""
+    count, networks = len(plan.queue_gpus), tuple(map(str, plan.run_networks))
+    return Capacity(
+        plan.queue_gpus, networks[:count], networks[count:], plan.times.slice.total_seconds()
+    )
+
+
+def configure_queue(c: Any, stored: StoredClass, folder: ClassDir, teacher: str) -> None:  # noqa: ANN401
+    """Set the options of JupyterHub for the queue of a class; none if the class has no queue.
+
+    Args:
+        c: JupyterHub's configuration object, with the settings of the seats.
+        stored: The class.
+        folder: Its directory.
+        teacher: The service that may end the environments of all seats.
+    """
+    if not stored.plan.run_networks:
+        return
+    access = f"access:services!service={SERVICE}"
+    variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
+    # Without a `url`, the proxy has no route to it: only seats reach it, through their relay.
+    c.JupyterHub.services.append(
+        {
+            "name": SERVICE,
+            "command": [sys.executable, "-m", "lab.classroom.queue.service"],
+            "environment": {**variables, CLASS_VARIABLE: folder.name},
+            "cwd": str(folder.path),
+        }
+    )
+    c.JupyterHub.load_roles += [
+        {"name": "user", "scopes": ["self", access]},
+        {"name": f"{SERVICE}-teacher", "services": [teacher], "scopes": [access]},
+    ]
+    # The token in a seat: what JupyterHub gives by default, and the queue.
+    server = ["users:activity!user", "access:servers!server", access]
+    c.DockerSpawner.server_token_scopes = server
+
+
+def queue_variables(plan: ClassPlan) -> dict[str, str]:
+    """Return the variables by which a seat finds the queue; none if the class has no queue."""
+    return {URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
+
+
+def end_environments(folder: ClassDir, seat: str) -> None:
+    """Remove all environments of a seat, for the teacher; do nothing without a queue.
+
+    Raises:
+        LabError: The service does not answer, or does not end them in time.
+    """
+    plan = folder.stored().plan
+    if not plan.run_networks:
+        return
+    url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
+    Queue(url, folder.tokens().service).request("DELETE", f"?seat={seat}")
+    until = time.monotonic() + _END_S
+    while any(each.seat == seat for each in QueueDir(folder).ledger().entries):
+        if time.monotonic() > until:
+            raise LabError(
+                f"{seat} still has environments in the queue after {_END_S:g} s",
+                "try again",
+            )
+        time.sleep(_POLL_S)
+
+
+def _remove(backend: ComposeBackend, project: str) -> None:
+    with lock_environment(backend.name, project):
+        found = backend.find_any(project)  # a boot that is still under way has the lock
+    if found is not None:
+        found.down(lambda _line: None)
+
+
+def remove_environments(folder: ClassDir) -> None:
+    """Remove all environments of the queue, when its service has ended.
+
+    Raises:
+        LabError: The engine refuses.
+    """
+    if not QueueDir(folder).path.exists():
+        return  # its service never began
+    backend = ComposeBackend()
+    for entry in QueueDir(folder).ledger().entries:
+        if entry.state is not State.WAITING:
+            with_lock_retry(partial(_remove, backend, entry.project))
+    for seat in folder.stored().plan.seats:
+        # A seat has at most one live environment, and those that are kept.
+        for project in islice(project_names(folder.name, seat.name), KEPT + 2):
+            lock_path(backend.name, project).unlink(missing_ok=True)

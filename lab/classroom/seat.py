@@ -1,0 +1,136 @@
+"""The start of a seat's container: fill the home directory, then start the Jupyter server.
+
+The image runs it as `python -P -m lab.classroom.seat`, with arguments for jupyterhub-singleuser.
+`-P` keeps the current directory out of Python's path: the student owns the home directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabError
+from lab.run.project import DEFAULT_CLUSTER
+from lab.task.probes.host_block import ROUTES, is_blocked
+from lab.task.protocol.files import atomic_writer, open_regular
+from lab.task.text import visible
+
+PROJECT: Final = Path("/lab")
+"""The project's directory in the image."""
+
+PARTS: Final = (
+    *("notebooks", "scripts", "clusters", "docs", "data", "benchmarks"),
+    DEFAULT_CLUSTER,
+)
+"""What a student gets of the project: a copy to edit."""
+
+LESSONS: Final = "LAB_LESSONS"
+"""The variable with the names of the notebooks, separated by commas; empty: all notebooks."""
+
+CLUSTER_CONFIG: Final = "LAB_CLUSTER_CONFIG"
+"""The variable with the text of the seat's cluster config; empty: that of the image."""
+
+ISOLATION_S: Final = 60.0
+"""Seconds within which JupyterHub must block the host."""
+
+_POLL_S: Final = 0.1
+_LESSON: Final = re.compile(r"\d\d_(\w+)\.(?:ipynb|py)")
+
+
+def wait_until_isolated(routes: Path = Path(ROUTES), wait_s: float = ISOLATION_S) -> None:
+    """Return when this container cannot reach services of the host.
+
+    JupyterHub blocks the host after the start of the container. Nothing of the student's runs
+    before that: no kernel, no terminal. A container without a network needs no block.
+
+    Args:
+        routes: The file with the container's IPv4 routes.
+        wait_s: The time limit in seconds.
+
+    Raises:
+        LabError: The host is not blocked in time.
+    """
+    until = time.monotonic() + wait_s
+    while (lines := routes.read_text(encoding="ascii")).count("\n") > 1 and not is_blocked(lines):
+        if time.monotonic() > until:
+            raise LabError(
+                f"the host is not blocked after {wait_s:g} s", "read JupyterHub's log, hub.log"
+            )
+        time.sleep(_POLL_S)
+
+
+def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) -> None:
+    """Copy the project's files that are missing in a directory. Existing files stay as they are.
+
+    Args:
+        folder: The student's home directory.
+        variables: The environment variables: `LAB_LESSONS` and `LAB_CLUSTER_CONFIG`.
+        project: The project's directory in the image.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    lessons = set(filter(None, variables.get(LESSONS, "").split(",")))
+    if config := variables.get(CLUSTER_CONFIG):
+        _write_new(folder / DEFAULT_CLUSTER, config.encode())
+    for path in _files(project, lessons):
+        _copy_new(project / path, folder / path)
+
+
+def _files(project: Path, lessons: set[str]) -> Iterator[Path]:
+    """Yield the paths of a student's files, relative to the project."""
+    for part in PARTS:
+        start = project / part
+        for path in [start] if start.is_file() else sorted(start.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and _is_wanted(path, lessons):
+                yield path.relative_to(project)
+
+
+def _is_wanted(path: Path, lessons: set[str]) -> bool:
+    """Whether a file is part of the chosen lessons, or of all of them."""
+    lesson = _LESSON.fullmatch(path.name)
+    if lesson is None:
+        return True
+    # A notebook's `.py` file is its source for developers.
+    return path.suffix == ".ipynb" and (not lessons or lesson[1] in lessons)
+
+
+def _copy_new(source: Path, target: Path) -> None:
+    # A link to nowhere is the student's own, too.
+    if not os.path.lexists(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_regular(source) as original, atomic_writer(target, durable=False) as file:
+            shutil.copyfileobj(original, file)
+
+
+def _write_new(target: Path, content: bytes) -> None:
+    if not os.path.lexists(target):
+        with atomic_writer(target, durable=False) as file:
+            file.write(content)
+
+
+def main(arguments: list[str]) -> None:
+    """Prepare the seat, and replace this process by jupyterhub-singleuser."""
+    try:
+        wait_until_isolated()
+    except LabError as error:
+        sys.exit(f"error: {error}")
+    try:
+        fill(Path.home(), os.environ)
+    except OSError as error:
+        # The server starts nevertheless, so that the student can delete files on a full disk.
+        reason = visible(f"{error.strerror}: {error.filename}")
+        sys.stderr.write(f"lab: the home directory is not complete: {reason}\n")
+    os.chdir(Path.home())
+    server = Path(sys.executable).with_name("jupyterhub-singleuser")
+    os.execv(server, [str(server), *arguments])  # noqa: S606  (the same process, for signals)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

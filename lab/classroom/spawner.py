@@ -1,0 +1,42 @@
+"""DockerSpawner, with this host blocked from each seat before its programs start."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dockerspawner import DockerSpawner
+
+from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.compose.host_block import block_container
+from lab.classroom.names import CLASS, prefix
+
+
+class SeatSpawner(DockerSpawner):  # type: ignore[misc]
+    """Starts a seat's container and blocks the host; the container waits for that."""
+
+    async def start_object(self) -> None:
+        """Start the container, and block the host.
+
+        Raises:
+            LabError: The kernel or the engine refuses; the seat does not start.
+        """
+        await super().start_object()
+        await asyncio.to_thread(self._block_host)
+
+    def _block_host(self) -> None:
+        engine = Engine()
+        seat = self.user.name
+        with engine_errors(f"blocking the host from {seat}"):
+            container = engine.client().containers.get(self.container_id)
+            (network,) = container.attrs["NetworkSettings"]["Networks"].values()
+        name = container.labels[CLASS]
+        # JupyterHub, on this host, asks each seat whether its server is ready.
+        block_container(
+            engine,
+            prefix(name),
+            [network["Gateway"]],
+            container,
+            seat,
+            replies=True,
+            labels={CLASS: name},
+        )

@@ -1,0 +1,213 @@
+"""The directory of a class: its plan, its tokens and the files of JupyterHub."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from lab.backends.process import ProcessHandle
+from lab.backends.state import state_directory
+from lab.classroom import names
+from lab.classroom.config import Times, Tls
+from lab.classroom.planning import ClassPlan
+from lab.errors import LabError
+from lab.task.protocol.files import write_atomically
+from lab.task.text import short
+
+TEACHER: Final = "teacher"
+"""The user who may open JupyterHub's admin page; the teacher has no seat."""
+
+_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
+_GROUPS, _GROUP_CHARS = 3, 4  # 59 bits
+
+T = TypeVar("T")
+
+_PRIVATE: Final = 0o077
+"""The permissions that no other user may have on a file with tokens."""
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """The secrets of a class.
+
+    Attributes:
+        seats: The token of each seat, and of the teacher: the password for signing in.
+        proxy: For changes of the proxy's routes.
+        service: For requests of `lab` to JupyterHub.
+    """
+
+    seats: dict[str, str]
+    proxy: str
+    service: str
+
+
+class StoredClass(msgspec.Struct, frozen=True):
+    """What `lab class up` was given.
+
+    Attributes:
+        plan: The plan.
+        image: The name of the seats' image.
+        cluster: The text of the cluster config that each seat gets.
+        lessons: The names of the notebooks that each seat gets.
+        root: The project's directory on this host; "" without a queue.
+    """
+
+    plan: ClassPlan
+    image: str
+    cluster: str
+    lessons: tuple[str, ...]
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDir:
+    """The directory of one class. Only its user can read it.
+
+    Attributes:
+        name: The class.
+    """
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return state_directory() / "classes" / self.name
+
+    @property
+    def lock(self) -> Path:
+        """The lock of the commands that change the class."""
+        return self.path.with_suffix(".lock")
+
+    @property
+    def log(self) -> Path:
+        """JupyterHub's output."""
+        return self.path / "hub.log"
+
+    @property
+    def copies(self) -> Path:
+        """The directory with the copies of the work of seats that were reset."""
+        return self.path / "copies"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether JupyterHub runs.
+
+        Raises:
+            LabError: The directory cannot be read.
+        """
+        hub = self.hub()
+        return hub is not None and hub.alive()
+
+    def create(self, stored: StoredClass) -> Tokens:
+        """Write the class and new tokens.
+
+        Raises:
+            OSError: The directory cannot be written.
+        """
+        self.path.mkdir(parents=True, mode=0o700)
+        seats = (seat.name for seat in stored.plan.seats)
+        tokens = Tokens(
+            {name: _new_token() for name in (TEACHER, *seats)},
+            secrets.token_hex(32),
+            secrets.token_hex(32),
+        )
+        self._write("tokens.json", tokens)
+        self._write("class.json", stored)
+        return tokens
+
+    def stored(self) -> StoredClass:
+        """Read the class.
+
+        Raises:
+            LabError: It cannot be read.
+        """
+        return self._read("class.json", StoredClass)
+
+    def tokens(self) -> Tokens:
+        """Read the tokens.
+
+        Raises:
+            LabError: They cannot be read, or another user can read them.
+        """
+        path = self.path / "tokens.json"
+        if path.exists() and path.stat().st_mode & _PRIVATE:
+            raise LabError(
+                f"{path}: other users can read the tokens",
+                f"run `chmod 600 {path}`; for other tokens, run `lab class down` and"
+                " `lab class up`",
+            )
+        return self._read("tokens.json", Tokens)
+
+    def write_hub(self, hub: ProcessHandle) -> None:
+        """Write the process of JupyterHub."""
+        self._write("hub.json", hub)
+
+    def hub(self) -> ProcessHandle | None:
+        """Return the process of JupyterHub; None if it was not started."""
+        if not (self.path / "hub.json").exists():
+            return None
+        return self._read("hub.json", ProcessHandle)
+
+    def _write(self, name: str, value: object) -> None:
+        path = self.path / name
+        write_atomically(path, msgspec.json.encode(value, enc_hook=_encode).decode())
+        path.chmod(0o600)  # its directory is private from the beginning
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind, dec_hook=_decode)
+        except (OSError, RecursionError, ValueError, msgspec.MsgspecError) as error:
+            raise LabError(
+                f"{path} cannot be read: {short(str(error))}",
+                f"remove the containers, networks and volumes with the label"
+                f" {names.CLASS}={self.name}, then the directory",
+            ) from error
+
+
+def class_dirs() -> list[ClassDir]:
+    """Return all classes that are up, or partly up."""
+    found = (state_directory() / "classes").glob("*/")
+    return [ClassDir(path.name) for path in sorted(found)]
+
+
+def _new_token() -> str:
+    """A token that a student can type: `7kd2-mw9x-4qht`."""
+    characters = [secrets.choice(_ALPHABET) for _ in range(_GROUPS * _GROUP_CHARS)]
+    return "-".join(
+        "".join(characters[start : start + _GROUP_CHARS])
+        for start in range(0, len(characters), _GROUP_CHARS)
+    )
+
+
+class _Times(msgspec.Struct):
+    start: datetime | None
+    end: datetime | None
+    slice: timedelta
+
+
+class _Tls(msgspec.Struct):
+    certificate: str
+    key: str
+
+
+def _encode(value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
+    return value.model_dump() if isinstance(value, Times | Tls) else str(value)
+
+
+def _decode(kind: type[Any], value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
+    if kind is IPv4Network:
+        return IPv4Network(value)
+    # The config's own parsers read only what people write.
+    if kind is Times:
+        return Times.model_construct(**msgspec.structs.asdict(msgspec.convert(value, _Times)))
+    if kind is Tls:
+        files = msgspec.convert(value, _Tls)
+        return Tls.model_construct(certificate=Path(files.certificate), key=Path(files.key))
+    raise NotImplementedError(kind)

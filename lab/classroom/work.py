@@ -1,0 +1,164 @@
+"""The students' work: the files of the seats' home directories, as a zip archive.
+
+A home directory may hold anything: its names, links and types come from the student. The archive
+gets only regular files, under paths that stay inside the seat's own directory.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from lab.backends.compose.client import Engine, engine_errors
+from lab.classroom import names
+from lab.errors import LabError
+from lab.task.text import short, visible
+
+_SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
+"""What is not the student's work: the data set, and caches."""
+
+MAX_BYTES: Final = 16 << 30
+"""The bytes of a seat that are read; a file with holes can be larger than every disk."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_NAME: Final = 4096  # characters, as Linux has for a path
+
+# The times that the zip format knows.
+_EARLIEST: Final = time.mktime((1980, 1, 2, 0, 0, 0, 0, 0, 0))
+_LATEST: Final = time.mktime((2107, 12, 30, 0, 0, 0, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SeatVolume:
+    """The home directory of a seat, on its volume.
+
+    Attributes:
+        engine: The engine.
+        name: The class.
+        seat: The seat; its container may run or not.
+        image: An image for the container that reads the volume; it is not started.
+    """
+
+    engine: Engine
+    name: str
+    seat: str
+    image: str
+
+    def save(self, archive: zipfile.ZipFile, folder: str) -> int:
+        """Add its files to an archive.
+
+        Args:
+            archive: The archive.
+            folder: The directory in the archive.
+
+        Returns:
+            The number of links and special files that were left out.
+
+        Raises:
+            LabError: The engine refuses.
+            OSError: The archive cannot be written.
+        """
+        try:
+            with (
+                io.BufferedReader(_Stream(self.engine, self._reader(), self.seat)) as stream,
+                tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as files,
+            ):
+                return add_files(files, archive, folder)
+        except tarfile.TarError as error:
+            raise LabError(
+                f"reading the work of {self.seat}: {short(str(error))}", "run the command again"
+            ) from error
+
+    def _reader(self) -> str:
+        """Create a container with the volume, which is not started; return its id."""
+        with engine_errors(f"reading the work of {self.seat}"):
+            container = self.engine.client().containers.create(
+                self.image,
+                ["true"],
+                labels={names.CLASS: self.name, names.SEAT: self.seat},
+                volumes={names.seat_object(self.name, self.seat): {"bind": names.MOUNT}},
+                network_mode="none",
+            )
+        return str(container.id)
+
+
+class _Stream(io.RawIOBase):
+    """The engine's archive of a container's home directory; closing it removes the container."""
+
+    def __init__(self, engine: Engine, container: str, seat: str) -> None:
+        self._engine = engine
+        self._container = container
+        self._seat = seat
+        self._rest = b""
+        self._chunks = self._read()
+
+    def _read(self) -> Iterator[bytes]:
+        with engine_errors(f"reading the work of {self._seat}"):
+            chunks, _ = self._engine.client().api.get_archive(self._container, names.MOUNT)
+            yield from chunks
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = next(self._chunks, b"")
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            with engine_errors("removing a container"):
+                self._engine.client().api.remove_container(self._container, force=True)
+        super().close()
+
+
+def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) -> int:
+    """Add the regular files of a home directory to an archive.
+
+    Args:
+        stream: The home directory, as the engine sends it: `student/notebooks/01_hello.ipynb`.
+        archive: The archive.
+        folder: The directory in the archive.
+
+    Returns:
+        The number of other entries, which were left out. After `MAX_BYTES` the rest counts as one.
+    """
+    left_out, size = 0, 0
+    used = set(archive.namelist())
+    for member in stream:
+        size += member.size
+        if size > MAX_BYTES:
+            return left_out + 1
+        path = PurePosixPath(member.name).parts[1:]  # without the name of the mounted directory
+        if member.isdir() or not path or path[0] in _SKIPPED:
+            continue
+        name = "/".join((folder, *map(_safe, path)))
+        content = stream.extractfile(member) if member.isreg() else None
+        if content is None or ".." in path or name in used or len(name) > _MAX_NAME:
+            left_out += 1
+            continue
+        used.add(name)
+        entry = zipfile.ZipInfo(name, time.localtime(_in_zip(member.mtime))[:6])
+        entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+        with archive.open(entry, "w", force_zip64=member.size >= zipfile.ZIP64_LIMIT) as target:
+            shutil.copyfileobj(content, target, _CHUNK_BYTES)
+    return left_out
+
+
+def _safe(name: str) -> str:
+    """Return a file's name without characters that other systems or terminals interpret."""
+    return visible(name).replace("\\", "_")
+
+
+def _in_zip(time_unix: float) -> float:
+    """Return the nearest time that the zip format knows; the time may also be NaN."""
+    return min(_LATEST, max(_EARLIEST, time_unix))

@@ -1,0 +1,16 @@
+"""`lab class reset SEAT`."""
+
+from __future__ import annotations
+
+from lab.classroom.environment import check_seat, reset
+from lab.cli.class_actions import ClassOptions
+from lab.console import notify
+from lab.service.classroom import running_class
+
+
+def run(options: ClassOptions) -> None:
+    """Give a seat its first state again; keep a copy of the student's work."""
+    folder = running_class(options.file)
+    check_seat(folder, options.seat)
+    options.confirm(f"reset {options.seat}? A copy of its work is kept.")
+    reset(folder, options.seat, notify)

@@ -1,0 +1,15 @@
+"""`lab class up`."""
+
+from __future__ import annotations
+
+from lab.cli.class_actions import ClassOptions
+from lab.console import notify
+from lab.formatting import counted
+from lab.service.classroom import boot
+
+
+def run(options: ClassOptions) -> None:
+    """Boot a class, and print where to go on."""
+    plan = boot(options.file, notify)
+    notify(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
+    notify("print the passwords with `lab class handouts`; see the seats with `lab class status`")

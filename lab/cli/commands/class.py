@@ -1,0 +1,92 @@
+"""`lab class ACTION`.
+
+validate    check class.yaml, the files that it names, and this host; report all problems
+up          boot the class: JupyterHub, a proxy and a container for each seat
+status      list the seats, with the newest run of each
+handouts    write a page with the address and the password of each seat, to print
+reset SEAT  give a seat its first state again; a copy of the student's work is kept
+down        collect the work of every seat into one archive, then remove the class
+
+Examples:
+    # check ./class.yaml and this host, and show what each seat gets
+    lab class validate
+    # for another host with 8 GPUs, as JSON
+    lab class validate --gpus 8 --json
+    # boot the class
+    lab class up
+    # print the passwords, with the address that browsers need
+    lab class handouts --url https://lab.example.org:8443
+    # empty a seat for another student
+    lab class reset seat-07
+    # collect all work, and remove the class
+    lab class down --output work.zip
+"""
+
+# ruff: noqa: N999  (the command's name is a keyword of Python)
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+from lab.backends.selection import AUTO
+from lab.cli.arguments import Argument, Flag, Switch
+from lab.cli.class_actions import ClassOptions
+from lab.cli.options import AsJson, HostGpus
+from lab.cli.param_types import one_of, text
+from lab.errors import InputError
+
+ACTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "validate": frozenset({"--gpus", "--json"}),
+    "up": frozenset(),
+    "status": frozenset({"--json"}),
+    "handouts": frozenset({"--output", "--url"}),
+    "reset": frozenset({"SEAT", "--yes"}),
+    "down": frozenset({"--output", "--yes"}),
+}
+"""Each action, and what applies to it besides --file."""
+
+
+def command(
+    *,
+    action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
+    seat: Annotated[str, Argument("the seat, for `reset`", text)] = "",
+    file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
+    gpus: HostGpus = AUTO,
+    output: Annotated[
+        str | None,
+        Flag("the archive or the page to write, in this directory by default", text, shows="FILE"),
+    ] = None,
+    url: Annotated[
+        str | None,
+        Flag("the address on the handouts, if browsers need another one", text, shows="URL"),
+    ] = None,
+    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+    json: AsJson = False,
+) -> None:
+    """Run a class of several seats on this host."""
+    given = {
+        "SEAT": seat != "",
+        "--gpus": gpus != AUTO,
+        "--output": output is not None,
+        "--url": url is not None,
+        "--yes": yes,
+        "--json": json,
+    }
+    _check_flags(action, given)
+    module = importlib.import_module(f"lab.cli.class_actions.{action}")
+    path = None if output is None else Path(output)
+    module.run(ClassOptions(Path(file), gpus, json, seat, path, url, yes))
+
+
+def _check_flags(action: str, given: Mapping[str, bool]) -> None:
+    """Check that the given flags apply to an action.
+
+    Raises:
+        InputError: One does not.
+    """
+    for flag, is_given in given.items():
+        if is_given and flag not in ACTIONS[action]:
+            raise InputError(f"`lab class {action}` does not take {flag}", f"leave out {flag}")

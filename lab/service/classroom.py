@@ -1,0 +1,202 @@
+"""Check and plan a class on this host, or on another one."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lab.backends import Notify
+from lab.backends.compose.client import Engine
+from lab.classroom.config import ClassConfig, Tls, load_class
+from lab.classroom.planning import ClassPlan, HostFacts, plan_class
+from lab.classroom.state import ClassDir, StoredClass, class_dirs
+from lab.config import Cluster, load_cluster
+from lab.config.diagnostics import Problem, texts
+from lab.config.load import read_file
+from lab.doctor.data import inspect_directory
+from lab.doctor.engine import read_engine
+from lab.doctor.network import routes
+from lab.errors import ConfigError, InputError, LabError
+from lab.gpu import Inventory, chosen_host
+from lab.run.project import find_root
+from lab.task.text import short
+
+T = TypeVar("T")
+
+_WIDEST_PREFIX: Final = 8
+"""A route to a wider network leads out of the host, such as that of a VPN."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClass:
+    """A class on a host.
+
+    Attributes:
+        path: The file of the class config.
+        config: The class config.
+        cluster: The cluster config that each seat gets.
+        plan: What each seat gets.
+    """
+
+    path: Path
+    config: ClassConfig
+    cluster: Cluster
+    plan: ClassPlan
+
+
+def plan_from(path: Path, gpus: str | int, notify: Notify) -> PlannedClass:
+    """Read a class config with the files that it names, and plan it.
+
+    Args:
+        path: The file of the class config.
+        gpus: The host: as for `lab.gpu.chosen_host`.
+        notify: Receives what is not checked.
+
+    Raises:
+        InputError: There is no such file, or it cannot be read.
+        ConfigError: The config is invalid, or the host has too little; the error lists all
+            problems.
+        LabError: The driver does not work.
+    """
+    config = load_class(path)
+    wants_gpus = config.seat.gpus.count or config.seat.gpus.queue
+    inventory = chosen_host(gpus if wants_gpus or isinstance(gpus, int) else "none")
+    problems = texts(_tls_problems(config.tls)) if config.tls else []
+    fix = "write it with `lab init`, or name another file with `cluster:`"
+    cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
+    plan = None
+    if cluster is not None:
+        host = host_facts(inventory, notify)
+        plan = _collected(problems, lambda: plan_class(config, host, cluster))
+    if cluster is None or plan is None or problems:
+        raise ConfigError(problems)
+    return PlannedClass(path, config, cluster, plan)
+
+
+def boot(path: Path, notify: Notify) -> ClassPlan:
+    """Boot a class; build its image if that is missing or old.
+
+    Args:
+        path: The file of the class config.
+        notify: Receives progress.
+
+    Raises:
+        InputError: The config is invalid, the class is up, or its end is over.
+        LabError: A part could not be started; nothing is left.
+    """
+    from lab.classroom.environment import check_not_up, up  # noqa: PLC0415  (docker-py)
+    from lab.classroom.image import ensure_image  # noqa: PLC0415
+
+    config = load_class(path)
+    folder = ClassDir(config.name)
+    check_not_up(folder)
+    if folder.path.exists():
+        stored = folder.stored()
+    else:
+        planned = plan_from(path, "auto", notify)
+        if config.times.has_ended(datetime.now().astimezone()):
+            raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
+        plan = planned.plan
+        for notice in plan.notices:
+            notify(notice)
+        has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
+        root = find_root(path)
+        image = ensure_image(Engine(), gpus=has_gpus, root=root, notify=notify)
+        text = config.cluster.read_text(encoding="utf-8")
+        stored = StoredClass(plan, image, text, config.lessons or (), str(root))
+    up(stored, notify)
+    return stored.plan
+
+
+def running_class(path: Path) -> ClassDir:
+    """Return the class that is up; if the class config exists, it must be the one of that.
+
+    Args:
+        path: The file of the class config.
+
+    Raises:
+        InputError: No class is up, or the config names none of them.
+    """
+    found = class_dirs()
+    if not found:
+        raise InputError("no class is up", "start one with `lab class up`")
+    if len(found) == 1 and not path.exists():
+        return found[0]
+    name = load_class(path).name
+    if ClassDir(name) not in found:
+        names = ", ".join(each.name for each in found)
+        raise InputError(f"the class {name!r} is not up", f"name the config of {names} by --file")
+    return ClassDir(name)
+
+
+def host_facts(
+    inventory: Inventory, notify: Notify, own: Collection[IPv4Network] = ()
+) -> HostFacts:
+    """Look up what a class can take of the host of an inventory.
+
+    Args:
+        inventory: The host; of another host, only its GPUs are known.
+        notify: Receives what is not known.
+        own: The networks of this class itself, if it is up.
+    """
+    if inventory.mode == "index":
+        notify("another host: its CPUs, memory, disk and networks are not checked")
+        return HostFacts(inventory)
+    networks = [network for network, _ in routes()]
+    facts = HostFacts(inventory)
+    try:
+        engine = read_engine()
+    except (LabError, OSError) as error:
+        what = error.what if isinstance(error, LabError) else short(str(error))
+        notify(
+            f"{what.removeprefix('reaching the engine: ')}: its disk and networks are not checked"
+        )
+    else:
+        networks += engine.networks
+        if engine.is_local:
+            root = Path(str(engine.info.get("DockerRootDir") or "/var/lib/docker"))
+            free = inspect_directory(root / "volumes", "volumes", "").free
+            facts = replace(facts, disk_free_bytes=free)
+    used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
+    return replace(facts, networks=tuple(each for each in used if each not in own))
+
+
+def _collected(problems: list[str], action: Callable[[], T]) -> T | None:
+    """Return the result of an action; None if it finds problems, which are then collected."""
+    try:
+        return action()
+    except ConfigError as error:
+        problems += error.problems
+    except InputError as error:
+        problems.append(str(error))
+    return None
+
+
+def _tls_problems(tls: Tls) -> Iterator[Problem]:
+    """Yield a problem if the files cannot serve HTTPS, or if other users can read the key."""
+    files = {"certificate": tls.certificate, "key": tls.key}
+    unreadable = False
+    for name, path in files.items():
+        try:
+            read_file(path, f"name another file with `{name}:`")
+        except InputError as error:
+            unreadable = True
+            yield Problem(("tls", name), str(error))
+    if unreadable:
+        return
+    certificate, key = (short(str(path)) for path in files.values())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except (ssl.SSLError, ValueError):
+        message = f"{certificate} and {key} are not a certificate and its key without passphrase"
+        yield Problem(("tls",), f"{message}; write both as PEM")
+    if tls.key.stat().st_mode & stat.S_IRWXO:
+        yield Problem(("tls", "key"), f"other users can read {key}; run `chmod o= {key}`")

@@ -1,0 +1,269 @@
+"""A class whose seats take turns on two GPUs, on a real engine: from `lab run` in a seat."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lab.backends.classroom.protocol import State
+from lab.backends.compose import ComposeBackend
+from lab.classroom import names
+from lab.classroom.config import parse_class
+from lab.classroom.environment import down, reset, up
+from lab.classroom.planning import HostFacts, plan_class
+from lab.classroom.queue.folder import QueueDir
+from lab.classroom.queue.ledger import Entry
+from lab.classroom.state import ClassDir, StoredClass
+from lab.config import parse_cluster
+from lab.threads import in_background
+from tests.agents import wait_for
+from tests.e2e.test_compose import docker, inspect, left_behind, no_word
+from tests.e2e.test_local_environment import free_port
+from tests.golden.boxes import box, uuid_of
+
+pytestmark = pytest.mark.engine
+
+NAME = "e2e-queue"
+SLICE_S = 10
+CONFIG = """\
+version: 1
+name: e2e-queue
+seats: [ada, bob]
+seat: {{gpus: {{queue: true}}, cpus: 2, memory: 2GiB}}
+network: 10.88.1.0/24
+times: {{slice: {slice}s}}
+address: 127.0.0.1:{port}
+"""
+CLUSTER = """\
+version: 1
+name: mine
+nodes: {tf1: {gpus: 2}, tf2: {}}
+jobs: {worker: {on: [tf1, tf2]}}
+port: 2222
+"""
+LONG = """\
+import os, signal, socket, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+server = socket.create_server(("", 2222))
+open(f"{os.environ['LAB_TASK']}.txt", "w").write(os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
+print("listens", flush=True)
+time.sleep(600)
+"""
+SHORT = """\
+import os
+open(f"{os.environ['LAB_TASK']}.txt", "w").write("done")
+"""
+CONNECT = """\
+import socket, sys
+for place in sys.argv[1:]:
+    host, port = place.split(":")
+    try:
+        socket.create_connection((host, int(port)), 2).close()
+        print(place)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def room(class_image: str, pinning: None) -> Iterator[ClassDir]:
+    """The class; its two GPUs are those of a made-up host."""
+    text = CONFIG.format(port=free_port(), slice=SLICE_S)
+    plan = plan_class(
+        parse_class(text.encode(), "class.yaml"),
+        HostFacts(box(2)),
+        parse_cluster(CLUSTER.encode(), "cluster"),
+    )
+    root = Path(__file__).parents[2]
+    up(StoredClass(plan, class_image, CLUSTER, ("async",), str(root)), no_word)
+    folder = ClassDir(NAME)
+    yield folder
+    if folder.path.exists():
+        down(folder, folder.path.parent / "left.zip", no_word)
+
+
+def in_seat(seat: str, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command in the home directory of a seat."""
+    flags = ["--interactive", "--workdir", names.MOUNT]
+    return subprocess.run(
+        ["docker", "exec", *flags, names.seat_object(NAME, seat), *command],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def write(seat: str, file: str, text: str) -> None:
+    assert in_seat(seat, "tee", file, text=text).returncode == 0
+
+
+def lab(seat: str, *arguments: str) -> Future[subprocess.CompletedProcess[str]]:
+    return in_background(lambda: in_seat(seat, "lab", *arguments))
+
+
+def entry(room: ClassDir, seat: str) -> Entry | None:
+    """The live environment of a seat."""
+    return next(iter(QueueDir(room).entries(seat)), None)
+
+
+def up_with_a_run(room: ClassDir, seat: str) -> Entry:
+    def found() -> bool:
+        one = entry(room, seat)
+        environment = ComposeBackend().find(one.project) if one else None
+        return environment is not None and bool(environment.runs())
+
+    wait_for(found, f"{seat} has no run", 120)
+    one = entry(room, seat)
+    assert one is not None
+    assert one.state is State.UP
+    return one
+
+
+def reached(container: str, *places: str) -> list[str]:
+    return docker("exec", container, "python", "-c", CONNECT, *places).split()
+
+
+def addresses(project: str) -> list[str]:
+    """The addresses of the nodes of an environment."""
+    network: list[Any] = json.loads(docker("network", "inspect", f"{project}_cluster"))
+    return [each["IPv4Address"].partition("/")[0] for each in network[0]["Containers"].values()]
+
+
+def service_of(room: ClassDir) -> int | None:
+    """The process of the queue below JupyterHub."""
+    hub = room.hub()
+    assert hub is not None
+    with suppress(psutil.NoSuchProcess):
+        for each in psutil.Process(hub.pid).children(recursive=True):
+            if "lab.classroom.queue.service" in each.cmdline():
+                return each.pid
+    return None
+
+
+def test_two_seats_take_turns(room: ClassDir) -> None:
+    write("ada", "long.py", LONG)
+    write("bob", "short.py", SHORT)
+    first = lab("ada", "run", "long.py", "--backend", "class")
+    ada = up_with_a_run(room, "ada")
+    plan = room.stored().plan
+    assert ada.gpus == plan.queue_gpus == (uuid_of(0), uuid_of(1))
+    has_limits_and_own_network(room, ada)
+    no_other_seat_reaches(room, ada)
+
+    second = lab("bob", "run", "short.py", "--backend", "class")
+    done = first.result(120)
+    assert done.returncode == 1
+    assert f"its turn of {SLICE_S} s has ended; continue with --resume" in done.stderr
+    # What it wrote before was collected.
+    for task, gpus in (("worker-0", ",".join(ada.gpus)), ("worker-1", "void")):
+        assert in_seat("ada", "sh", "-c", f"cat runs/*/files/{task}.txt").stdout == gpus
+    done = second.result(120)
+    assert done.returncode == 0, done.stderr
+    assert "position 1 in the queue, about " in done.stderr
+    assert in_seat("bob", "sh", "-c", "cat runs/*/files/worker-1.txt").stdout == "done"
+    assert (entry(room, "ada"), entry(room, "bob")) == (None, None)
+    assert left_behind(ada.project) == []
+
+
+def has_limits_and_own_network(room: ClassDir, ada: Entry) -> None:
+    environment = ComposeBackend().find(ada.project)
+    assert environment is not None
+    found = inspect(environment)
+    host = found["worker-0"]["HostConfig"]
+    assert host["DeviceRequests"][0]["DeviceIDs"] == list(ada.gpus)
+    assert not found["worker-1"]["HostConfig"]["DeviceRequests"]
+    for task in ("worker-0", "worker-1"):
+        limits = found[task]["HostConfig"]
+        assert (limits["NanoCpus"], limits["Memory"]) == (10**9, 2**30)
+        assert limits["CapDrop"] == ["ALL"]
+    (network,) = [each for each in room.stored().plan.run_networks if str(each) == ada.network]
+    assert len(addresses(ada.project)) == 2
+    assert all(ip_address(each) in network for each in addresses(ada.project))
+
+
+def no_other_seat_reaches(room: ClassDir, ada: Entry) -> None:
+    plan = room.stored().plan
+    places = [f"{each}:2222" for each in addresses(ada.project)]
+    worker = f"{ada.project}-worker-0-1"
+    wait_for(lambda: len(reached(worker, *places)) == 2, "the programs do not listen", 60)
+    for seat in ("ada", "bob"):
+        assert reached(names.seat_object(NAME, seat), *places) == []
+    gateway = names.gateway(plan.proxy_network)
+    host = [f"{gateway}:{port}" for port in (names.HUB_PORT, names.QUEUE_PORT)]
+    seats = [f"{names.seat_address(each.network)}:{names.SEAT_PORT}" for each in plan.seats]
+    relays = [f"{names.proxy_address(plan.proxy_network)}:{names.QUEUE_RELAY_PORT}"]
+    assert reached(worker, *host, *seats, *relays) == []
+    # The other seat's token has no access to the environment.
+    done = in_seat("bob", "python", "-c", ATTACK, ada.id)
+    assert done.stdout.split() == ["404", "404", "404", "403", "403", "200"], done.stderr
+
+
+ATTACK = """\
+import os, sys, urllib.error, urllib.request
+url, token, one = os.environ["LAB_QUEUE_URL"], os.environ["JUPYTERHUB_API_TOKEN"], sys.argv[1]
+for method, path, key in (
+    ("GET", f"environments/{one}", token),
+    ("DELETE", f"environments/{one}", token),
+    ("GET", f"environments/{one}/runs", token),
+    ("DELETE", "environments?seat=ada", token),
+    ("GET", "environments", "0" * 32),
+    ("GET", "environments", token),
+):
+    headers = {"Authorization": f"token {key}"}
+    request = urllib.request.Request(f"{url}/{path}", method=method, headers=headers)
+    try:
+        print(urllib.request.urlopen(request, timeout=30).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
+
+def test_a_killed_service_is_started_again_and_loses_nothing(room: ClassDir) -> None:
+    write("ada", "long.py", LONG)
+    waiting = lab("ada", "run", "long.py", "--backend", "class")
+    ada = up_with_a_run(room, "ada")
+    service = service_of(room)
+    assert service is not None
+    os.kill(service, signal.SIGKILL)
+    wait_for(lambda: service_of(room) not in {None, service}, "no new service", 120)
+    assert entry(room, "ada") == ada
+    wait_for(lambda: "mine" in in_seat("ada", "lab", "ls").stdout, "it does not answer", 60)
+    cancelled = in_seat("ada", "lab", "cancel", "last")
+    assert cancelled.returncode == 0, cancelled.stderr
+    done = waiting.result(120)
+    assert "cancelled by `lab cancel`" in done.stderr
+    assert in_seat("ada", "sh", "-c", "cat runs/*/files/worker-1.txt").stdout.endswith("void")
+    assert entry(room, "ada") is None
+
+
+def test_a_reset_removes_what_a_seat_has_in_the_queue(room: ClassDir) -> None:
+    done = in_seat("bob", "lab", "up", "--backend", "class")
+    assert done.returncode == 0, done.stderr
+    bob = entry(room, "bob")
+    assert bob is not None
+    reset(room, "bob", no_word)
+    assert entry(room, "bob") is None
+    assert left_behind(bob.project) == []
+
+
+def test_the_end_removes_everything(room: ClassDir, tmp_path: Path) -> None:
+    done = in_seat("bob", "lab", "up", "--backend", "class")
+    assert done.returncode == 0, done.stderr
+    bob = entry(room, "bob")
+    assert bob is not None
+    down(room, tmp_path / "work.zip", no_word)
+    assert left_behind(bob.project) == []
+    assert docker("ps", "--all", "--quiet", "--filter", f"label=lab.class={NAME}") == ""
+    assert not room.path.exists()

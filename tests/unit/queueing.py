@@ -1,0 +1,282 @@
+"""A queue on 127.0.0.1 whose host has fake containers, and its seats."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from lab.backends import Backend, Check, Command, Environment, Notify, no_check
+from lab.backends.classroom import ClassBackend
+from lab.backends.classroom.client import Queue
+from lab.backends.classroom.protocol import MAX_JSON_BYTES, State
+from lab.classroom.planning import SeatPlan
+from lab.classroom.queue.admission import cluster_of, plan_of
+from lab.classroom.queue.handlers import TEACHER, application
+from lab.classroom.queue.ledger import Capacity, Entry, Ledger
+from lab.classroom.queue.turns import Turns
+from lab.config.load import parse_cluster
+from lab.errors import LabError
+from lab.gpu import Gpu, Inventory
+from lab.placement.place import place
+from lab.placement.plan import Plan
+from lab.task.protocol import Request, Volume, control
+from lab.task.protocol.states import State as RunState
+from tests.agents import wait_for
+from tests.unit.fakes import FakeEnvironment, end, record, train, write_records
+
+GPUS = tuple(f"GPU-{index}" for index in range(4))
+SLICE_S = 600.0
+HOST = Inventory("uuid", tuple(Gpu(n, gpu) for n, gpu in enumerate(GPUS)), 8, 2**35)
+SEATS = ("ada", "bob")
+PATIENCE_S = 60.0
+
+CONFIG = """\
+version: 1
+name: {name}
+nodes:
+  tf1: {{gpus: {gpus}}}
+  tf2: {{}}
+jobs:
+  ps: {{on: [tf2]}}
+  worker: {{on: [tf1, tf2]}}
+"""
+
+
+def plan_in_seat(gpus: int = 2, name: str = "mnist", *, mode: str = "index") -> Plan:
+    """The plan of a seat, which knows nothing of the host's GPUs."""
+    cluster = parse_cluster(CONFIG.format(name=name, gpus=gpus).encode(), "cluster.yaml")
+    indices = tuple(Gpu(index, str(index)) for index in range(gpus))
+    return place(cluster, Inventory(mode, indices if mode == "index" else (), None, None))
+
+
+def until_cancelled(volume: Volume, request: Request) -> None:
+    """A run that trains until it is cancelled."""
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, "start")])
+    wait_for(volume.cancel(request.run_id).exists, "the run is never cancelled")
+    for task in request.tasks():
+        end(volume, request.run_id, task, RunState.CANCELLED)
+
+
+_POSTS: Mapping[str, Callable[[Volume, str, str], None]] = {
+    "cancel": control.cancel,
+    "kill": control.kill,
+    "fault": control.inject_fault,
+    "collected": control.mark_collected,
+}
+
+
+@dataclass
+class Containers(FakeEnvironment):
+    """An environment of the fake host."""
+
+    backend: str = "compose"
+    is_local: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        return not self.is_down
+
+    def post(self, command: Command, run_id: str, text: str) -> None:
+        try:
+            _POSTS[command](self.volume, run_id, text)
+        except control.NoSuchRun as error:
+            raise LabError(str(error)) from error
+
+
+@dataclass
+class Host(Backend):
+    """A host that boots fake environments at once.
+
+    Attributes:
+        folder: The run volumes.
+        booted: The names of the environments, in the order of their boots, with their GPUs.
+        boots: What happens at each boot.
+        networks: The range of the network of each environment.
+    """
+
+    folder: Path
+    name: str = "compose"
+    environments: dict[str, Containers] = field(default_factory=dict)
+    booted: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    boots: Callable[[str], None] = lambda _project: None
+    tasks_do: Callable[[Volume, Request], None] = train
+    networks: dict[str, str] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+
+    def up(
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
+    ) -> Environment:
+        assert share  # the class itself holds the GPUs
+        gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
+        self.booted.append((plan.name, gpus))
+        self.plans[plan.name] = plan
+        notify(f"booting {plan.name}")
+        self.boots(plan.name)
+        volume = self.folder / plan.name
+        (volume / "requests").mkdir(parents=True, exist_ok=True)
+        one = Containers(
+            volume,
+            self.tasks_do,
+            project=plan.name,
+            cluster_sha256=plan.cluster_sha256,
+            tensorflow=plan.tensorflow,
+            plan=plan,
+        )
+        self.environments[plan.name] = one
+        return one
+
+    def find_any(self, project: str) -> Containers | None:
+        found = self.environments.get(project)
+        return found if found and not (found.is_down and not found.volume_stays) else None
+
+    def projects(self) -> list[str]:
+        return [name for name in self.environments if self.find_any(name)]
+
+
+@dataclass
+class QueueUnderTest:
+    """The service, and what the tests may do with it.
+
+    Attributes:
+        host: The host.
+        turns: The turns of the service.
+        url: Its address.
+    """
+
+    host: Host
+    turns: Turns
+    url: str
+    loop: asyncio.AbstractEventLoop
+
+    def seat(self, name: str) -> ClassBackend:
+        """The backend in a seat."""
+        backend = ClassBackend()
+        backend._here = Queue(self.url, f"token-of-{name}")
+        return backend
+
+    def entry(self, seat: str) -> Entry:
+        """The newest entry of a seat."""
+        return [each for each in self.turns.ledger.entries if each.seat == seat][-1]
+
+    def state(self, seat: str) -> State | None:
+        """The state of the newest environment of a seat; None without one."""
+        found = [each for each in self.turns.ledger.entries if each.seat == seat]
+        return found[-1].state if found else None
+
+    def wait(self, seat: str, state: State | None) -> None:
+        """Wait until the newest environment of a seat has a state; None: it is gone."""
+        wait_for(lambda: self.state(seat) is state, f"{seat} is {self.state(seat)}, not {state}")
+
+
+class Clock:
+    """A clock that the tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def seat_of(token: str) -> str | None:
+    """The tokens of the seats and of the teacher."""
+    if token == "token-of-teacher":  # noqa: S105
+        return TEACHER
+    name = token.removeprefix("token-of-")
+    return name if name in SEATS else None
+
+
+def place_on_host(entry: Entry, config: str) -> Plan:
+    """The plan of an entry on the fake host."""
+    seat = SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None)  # type: ignore[arg-type]
+    return plan_of(entry, cluster_of(config), HOST, seat)
+
+
+@contextmanager
+def a_queue(
+    folder: Path, host: Host, clock: Callable[[], float] = time.time, *, port: int = 0
+) -> Iterator[QueueUnderTest]:
+    """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
+    folder.mkdir(exist_ok=True)
+    capacity = Capacity(GPUS, tuple("abcd"), ("y", "z"), SLICE_S)
+    ready: list[QueueUnderTest] = []
+    started = threading.Event()
+    stop = asyncio.Event()
+
+    def backend(network: str) -> Backend:
+        return host if not network else replace_network(host, network)
+
+    async def serve() -> None:
+        turns = Turns(
+            "demo",
+            Ledger(folder / "ledger.json"),
+            capacity,
+            folder,
+            backend=backend,
+            plan=place_on_host,
+            root=folder,
+            clock=clock,
+        )
+        (socket,) = bind_sockets(port, "127.0.0.1")
+        server = HTTPServer(application(turns, seat_of), max_body_size=MAX_JSON_BYTES)
+        server.add_socket(socket)
+        work = asyncio.create_task(turns.run())
+        ready.append(
+            QueueUnderTest(
+                host,
+                turns,
+                f"http://127.0.0.1:{socket.getsockname()[1]}",
+                asyncio.get_running_loop(),
+            )
+        )
+        started.set()
+        await stop.wait()
+        work.cancel()
+        server.stop()
+        await server.close_all_connections()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(PATIENCE_S)
+    try:
+        yield ready[0]
+    finally:
+        ready[0].loop.call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def replace_network(host: Host, network: str) -> Backend:
+    """The host, which notes the network of the next boot."""
+
+    class _InNetwork(Backend):
+        name = host.name
+
+        def up(self, plan: Plan, **options: object) -> Environment:  # type: ignore[override]
+            host.networks[plan.name] = network
+            return host.up(plan, **options)  # type: ignore[arg-type]
+
+    return _InNetwork()  # type: ignore[abstract]
+
+
+def fails(reason: str) -> Callable[[str], None]:
+    """A boot that fails."""
+
+    def boot(_project: str) -> None:
+        raise LabError(reason, "mend it")
+
+    return boot

@@ -1,0 +1,109 @@
+"""How commands choose the queue of a class, and what is different there."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.backends.gpu_verification import verify_gpus
+from lab.backends.selection import CLASS, choose
+from lab.config import parse_cluster
+from lab.errors import InputError, LabError
+from lab.placement.plan import Plan
+from lab.render.compose import render
+from lab.render.header import RenderOptions
+from lab.run.project import data_dir_inside
+from lab.service.planning import make_plan
+from lab.signals import ignore_signals
+from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
+
+LOCAL = FakeBackend("local")
+QUEUE = FakeBackend(CLASS)
+NO_SEAT = FakeBackend(CLASS, fault="this is no seat")
+NO_TF = FakeBackend("local", fault="no TensorFlow")
+
+
+def chosen(name: str, known: Sequence[FakeBackend], root: Path) -> tuple[object, list[str]]:
+    lines: list[str] = []
+    found = choose(name, PLAN, root, known, lines.append)  # type: ignore[arg-type]
+    return found.backend, lines
+
+
+def test_auto_takes_no_place_in_the_queue(root: Path) -> None:
+    assert chosen("auto", [LOCAL, QUEUE], root) == (LOCAL, ["backend local: it is available"])
+    assert chosen(CLASS, [LOCAL, QUEUE], root) == (QUEUE, ["backend class: as requested"])
+    with pytest.raises(LabError) as caught:
+        chosen("auto", [NO_TF, QUEUE], root)
+    assert str(caught.value) == "backend local: no TensorFlow"
+
+
+def test_auto_uses_an_environment_of_the_queue_that_is_up(root: Path, tmp_path: Path) -> None:
+    up = FakeBackend(CLASS, FakeEnvironment(tmp_path))
+    assert chosen("auto", [LOCAL, up], root) == (
+        up,
+        ["backend class: environment 'mnist' is up"],
+    )
+
+
+def test_outside_a_seat_only_the_request_for_the_queue_fails(root: Path) -> None:
+    with pytest.raises(LabError) as caught:
+        chosen("auto", [NO_TF, NO_SEAT], root)
+    assert str(caught.value) == "backend local: no TensorFlow"
+    with pytest.raises(LabError) as caught:
+        chosen(CLASS, [LOCAL, NO_SEAT], root)
+    assert str(caught.value) == "backend class: this is no seat"
+
+
+def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = b"{version: 1, name: m, nodes: {tf1: {gpus: 2}}, jobs: {worker: {on: [tf1]}}}"
+    cluster = parse_cluster(config, "cluster.yaml")
+
+    def gpus(plan: Plan) -> tuple[str, ...]:
+        return plan.tasks[0].gpus
+
+    assert gpus(make_plan(cluster, "auto", backend=CLASS).plan) == ("0", "1")
+    assert gpus(make_plan(cluster, "none", backend=CLASS).plan) == ()
+    assert make_plan(cluster, "auto", backend=CLASS).without_gpus == ""
+
+
+def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the host has only the shipped data; leave it out"):
+        data_dir_inside(tmp_path, CLASS, tmp_path)
+    assert data_dir_inside(None, CLASS, tmp_path) == ""
+
+
+def test_gpus_that_the_service_has_verified_are_not_verified_again(tmp_path: Path) -> None:
+    class Verified(FakeEnvironment):
+        def probe_gpus(self, *, tensorflow: bool) -> dict[str, object]:  # type: ignore[override]
+            return {}
+
+    lines: list[str] = []
+    tasks = (replace(PLAN.tasks[0], gpus=("0",)),)
+    verify_gpus(Verified(tmp_path, is_local=False), replace(PLAN, tasks=tasks), lines.append)
+    assert lines == []
+
+
+def test_the_network_has_a_range_only_on_request() -> None:
+    assert "ipam" not in render(PLAN)
+    text = render(PLAN, options=RenderOptions(subnet="10.89.7.0/28"))
+    assert "ipam:" in text
+    assert "subnet: 10.89.7.0/28" in text
+
+
+def test_a_thread_cleans_up_without_signals() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    done: list[object] = []
+
+    def clean_up() -> None:
+        with ignore_signals():
+            done.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=clean_up)
+    thread.start()
+    thread.join()
+    assert done == [before]

@@ -1,0 +1,171 @@
+"""Requests of `lab` to JupyterHub, against a server that answers as it likes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lab.classroom.hub_api import HubApi, hub_api
+from lab.errors import LabError
+from tests.unit.classes import created
+
+
+@dataclass
+class Hub:
+    """The next answer, and the requests so far."""
+
+    status: int = 200
+    content: bytes = b""
+    raw: bytes | None = None
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def api(self) -> HubApi:
+        return HubApi(f"http://127.0.0.1:{self.port}/hub/api", "secret")
+
+    def refuse(self, status: int, message: object) -> None:
+        self.status = status
+        self.content = json.dumps({"status": status, "message": message}).encode()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    found = Hub()
+
+    class Answer(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            found.requests.append((self.command, self.path, self.headers["Authorization"]))
+            if found.raw is not None:
+                self.wfile.write(found.raw)
+                return
+            self.send_response(found.status)
+            self.send_header("Content-Length", str(len(found.content)))
+            self.end_headers()
+            self.wfile.write(found.content)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815  (names of the library)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        found.port = server.server_port
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+def failure(hub: Hub) -> str:
+    with pytest.raises(LabError) as caught:
+        hub.api.users()
+    line = str(caught.value)
+    assert caught.value.exit_code == 1
+    assert line.isprintable()
+    assert "secret" not in line
+    return line
+
+
+def test_the_requests(hub: Hub) -> None:
+    hub.content = b'[{"name": "ada", "servers": {}}]'
+    assert hub.api.users() == [{"name": "ada", "servers": {}}]
+    hub.status, hub.content = 201, b""
+    hub.api.start("ada")
+    hub.status = 202
+    hub.api.start("ada")
+    hub.api.stop("ada")
+    hub.status = 204  # it is stopped already
+    hub.api.stop("ada")
+    assert hub.requests == [
+        ("GET", "/hub/api/users", "token secret"),
+        *[("POST", "/hub/api/users/ada/server", "token secret")] * 2,
+        *[("DELETE", "/hub/api/users/ada/server", "token secret")] * 2,
+    ]
+
+
+def test_a_refusal_is_shown_safely(hub: Hub) -> None:
+    hub.refuse(400, "ada is \x1b[2J pending stop " + "x" * 9_000)
+    line = failure(hub)
+    assert line.startswith(r"JupyterHub refused: ada is \x1b[2J pending stop xxx")
+    assert len(line) < 300
+    with pytest.raises(LabError, match="refused: ada is"):
+        hub.api.start("ada")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>", b"[]", b'{"message": null}', b'{"a": 1}', b"\xff"]
+)
+def test_a_refusal_without_a_reason(hub: Hub, content: bytes) -> None:
+    hub.status, hub.content = 404, content
+    assert failure(hub) == "JupyterHub refused: HTTP Error 404: Not Found"
+    assert not hub.api.answers()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x1b[2J\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[",
+        b"HTTP/1.1 200 OK\r\n\r\nno JSON",
+        b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n",
+    ],
+)
+def test_an_answer_that_is_none(hub: Hub, raw: bytes) -> None:
+    hub.raw = raw
+    line = failure(hub)
+    assert line.startswith(("JupyterHub does not answer: ", "JupyterHub refused: "))
+    assert not hub.api.answers()
+
+
+def test_without_jupyterhub() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    api = HubApi(f"http://127.0.0.1:{port}/hub/api", "secret")
+    with pytest.raises(LabError) as caught:
+        api.start("ada")
+    assert str(caught.value) == (
+        "JupyterHub does not answer: <urlopen error [Errno 111] Connection refused>; start it "
+        "with `lab class up`"
+    )
+    assert not api.answers()
+
+
+REQUEST = """
+from lab.classroom.hub_api import HubApi
+print(HubApi('http://127.0.0.1:1/hub/api', 'secret').answers())
+"""
+
+
+def test_the_user_s_web_proxy_gets_no_token(hub: Hub) -> None:
+    hub.content = b"[]"
+    proxy = dict.fromkeys(("http_proxy", "all_proxy"), f"http://127.0.0.1:{hub.port}")
+    kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    done = subprocess.run(
+        [sys.executable, "-c", REQUEST],
+        cwd=Path(__file__).parents[2],
+        env={**kept, **proxy},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False\n"
+    assert hub.requests == []
+
+
+def test_the_address_of_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    folder = created()
+    assert hub_api(folder) == HubApi("http://10.89.0.1:8081/hub/api", folder.tokens().service)

@@ -1,0 +1,161 @@
+"""The state and the build of a class's image; the engine is made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from lab.backends import Notify
+from lab.backends.compose.cli import Compose
+from lab.backends.compose.client import Engine
+from lab.classroom import image
+from lab.classroom.image import DIGEST, SOURCES, ensure_image
+from lab.errors import LabError
+from lab.placement.plan import Plan
+from lab.render.compose import image_of
+from tests.commands import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")
+
+
+@dataclass
+class Images:
+    """The images of an engine: their ids and labels by their names, and what was built."""
+
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    base_id: str = "sha256:1"
+    plans: list[Plan] = field(default_factory=list)
+    built: list[dict[str, Any]] = field(default_factory=list)
+
+    def get(self, name: str) -> Any:
+        if name.startswith("lab:"):
+            return SimpleNamespace(id=self.base_id)
+        if name not in self.labels:
+            raise docker.errors.ImageNotFound("404", explanation=f"No such image: {name}")
+        return SimpleNamespace(id="sha256:2", labels=self.labels[name])
+
+    def ensure(self, plan: Plan, *, root: Path, notify: Notify) -> str:
+        self.plans.append(plan)
+        return image_of(plan)
+
+    def build(self, file: Path, service: str) -> None:
+        built = json.loads(file.read_text())["services"][service]
+        self.built.append(built)
+        self.labels[built["image"]] = built["build"]["labels"]
+
+
+@pytest.fixture
+def images(monkeypatch: pytest.MonkeyPatch) -> Images:
+    made = Images()
+
+    def build(compose: Compose, service: str, _: Notify) -> None:
+        made.build(compose.file, service)
+
+    monkeypatch.setattr(image.tasks_image, "ensure", made.ensure)
+    monkeypatch.setattr(image, "require_builder", lambda: None)
+    monkeypatch.setattr(Compose, "build", build)
+    monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=made))
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project with each source."""
+    for name in SOURCES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            path.mkdir()
+            path /= "file"
+        path.write_text(name)
+    return tmp_path
+
+
+def ensured(root: Path, *, gpus: bool = False) -> list[str]:
+    lines: list[str] = []
+    ensure_image(Engine(), gpus=gpus, root=root, notify=lines.append)
+    return lines
+
+
+def test_a_missing_image_is_built_on_the_image_of_the_tasks(images: Images, project: Path) -> None:
+    (line,) = ensured(project)
+    assert "downloads JupyterLab" in line
+    assert "MB more than lab:cpu" in line
+    (built,) = images.built
+    assert built["image"] == "lab-class:cpu"
+    assert built["build"]["args"] == {"IMAGE": "lab:cpu"}
+    assert re.fullmatch("[0-9a-f]{64}", built["build"]["labels"][DIGEST])
+
+
+def test_seats_with_gpus_have_an_image_with_cuda(images: Images, project: Path) -> None:
+    ensured(project, gpus=True)
+    (built,) = images.built
+    assert (built["image"], built["build"]["args"]["IMAGE"]) == ("lab-class:cuda", "lab:cuda")
+    (plan,) = images.plans
+    assert plan.tasks[0].gpus
+
+
+def test_an_image_of_these_sources_is_not_built_again(images: Images, project: Path) -> None:
+    ensured(project)
+    (project / "lab/__pycache__").mkdir()
+    (project / "lab/__pycache__/file.pyc").write_text("compiled")
+    (project / "notebooks/.ipynb_checkpoints").mkdir()
+    (project / "notebooks/.ipynb_checkpoints/file").write_text("an editor's")
+    assert ensured(project) == []
+    assert len(images.built) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if (ROOT / name).is_file()])
+def test_a_changed_file_makes_the_image_old(images: Images, project: Path, name: str) -> None:
+    ensured(project)
+    (project / name).write_text("changed")
+    first, _ = ensured(project)
+    assert first == "the image lab-class:cpu was built from other files; building it again"
+    assert len(images.built) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if (ROOT / name).is_dir()])
+def test_a_renamed_file_makes_the_image_old(images: Images, project: Path, name: str) -> None:
+    ensured(project)
+    (project / name / "file").rename(project / name / "other")
+    assert len(ensured(project)) == 2
+
+
+def test_another_image_of_the_tasks_or_a_missing_label_makes_it_old(
+    images: Images, project: Path
+) -> None:
+    ensured(project)
+    images.base_id = "sha256:3"
+    assert len(ensured(project)) == 2
+    images.labels["lab-class:cpu"] = {}
+    assert len(ensured(project)) == 2
+    assert ensured(project) == []
+
+
+def test_a_missing_source_is_an_error(images: Images, project: Path) -> None:
+    shutil.rmtree(project / "notebooks")
+    with pytest.raises(LabError, match=r"notebooks is missing in .*; run the command in") as caught:
+        ensured(project)
+    assert caught.value.exit_code == 1
+    assert images.built == []
+
+
+def test_the_sources_are_what_the_dockerfile_copies() -> None:
+    copied = {
+        source
+        for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE)
+        for source in line.split()
+    }
+    copied = {name.replace("/package*.json", "") for name in copied}
+    assert copied == {*SOURCES} - {"Dockerfile.class"}
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    sent = {line[1:].replace("/package*.json", "") for line in ignore if line.startswith("!")}
+    assert copied <= sent

@@ -1,0 +1,320 @@
+"""The ledger of the queue: no GPU has two owners, nobody starves, a crash changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lab.backends.classroom.protocol import State
+from lab.classroom.queue.ledger import (
+    KEPT,
+    Capacity,
+    Entries,
+    Entry,
+    Ledger,
+    added,
+    changed,
+    granted,
+    overdue,
+    removed,
+    waits,
+)
+from lab.errors import InputError, LabError
+
+SLICE_S = 60.0
+GPUS = tuple(f"GPU-{index}" for index in range(4))
+CAPACITY = Capacity(GPUS, ("a", "b", "c", "d"), ("y", "z"), SLICE_S)
+
+
+def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
+    return Entry(id=f"{seat}-{name}", seat=seat, name=name, project=f"p-{seat}", needs=needs)
+
+
+def line(**needs: int) -> Entries:
+    entries: Entries = ()
+    for seat, count in needs.items():
+        entries = added(entries, entry(seat, count), CAPACITY)
+    return entries
+
+
+def states(entries: Entries) -> dict[str, State]:
+    return {each.seat: each.state for each in entries}
+
+
+def end(entries: Entries, seat: str) -> Entries:
+    (one,) = (each for each in entries if each.seat == seat)
+    return changed(entries, one.id, state=State.ENDED, gpus=(), network="")
+
+
+def test_gpus_are_granted_in_the_order_of_the_requests() -> None:
+    entries = granted(line(ada=2, bob=1, eve=2), CAPACITY, 0.0)
+    assert [each.gpus for each in entries] == [GPUS[:2], GPUS[2:3], ()]
+    assert [each.network for each in entries] == ["a", "b", ""]
+    entries = granted(end(entries, "ada"), CAPACITY, 5.0)
+    assert entries[2].gpus == ("GPU-0", "GPU-1")
+    assert entries[2].granted_unix == 5.0
+
+
+def test_a_large_request_at_the_head_is_not_passed() -> None:
+    entries = granted(line(ada=1, bob=4, eve=1), CAPACITY, 0.0)
+    assert states(entries) == {
+        "ada": State.GRANTED,
+        "bob": State.WAITING,
+        "eve": State.WAITING,
+    }
+
+
+def test_environments_without_gpus_wait_in_a_line_of_their_own() -> None:
+    entries = granted(line(ada=4, bob=4, c=0, d=0, e=0), CAPACITY, 0.0)
+    waiting = [seat for seat, state in states(entries).items() if state is State.WAITING]
+    assert waiting == ["bob", "e"]
+    assert [each.network for each in entries] == ["a", "", "y", "z", ""]
+    assert {id_: wait.position for id_, wait in waits(entries, CAPACITY, 0.0).items()} == {
+        "bob-mnist": 1,
+        "e-mnist": 1,
+    }
+
+
+def test_a_seat_has_one_place() -> None:
+    with pytest.raises(InputError, match=r"has the environment 'mnist' in the queue already"):
+        added(line(ada=1), entry("ada", 1, "other"), CAPACITY)
+    added(end(line(ada=1), "ada"), entry("ada", 1, "other"), CAPACITY)
+
+
+def test_what_the_queue_never_has_is_refused() -> None:
+    with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
+        added((), entry("ada", 5), CAPACITY)
+    with pytest.raises(InputError, match="only for GPUs"):
+        added((), entry("ada", 0), Capacity(GPUS, ("a",), (), SLICE_S))
+
+
+def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> None:
+    entries: Entries = ()
+    for name in ("one", "two", "three"):
+        entries = (
+            end(added(entries, entry("ada", 1, name), CAPACITY), "ada")
+            if not entries
+            else (
+                *entries,
+                end((entry("ada", 1, name),), "ada")[0],
+            )
+        )
+    entries = added(entries, entry("ada", 1, "three"), CAPACITY)
+    assert [(each.name, each.removes) for each in entries] == [
+        ("one", True),
+        ("two", True),
+        ("three", True),
+        ("three", False),
+    ]
+    other = added(end(line(ada=1), "ada"), entry("ada", 1, "other"), CAPACITY)
+    assert [each.removes for each in other] == [False, False]
+    assert KEPT == 2
+
+
+def test_a_turn_ends_only_if_others_wait_for_its_gpus() -> None:
+    alone = granted(line(ada=4), CAPACITY, 0.0)
+    alone = changed(alone, "ada-mnist", state=State.UP)
+    assert overdue(alone, CAPACITY, 10 * SLICE_S) == []
+    on_cpus = added(alone, entry("bob", 0), CAPACITY)
+    assert overdue(on_cpus, CAPACITY, 10 * SLICE_S) == []
+    both = added(alone, entry("bob", 1), CAPACITY)
+    assert overdue(both, CAPACITY, SLICE_S - 1) == []
+    assert [each.seat for each in overdue(both, CAPACITY, SLICE_S)] == ["ada"]
+
+
+def test_no_more_turns_end_than_the_first_one_needs() -> None:
+    entries = line(ada=1, bob=1, eve=1, dan=1)
+    for moment, seat in enumerate(("ada", "bob", "eve", "dan")):
+        entries = changed(
+            entries,
+            f"{seat}-mnist",
+            state=State.UP,
+            gpus=(GPUS[moment],),
+            network=CAPACITY.gpu_networks[moment],
+            granted_unix=float(-moment),
+        )
+    entries = added(entries, entry("kim", 2), CAPACITY)
+    assert [each.seat for each in overdue(entries, CAPACITY, SLICE_S)] == ["dan", "eve"]
+    entries = changed(entries, "dan-mnist", state=State.ENDING)
+    assert [each.seat for each in overdue(entries, CAPACITY, SLICE_S)] == ["eve"]
+
+
+def test_the_estimate_is_the_sum_of_the_turns_before() -> None:
+    entries = granted(line(ada=4, bob=2, eve=2, kim=3), CAPACITY, 0.0)
+    found = waits(entries, CAPACITY, 20.0)
+    assert [(wait.position, wait.seconds) for wait in found.values()] == [
+        (1, 40.0),
+        (2, 40.0),
+        (3, 100.0),
+    ]
+    # Somebody is late, so the first one may begin at any moment.
+    assert waits(entries, CAPACITY, 500.0)["bob-mnist"].seconds == 0.0
+
+
+def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    path.write_text('[{"id": 3}]')
+    with pytest.raises(LabError, match=r"the ledger of the queue .*ledger.json cannot be read"):
+        Ledger(path)
+
+
+class Crash(Exception):  # noqa: N818
+    """The service is killed."""
+
+
+class Queueing(RuleBasedStateMachine):
+    """Seats come and go, turns end, and the service may be killed at any write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "ledger.json"
+        self.ledger = Ledger(self.path)
+        self.now = 0.0
+        self.numbers = itertools.count()
+        self.crashes = False
+        # What exists on the host: only what the ledger had on the disk before may use GPUs.
+        self.running: dict[str, tuple[str, ...]] = {}
+        self.order: list[tuple[str, bool]] = []
+        self.begun: list[str] = []
+
+    def teardown(self) -> None:
+        self.drain()
+        self.folder.cleanup()
+
+    def write(self, entries: Entries) -> None:
+        if self.crashes:
+            self.crashes = False
+            self.ledger = Ledger(self.path)  # the next service knows only the disk
+            raise Crash
+        self.ledger.write(entries)
+
+    def advance(self) -> None:
+        """What the service does: first the ledger, then the containers."""
+        entries = granted(self.ledger.entries, CAPACITY, self.now)
+        for each in overdue(entries, CAPACITY, self.now):
+            entries = changed(entries, each.id, state=State.ENDING)
+        self.write(entries)
+        for each in self.ledger.entries:
+            if each.state is State.GRANTED and each.id not in self.running:
+                self.running[each.id] = each.gpus
+                self.begun.append(each.id)
+
+    @rule()
+    def kill_at_the_next_write(self) -> None:
+        self.crashes = True
+
+    @rule(
+        orders=st.lists(
+            st.tuples(st.sampled_from("abcdef"), st.integers(0, 5)), min_size=1, max_size=6
+        )
+    )
+    def requests(self, orders: list[tuple[str, int]]) -> None:
+        for seat, needs in orders:
+            id_ = str(next(self.numbers))
+            new = Entry(id=id_, seat=seat, name="m", project=f"p-{seat}", needs=needs)
+            try:
+                self.write(added(self.ledger.entries, new, CAPACITY))
+            except (InputError, Crash):
+                continue
+            self.order.append((id_, bool(needs)))
+        self.step()
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.step()
+
+    def step(self) -> None:
+        try:
+            self.advance()
+        except Crash:
+            self.ledger = Ledger(self.path)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.ledger.entries)
+    def an_environment_changes(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.ledger.entries))
+        try:
+            if one.state is State.WAITING:  # its seat gives the place back
+                self.write(removed(self.ledger.entries, one.id))
+            elif one.state is State.GRANTED:
+                self.write(changed(self.ledger.entries, one.id, state=State.UP))
+            elif one.state is State.UP:
+                self.write(changed(self.ledger.entries, one.id, state=State.ENDING))
+            elif one.state is State.ENDING:
+                self.finish(one)
+            else:
+                self.write(removed(self.ledger.entries, one.id))
+        except Crash:
+            pass
+
+    def finish(self, one: Entry) -> None:
+        """First the containers are gone, then the ledger says so."""
+        self.running.pop(one.id, None)
+        self.write(changed(self.ledger.entries, one.id, state=State.ENDED, gpus=(), network=""))
+
+    def drain(self) -> None:
+        """Everybody who waits gets a turn: after the turns before, and no later."""
+        self.crashes = False
+        rounds = 0
+        while any(each.state is State.WAITING for each in self.ledger.entries):
+            rounds += 1
+            assert rounds <= 20
+            self.now += SLICE_S
+            for each in self.ledger.entries:
+                if each.state is State.GRANTED:
+                    self.ledger.write(changed(self.ledger.entries, each.id, state=State.UP))
+            self.advance()
+            for each in self.ledger.entries:
+                if each.state is State.ENDING:
+                    self.finish(each)
+            self.advance()
+            self.no_gpu_has_two_owners()
+            self.nobody_passes_another()
+
+    @invariant()
+    def no_gpu_has_two_owners(self) -> None:
+        for owners in (
+            Counter(gpu for each in self.ledger.entries for gpu in each.gpus),
+            Counter(gpu for gpus in self.running.values() for gpu in gpus),
+            Counter(each.network for each in self.ledger.entries if each.network),
+        ):
+            assert set(owners.values()) <= {1}
+        assert {gpu for each in self.ledger.entries for gpu in each.gpus} <= set(GPUS)
+
+    @invariant()
+    def what_runs_is_in_the_ledger_on_the_disk(self) -> None:
+        known = {each.id: each.gpus for each in Ledger(self.path).entries}
+        assert all(known.get(id_) == gpus for id_, gpus in self.running.items())
+        assert Ledger(self.path).entries == self.ledger.entries
+
+    @invariant()
+    def a_seat_has_one_place(self) -> None:
+        live = Counter(each.seat for each in self.ledger.entries if each.is_live)
+        assert set(live.values()) <= {1}
+
+    @invariant()
+    def nobody_passes_another(self) -> None:
+        for with_gpus in (True, False):
+            place = {id_: n for n, (id_, gpus) in enumerate(self.order) if gpus is with_gpus}
+            turns = [place[id_] for id_ in self.begun if id_ in place]
+            assert turns == sorted(turns)
+
+    @invariant()
+    def each_one_who_waits_has_a_place(self) -> None:
+        found = waits(self.ledger.entries, CAPACITY, self.now)
+        waiting = [each.id for each in self.ledger.entries if each.state is State.WAITING]
+        assert set(found) == set(waiting)
+        assert all(wait.seconds >= 0 for wait in found.values())
+
+
+TestQueueing = Queueing.TestCase
+TestQueueing.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
