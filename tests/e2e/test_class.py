@@ -302,7 +302,7 @@ def test_a_browser_opens_only_its_own_seat(room: ClassDir) -> None:
 
 
 @pytest.mark.parametrize("user", ["seat-02", TEACHER, "mallory"])
-def test_nobody_signs_in_without_the_password(room: ClassDir, user: str) -> None:
+def test_signing_in_needs_the_password(room: ClassDir, user: str) -> None:
     for password in ("", "a-new-password", room.tokens().seats["seat-01"]):
         assert Browser(room).sign_in(user, password)[0] == 403
 

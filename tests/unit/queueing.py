@@ -277,6 +277,6 @@ def fails(reason: str) -> Callable[[str], None]:
     """A boot that fails."""
 
     def boot(_project: str) -> None:
-        raise LabError(reason, "mend it")
+        raise LabError(reason, "fix it")
 
     return boot

@@ -220,6 +220,17 @@ def test_the_table_of_the_seats(place: Path, seats: None) -> None:
     assert r"\x1b[2J[bold]" in bob
 
 
+def test_a_narrow_terminal_shows_what_the_teacher_needs_first(
+    place: Path, seats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "terminal_width", lambda stream: 60)
+    done = call(place, "status")
+    assert max(map(len, done.stdout.splitlines())) <= 60
+    assert done.stdout.split("\n")[0].split()[:2] == ["seat", "state"]
+    assert "stuck" in done.stdout
+    assert done.stderr.startswith("not shown at this width: active, started")
+
+
 def test_a_report_cannot_control_the_terminal(place: Path, seats: None) -> None:
     for words in (["status"], ["status", "--json"]):
         printed = call(place, *words).stdout

@@ -111,8 +111,8 @@ def test_only_the_teacher_is_an_admin_and_sees_the_admin_page_first() -> None:
             current_user=SimpleNamespace(admin=admin), hub=SimpleNamespace(base_url="/hub/")
         )
         assert page(handler) == expected
-    nobody = SimpleNamespace(current_user=None, hub=SimpleNamespace(base_url="/hub/"))
-    assert page(nobody) == "/hub/spawn"
+    stranger = SimpleNamespace(current_user=None, hub=SimpleNamespace(base_url="/hub/"))
+    assert page(stranger) == "/hub/spawn"
 
 
 # ---- Seats

@@ -280,7 +280,7 @@ def test_containers_that_ended_end_the_turn(
 
 def test_a_boot_that_fails_frees_the_gpus(queue: QueueUnderTest, host: Host, root: Path) -> None:
     host.boots = fails("worker-0 is unhealthy")
-    with pytest.raises(LabError, match="worker-0 is unhealthy; mend it"):
+    with pytest.raises(LabError, match="worker-0 is unhealthy; fix it"):
         up(queue.seat("ada"), plan_in_seat(4), root)
     queue.wait("ada", None)
     host.boots = lambda _project: None

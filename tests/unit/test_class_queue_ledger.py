@@ -1,4 +1,4 @@
-"""The ledger of the queue: no GPU has two owners, nobody starves, a crash changes nothing."""
+"""The ledger of the queue: no GPU has two owners, no request starves, a crash changes nothing."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ class Queueing(RuleBasedStateMachine):
                     self.finish(each)
             self.advance()
             self.no_gpu_has_two_owners()
-            self.nobody_passes_another()
+            self.no_request_passes_another()
 
     @invariant()
     def no_gpu_has_two_owners(self) -> None:
@@ -302,7 +302,7 @@ class Queueing(RuleBasedStateMachine):
         assert set(live.values()) <= {1}
 
     @invariant()
-    def nobody_passes_another(self) -> None:
+    def no_request_passes_another(self) -> None:
         for with_gpus in (True, False):
             place = {id_: n for n, (id_, gpus) in enumerate(self.order) if gpus is with_gpus}
             turns = [place[id_] for id_ in self.begun if id_ in place]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 from rich.text import Text
 
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.cli.class_actions import ClassOptions
 from lab.cli.class_actions.validate import short_ids
-from lab.console import print_json
+from lab.console import notify, print_json
 from lab.formatting import about, whole
-from lab.run.tables import Cell, show, state_cell, table_of
+from lab.run.tables import Cell, fitting, show, state_cell, terminal_width
 from lab.service.classroom import running_class
 
 _COLUMNS = (
@@ -24,6 +26,8 @@ _COLUMNS = (
     ">step",
     ">last step",
 )
+_GIVE_WAY = ("active", ">started", ">step", "gpus", "run")
+"""The columns that a narrow terminal leaves out, in this order."""
 
 
 def run(options: ClassOptions) -> None:
@@ -32,7 +36,12 @@ def run(options: ClassOptions) -> None:
     if options.json:
         print_json(msgspec.to_builtins(found))
     else:
-        show(table_of(_COLUMNS, map(_row, found)))
+        width = terminal_width(sys.stdout)
+        table, left_out = fitting(_COLUMNS, map(_row, found), width=width, give_way=_GIVE_WAY)
+        show(table)
+        if left_out:
+            names = ", ".join(name.lstrip(">") for name in left_out)
+            notify(f"not shown at this width: {names}; --json prints all")
 
 
 def _row(seat: SeatStatus) -> tuple[Cell, ...]:
