@@ -216,7 +216,7 @@ def test_a_broken_pin_is_refused(
         next(labels) if "lab.gpus:" in line else line for line in wrong.splitlines(keepends=True)
     )
     assert tampered != right
-    monkeypatch.setattr(compose_backend, "render", lambda plan: tampered)
+    monkeypatch.setattr(compose_backend, "render", lambda plan, options: tampered)
     by_name = {task.name: task.gpus[0] for task in plan.tasks if task.gpus}
     output: list[str] = []
     with pytest.raises(LabError) as caught:
