@@ -145,12 +145,13 @@ def test_an_interrupted_run_resumes_with_another_worker(project: Path) -> None:
     run = training(project, "async", "--epochs", "2", "--record_every", "20")
     wait_for_step(project, "worker-0", 400)
     old = newest(project)
+    reached = max(each.get("global_step", 0) for each in records(project, "worker-0"))
     run.send_signal(signal.SIGINT)
     code, summary, _ = end_of(run)
     assert (code, summary["state"]) == (130, "cancelled")
     steps = {int(path.stem.partition("-")[2]) for path in old.glob("checkpoints/*.index")}
-    # The other worker may have made some updates while the chief saved.
-    assert max(steps) >= summary["global_step"] - 50
+    # The chief saves after the signal; the training goes on meanwhile.
+    assert reached <= max(steps)
     assert summary["global_step"] < 2200
     # The newest one is torn: the one before it is taken.
     (torn,) = old.glob(f"checkpoints/model-{max(steps)}.data-*")
