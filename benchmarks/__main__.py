@@ -19,6 +19,7 @@ from typing import Final
 
 from benchmarks import (
     back_to_back,
+    class_load,
     collector,
     commands,
     compose_config,
@@ -60,11 +61,17 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "overhead": overhead.measure,
     "throughput": throughput.measure,
     "container-ladder": container_ladder.measure,
+    "class-load": class_load.measure,
     "scaling": scaling.measure,
     "slow-link": slow_link.measure,
     "in-graph": in_graph.measure,
 }
-UNMEASURED: Final = (compose_config.unmeasured, ladder.unmeasured, container_ladder.unmeasured)
+UNMEASURED: Final = (
+    compose_config.unmeasured,
+    ladder.unmeasured,
+    container_ladder.unmeasured,
+    class_load.unmeasured,
+)
 """Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2
@@ -108,6 +115,7 @@ def write_pages() -> None:
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
     container_ladder.keep_in_page(results.read())
+    class_load.keep_in_page(results.read())
     scaling.write_page()
     evidence.main(())
 
