@@ -17,6 +17,7 @@ import pytest
 
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image, names
+from lab.classroom.queue.overview import Queued
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import RunReport, SeatStatus
 from lab.cli.class_actions import ClassOptions
@@ -240,10 +241,69 @@ def test_a_report_cannot_control_the_terminal(place: Path, seats: None) -> None:
 
 def test_the_status_as_json(place: Path, seats: None) -> None:
     found = json.loads(call(place, "status", "--json").stdout)
-    assert [each["seat"] for each in found] == ["ada", "bob", "cy", "dan"]
-    assert found[0]["run"]["global_step"] == 1_200
-    assert found[3]["stuck"] is True
-    assert found[2]["run"] is None
+    ada, bob, cy, dan = found["seats"]
+    assert [each["seat"] for each in (ada, bob, cy, dan)] == ["ada", "bob", "cy", "dan"]
+    assert ada["run"]["global_step"] == 1_200
+    assert dan["stuck"] is True
+    assert cy["run"] is None
+    assert found["queue"] is None
+
+
+QUEUE = [
+    Queued("dan", "mnist", "up", None, (uuid_of(0), uuid_of(1)), 70.0, None),
+    Queued("cy", "\x1b[2Jmine", "waiting", 1, (), 30.0, 600.0),
+    Queued("ada", "mnist", "waiting", 2, (), 90.0, 1200.0),
+]
+
+
+def test_the_queue_is_below_the_seats(
+    place: Path, seats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "queued", lambda folder: QUEUE)
+    done = call(place, "status")
+    lines = done.stdout.splitlines()
+    assert "\x1b" not in done.stdout
+    heading = lines.index("") + 1
+    assert lines[heading].split() == [
+        "seat",
+        "environment",
+        "state",
+        "position",
+        "gpus",
+        "since",
+        "wait",
+    ]
+    rows = [line.split() for line in lines[heading + 2 :]]
+    assert rows == [
+        ["dan", "mnist", "up", uuid_of(0)[:12], uuid_of(1)[:12], "70", "s", "ago"],
+        ["cy", r"\x1b[2Jmine", "waiting", "1", "30", "s", "ago", "10", "min"],
+        ["ada", "mnist", "waiting", "2", "90", "s", "ago", "20", "min"],
+    ]
+    # Of each seat, the newest counts: ada has a run after its request, and dan's turn has begun.
+    ada, _, cy, dan = lines[2:6]
+    assert "queue: waiting" in cy
+    assert "training" in ada
+    assert "stuck" in dan
+    found = json.loads(call(place, "status", "--json").stdout)["queue"]
+    assert found[0]["gpus"] == [uuid_of(0), uuid_of(1)]
+    assert (found[1]["position"], found[1]["wait_s"]) == (1, 600.0)
+
+
+def test_both_tables_fit_into_80_columns(
+    place: Path, seats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = Queued("dan", "n" * 31, "granted", None, tuple(map(uuid_of, range(4))), 70.0, None)
+    monkeypatch.setattr(status, "queued", lambda folder: [wide])
+    monkeypatch.setattr(status, "terminal_width", lambda stream: 80)
+    done = call(place, "status")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "granted" in done.stdout
+    assert done.stderr.endswith("gpus; --json prints all\n")
+
+
+def test_an_empty_queue_is_named(place: Path, seats: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "queued", lambda folder: [])
+    assert call(place, "status").stderr == "the queue is empty\n"
 
 
 def test_a_status_without_jupyterhub(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

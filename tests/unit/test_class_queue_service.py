@@ -217,9 +217,9 @@ def entry_with(*gpus: str, needs: int | None = None) -> Entry:
 
 def test_indices_count_as_a_number_of_gpus() -> None:
     config = "box: {gpus: 8}\n" + CONFIG.format(name="mnist", gpus="[5, 7]")
-    found = admitted(order(config), "demo", "ada", ())
+    found = admitted(order(config), "demo", "ada", (), 0.0)
     assert found.needs == 2
-    assert admitted(order(config, with_gpus=False), "demo", "ada", ()).needs == 0
+    assert admitted(order(config, with_gpus=False), "demo", "ada", (), 0.0).needs == 0
     plan = plan_of(entry_with(uuid_of(2), uuid_of(0)), cluster_of(config), box(4), seat())
     assert sorted(plan.tasks[1].gpus) == [uuid_of(0), uuid_of(2)]
     assert (plan.name, plan.mode, plan.cluster_sha256) == ("demo-ada-1", "uuid", "f" * 64)
@@ -270,8 +270,8 @@ def test_names_on_the_host_are_valid_and_differ() -> None:
     ]
     assert len(set(found)) == len(found)
     assert all(re.fullmatch(PROJECT, each) for each in found)
-    first = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", ())
-    second = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", {first.project})
+    first = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", (), 0.0)
+    second = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", {first.project}, 0.0)
     assert first.project != second.project
     assert first.id != second.id
 

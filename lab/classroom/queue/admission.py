@@ -46,7 +46,9 @@ def project_names(class_name: str, seat: str) -> Iterator[str]:
         yield f"{f'{class_name}-{seat}'[:_PROJECT_CHARACTERS]}-{digest[:6]}"
 
 
-def admitted(order: Order, class_name: str, seat: str, used: Collection[str]) -> Entry:
+def admitted(
+    order: Order, class_name: str, seat: str, used: Collection[str], now_unix: float
+) -> Entry:
     """Return the entry for a seat's order.
 
     Args:
@@ -54,6 +56,7 @@ def admitted(order: Order, class_name: str, seat: str, used: Collection[str]) ->
         class_name: The class.
         seat: The seat.
         used: The names on the host that are in use.
+        now_unix: The time, in seconds since the epoch.
 
     Raises:
         ConfigError: The config is invalid.
@@ -75,6 +78,7 @@ def admitted(order: Order, class_name: str, seat: str, used: Collection[str]) ->
         folder=short(order.folder, _MAX_FOLDER),
         cluster_sha256=order.cluster_sha256,
         tensorflow=order.tensorflow,
+        requested_unix=now_unix,
     )
 
 

@@ -42,6 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         state: Its state.
         gpus: The UUIDs of its GPUs.
         network: The range of its network; "" without containers.
+        requested_unix: The time of its request, in seconds since the epoch.
         granted_unix: The begin of its turn, in seconds since the epoch.
         ended_unix: The end of its turn.
         reason: Why it ended, or "".
@@ -60,6 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     state: State = State.WAITING
     gpus: tuple[str, ...] = ()
     network: str = ""
+    requested_unix: float = 0.0
     granted_unix: float = 0.0
     ended_unix: float = 0.0
     reason: str = ""

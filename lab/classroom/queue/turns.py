@@ -116,7 +116,7 @@ class Turns:
             InputError: The order is invalid, or the seat has a place already.
         """
         used = {each.project for each in self.ledger.entries}
-        entry = admitted(order, self._name, seat, used)
+        entry = admitted(order, self._name, seat, used, self._clock())
         entries = added(self.ledger.entries, entry, self._capacity)
         write_atomically(self._config(entry.id), order.config)
         self._write(entries)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.text import Text
 
+from lab.backends.classroom.protocol import State
+from lab.classroom.queue.overview import Queued, queued
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.cli.class_actions import ClassOptions
 from lab.cli.class_actions.validate import short_ids
@@ -30,27 +33,57 @@ _GIVE_WAY = ("active", ">started", ">step", "gpus", "run")
 """The columns that a narrow terminal leaves out, in this order."""
 
 
+_QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since", ">wait")
+_BEFORE_TURN = (State.WAITING, State.GRANTED)
+_QUEUE_GIVE_WAY = (">since", "gpus", "environment")
+
+
 def run(options: ClassOptions) -> None:
-    """Print each seat: its container, its GPUs and its newest run."""
-    found = seat_statuses(running_class(options.file))
+    """Print each seat: its container, its GPUs and its newest run; then the queue."""
+    folder = running_class(options.file)
+    seats, queue = seat_statuses(folder), queued(folder)
     if options.json:
-        print_json(msgspec.to_builtins(found))
-    else:
-        width = terminal_width(sys.stdout)
-        table, left_out = fitting(_COLUMNS, map(_row, found), width=width, give_way=_GIVE_WAY)
-        show(table)
-        if left_out:
-            names = ", ".join(name.lstrip(">") for name in left_out)
-            notify(f"not shown at this width: {names}; --json prints all")
+        print_json(msgspec.to_builtins({"seats": seats, "queue": queue}))
+        return
+    by_seat = {each.seat: each for each in queue or () if each.state in _BEFORE_TURN}
+    left_out = _show(_COLUMNS, (_row(each, by_seat.get(each.seat)) for each in seats), _GIVE_WAY)
+    if queue:
+        sys.stdout.write("\n")
+        left_out += _show(_QUEUE_COLUMNS, map(_queue_row, queue), _QUEUE_GIVE_WAY)
+    elif queue is not None:
+        notify("the queue is empty")
+    if left_out:
+        names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
+        notify(f"not shown at this width: {names}; --json prints all")
 
 
-def _row(seat: SeatStatus) -> tuple[Cell, ...]:
+def _show(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], give_way: Sequence[str]
+) -> list[str]:
+    """Print a table that fits into the terminal; return the columns that it leaves out."""
+    width = terminal_width(sys.stdout)
+    table, left_out = fitting(columns, rows, width=width, give_way=give_way)
+    show(table)
+    return left_out
+
+
+def _row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
     run = seat.run
     facts: tuple[Cell, ...] = ("", "", "", "", "")
-    if run is not None:
+    if waits is not None and (run is None or run.age_s >= waits.since_s):
+        # A run of the queue is in the seat's run store before its turn, and says nothing there.
+        facts = ("", f"queue: {waits.state}", "", "", "")
+    elif run is not None:
         state = Text("stuck", "bold red") if seat.stuck else state_cell(run.state)
         facts = (run.run_id, state, _ago(run.age_s), whole(run.global_step), _ago(run.since_step_s))
     return (seat.seat, seat.state, short_ids(seat.gpus), _ago(seat.idle_s), *facts)
+
+
+def _queue_row(each: Queued) -> tuple[Cell, ...]:
+    wait = "" if each.wait_s is None else about(each.wait_s)
+    position = "" if each.position is None else str(each.position)
+    gpus = short_ids(each.gpus) if each.position is None else ""
+    return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s), wait)
 
 
 def _ago(seconds: float | None) -> str:

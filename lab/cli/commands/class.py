@@ -2,7 +2,7 @@
 
 validate    check class.yaml, the files that it names, and this host; report all problems
 up          boot the class: JupyterHub, a proxy and a container for each seat
-status      list the seats, with the newest run of each
+status      list the seats, with the newest run of each, and the queue
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
 down        collect the work of every seat into one archive, then remove the class
