@@ -15,7 +15,7 @@ from tools.errors.seen import Seen
 
 
 def test_the_page_lists_the_codes_errors(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--update-errors"):
+    if request.config.getoption("--update-errors", default=False):
         pytest.skip("the page is being written")
     wanted, shown = page.entries(scan()), page.read(page.PATH.read_text("utf-8"))
     new, old = wanted.keys() - shown.keys(), shown.keys() - wanted.keys()
