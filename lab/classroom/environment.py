@@ -18,24 +18,14 @@ from typing import Final
 
 from lab import signals
 from lab.backends import Notify
-from lab.backends.compose.client import Engine
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.process import ProcessHandle
 from lab.backends.selection import CLASS
 from lab.backends.state import STATE_VARIABLE, locked, state_directory
-from lab.classroom.engine import (
-    create_networks,
-    create_volumes,
-    remove_all,
-    remove_containers,
-    replace_volume,
-    seat_containers,
-    start_proxy,
-)
+from lab.classroom.backend import SeatBackend, seat_backend
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.work import SeatVolume
 from lab.errors import InputError, LabError
 from lab.task.text import short, suggestion
 
@@ -61,22 +51,22 @@ def up(stored: StoredClass, notify: Notify) -> None:
         InputError: The class is up already.
         LabError: A part could not be started, or another environment holds a GPU.
     """
-    folder, engine = ClassDir(stored.plan.name), Engine()
+    folder = ClassDir(stored.plan.name)
     with locked(folder.lock, f"the class {folder.name!r}"), signals.as_interrupt():
         check_not_up(folder)
         goes_on = folder.path.exists()
+        backend = seat_backend(folder.stored() if goes_on else stored)
         try:
             if goes_on:
                 notify(f"class {folder.name}: going on where it ended")
-                remove_containers(engine, folder.name)
+                backend.stop()
             else:
                 folder.create(stored)
-                create_networks(engine, stored.plan)
-                create_volumes(engine, stored.plan)
-            _boot(folder, engine, notify)
+                backend.create()
+            _boot(folder, backend, notify)
         except BaseException:
             with signals.ignore_signals():
-                _undo(folder, engine, notify, keep=goes_on)
+                _undo(folder, backend, notify, keep=goes_on)
             raise
 
 
@@ -93,22 +83,21 @@ def check_not_up(folder: ClassDir) -> None:
         )
 
 
-def _undo(folder: ClassDir, engine: Engine, notify: Notify, *, keep: bool) -> None:
+def _undo(folder: ClassDir, backend: SeatBackend, notify: Notify, *, keep: bool) -> None:
     """Undo a boot that failed; the error of the boot is the one that is reported."""
     try:
-        (_stop_programs if keep else _remove)(folder, engine)
+        (_stop_programs if keep else _remove)(folder, backend)
     except LabError as error:
         notify(f"warning: parts of the class {folder.name!r} are left: {error}")
         notify("remove them with `lab class down`")
 
 
-def _boot(folder: ClassDir, engine: Engine, notify: Notify) -> None:
+def _boot(folder: ClassDir, backend: SeatBackend, notify: Notify) -> None:
     """Start the proxy, JupyterHub and the seats of a class."""
-    stored = folder.stored()
-    plan = stored.plan
+    plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
     with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
-        start_proxy(engine, plan, stored.image, folder.tokens().proxy)
+        backend.start_proxy(folder.tokens().proxy)
         hub = _start_hub(folder)
         hand_over(hub)
         api = hub_api(folder)
@@ -142,19 +131,17 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
         LabError: The engine refuses; if the work cannot be collected, nothing is removed.
         OSError: The archive cannot be written; nothing is removed.
     """
-    engine, name = Engine(), folder.name
     with _locked(folder):
         stored = folder.stored()
-        seats = stored.plan.seats
+        backend, seats = seat_backend(stored), stored.plan.seats
         with signals.as_interrupt(), _new_archive(archive) as target:
             _add_earlier(folder, target)
             for count, seat in enumerate(seats, 1):
-                volume = SeatVolume(engine, name, seat.name, stored.image)
-                _save(volume, target, seat.name, notify)
+                _save(backend, seat.name, target, seat.name, notify)
                 notify(f"{seat.name}: collected ({count} of {len(seats)})")
         with signals.ignore_signals():
-            _remove(folder, engine)
-    notify(f"class {name}: removed; the work of its seats is in {archive}")
+            _remove(folder, backend)
+    notify(f"class {folder.name}: removed; the work of its seats is in {archive}")
 
 
 def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
@@ -170,19 +157,17 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
         LabError: JupyterHub or the engine refuses.
         OSError: The copy cannot be written; nothing is removed.
     """
-    engine, name = Engine(), folder.name
     with _locked(folder):
         check_seat(folder, seat)
-        stored = folder.stored()
-        api = hub_api(folder)
-        _stop_seat(api, engine, name, seat)
+        backend, api = seat_backend(folder.stored()), hub_api(folder)
+        _stop_seat(api, backend, seat)
         end_environments(folder, seat)
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:
-            _save(SeatVolume(engine, name, seat, stored.image), target, copy.stem, notify)
+            _save(backend, seat, target, copy.stem, notify)
         with signals.ignore_signals():  # a volume without labels would never be removed
-            replace_volume(engine, name, seat)
+            backend.replace_storage(seat)
         _start_seats(api, folder, [seat], notify)
     notify(f"{seat}: reset; `lab class down` collects the copy of its work")
 
@@ -238,22 +223,25 @@ def _add_earlier(folder: ClassDir, archive: zipfile.ZipFile) -> None:
         archive.write(copy, f"resets/{copy.name}")
 
 
-def _save(volume: SeatVolume, archive: zipfile.ZipFile, folder: str, notify: Notify) -> None:
-    left_out = volume.save(archive, folder)
+def _save(
+    backend: SeatBackend, seat: str, archive: zipfile.ZipFile, folder: str, notify: Notify
+) -> None:
+    left_out = backend.save(seat, archive, folder)
     if left_out:
         what = "links, special files, or beyond the limit of size"
-        notify(f"{volume.seat}: not in the archive: {left_out:,} ({what})")
+        notify(f"{seat}: not in the archive: {left_out:,} ({what})")
 
 
-def _stop_seat(api: HubApi, engine: Engine, name: str, seat: str) -> None:
-    """Stop a seat, and wait until its container is gone."""
+def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
+    """Stop a seat, and wait until its programs have ended."""
     api.stop(seat)
     until = time.monotonic() + _SEAT_S
-    while any(each.status != "created" for each in seat_containers(engine, name, seat)):
+    while not backend.is_stopped(seat):
         if time.monotonic() > until:
-            raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", "see `docker ps`")
+            hint = f"see `{backend.list_command}`"
+            raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", hint)
         time.sleep(_POLL_S)
-    remove_containers(engine, name, seat)  # a container that the engine could not start
+    backend.stop(seat)  # a container that the engine could not start
 
 
 def _start_hub(folder: ClassDir) -> ProcessHandle:
@@ -338,18 +326,18 @@ def _last_error(folder: ClassDir) -> str:
     return short(errors[-1]) if errors else "JupyterHub logged no error"
 
 
-def _stop_programs(folder: ClassDir, engine: Engine) -> None:
-    """Stop JupyterHub, and remove the containers of the class."""
+def _stop_programs(folder: ClassDir, backend: SeatBackend) -> None:
+    """Stop JupyterHub, and then the programs of the class."""
     hub = folder.hub()
     if hub is not None:
         _stop(hub)
-    remove_containers(engine, folder.name)
+    backend.stop()
 
 
-def _remove(folder: ClassDir, engine: Engine) -> None:
-    _stop_programs(folder, engine)  # first: JupyterHub would start the seats again
+def _remove(folder: ClassDir, backend: SeatBackend) -> None:
+    _stop_programs(folder, backend)  # first: JupyterHub would start the seats again
     remove_environments(folder)
-    remove_all(engine, folder.name)
+    backend.remove()
     release(CLASS, folder.name, str(folder.path))
     shutil.rmtree(folder.path, ignore_errors=True)
 

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from lab.classroom import names
-from lab.errors import LabError
-
 if TYPE_CHECKING:
-    from docker.models.containers import Container
-
-    from lab.backends.compose.client import Engine
     from lab.classroom.state import ClassDir
 
 STUCK_S: Final = 60.0
 """Seconds without a step after which a run that trains counts as stuck."""
 
-_REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
-_MAX_BYTES: Final = 4096  # of a report: it comes from the student's container
+MAX_REPORT_BYTES: Final = 4096
+"""The size of a report: it comes from the student's seat."""
 
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
@@ -80,18 +73,13 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
     Raises:
         LabError: JupyterHub or the engine does not answer.
     """
-    from lab.backends.compose.client import Engine  # noqa: PLC0415  (seats import this module)
+    # A seat imports this module for its report.
+    from lab.classroom.backend import seat_backend  # noqa: PLC0415
     from lab.classroom.hub_api import hub_api  # noqa: PLC0415
 
-    plan, engine = folder.stored().plan, Engine()
+    stored = folder.stored()
     users = {user["name"]: user for user in hub_api(folder).users()}
-    containers = [
-        each
-        for each in engine.containers(f"{names.CLASS}={plan.name}", names.SEAT)
-        if each.status == "running"
-    ]
-    found = engine.for_each("reading the runs of the seats", containers, _newest_run(engine))
-    runs = dict(found)
+    runs = seat_backend(stored).reports()
     return [
         SeatStatus(
             seat=seat.name,
@@ -101,31 +89,13 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
             run=(run := runs.get(seat.name)),
             stuck=run is not None and run.is_stuck,
         )
-        for seat in plan.seats
+        for seat in stored.plan.seats
     ]
-
-
-def _newest_run(engine: Engine) -> Any:  # noqa: ANN401
-    from lab.backends.compose.client import engine_errors  # noqa: PLC0415
-
-    def read(container: Container) -> tuple[str, RunReport | None]:
-        api = engine.client().api
-        seat, content = container.labels[names.SEAT], b""
-        # A student's container may have no process or memory left for the command.
-        with suppress(LabError), engine_errors(f"reading the runs of {seat}"):
-            exec_id = api.exec_create(container.id, list(_REPORT), stderr=False, workdir="/")["Id"]
-            for chunk in api.exec_start(exec_id, stream=True):
-                content += chunk
-                if len(content) > _MAX_BYTES:
-                    break
-        return seat, parse_report(content)
-
-    return read
 
 
 def parse_report(content: bytes) -> RunReport | None:
     """Return the report of a seat; None if it has no run or sends something else."""
-    if len(content) > _MAX_BYTES:
+    if len(content) > MAX_REPORT_BYTES:
         return None
     try:
         return msgspec.json.decode(content, type=RunReport | None)

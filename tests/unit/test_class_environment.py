@@ -22,7 +22,7 @@ from lab.backends import gpu_record
 from lab.backends.gpu_record import CLASS, Holder, hold_gpus
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, locked
-from lab.classroom import environment
+from lab.classroom import containers, environment
 from lab.classroom.environment import down, reset, up
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
@@ -121,15 +121,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "remove_all": found.removes("remove all", "networks", "volumes", "proxy"),
         "replace_volume": found.removes("replace volume"),
         "seat_containers": lambda *_: found.containers,
-        "hub_api": lambda folder: found,
     }.items():
-        monkeypatch.setattr(environment, name, value)
+        monkeypatch.setattr(containers, name, value)
+    monkeypatch.setattr(environment, "hub_api", lambda folder: found)
     use_popen(monkeypatch, found.start_hub)
     monkeypatch.setattr(
-        environment,
+        containers,
         "SeatVolume",
         lambda *given: SimpleNamespace(
-            seat=given[2], save=lambda archive, folder: found.save(given[2], archive, folder)
+            save=lambda archive, folder: found.save(given[2], archive, folder)
         ),
     )
     clock = SimpleNamespace(
@@ -260,13 +260,13 @@ def test_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_engine_that_also_refuses_the_removal(world: World) -> None:
     world.fails = "proxy"
-    removes = environment.remove_all
+    removes = containers.remove_all
 
     def refuse(*given: Any) -> None:
         raise LabError("removing w: no answer")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environment, "remove_all", refuse)
+        patch.setattr(containers, "remove_all", refuse)
         with pytest.raises(LabError, match="no space"):
             boot(world)
     assert world.lines[-2:] == [
@@ -274,7 +274,7 @@ def test_an_engine_that_also_refuses_the_removal(world: World) -> None:
         "remove them with `lab class down`",
     ]
     assert ClassDir("w").path.exists()  # so that `lab class down` finds it
-    assert environment.remove_all is removes
+    assert containers.remove_all is removes
     down(ClassDir("w"), ClassDir("w").path.parent / "w.zip", world.lines.append)
     nothing_is_left(world)
 
@@ -567,16 +567,16 @@ def test_a_seat_of_another_class(world: World) -> None:
 SIGNALLED = """
 import sys, time
 from types import SimpleNamespace
-from lab.classroom import environment
+from lab.classroom import containers, environment
 from lab.classroom.environment import up
 from tests.unit.classes import a_plan, stored
 
 def nothing(*_): pass
 for name in ('create_networks', 'create_volumes', 'start_proxy'):
-    setattr(environment, name, nothing)
-environment.Engine = lambda: None
-environment.remove_containers = lambda *_: print('containers', flush=True)
-environment.remove_all = lambda *_: print('all', flush=True)
+    setattr(containers, name, nothing)
+containers.Engine = lambda: None
+containers.remove_containers = lambda *_: print('containers', flush=True)
+containers.remove_all = lambda *_: print('all', flush=True)
 real = environment.subprocess.Popen
 def popen(command, **options):
     process = real([sys.executable, '-c', 'import time; time.sleep(600)'], **options)

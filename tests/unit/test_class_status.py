@@ -13,9 +13,8 @@ import docker.errors
 import msgspec
 import pytest
 
-from lab.backends.compose import client as engines
 from lab.backends.compose.client import Engine, engine_errors
-from lab.classroom import hub_api, names
+from lab.classroom import containers, hub_api, names
 from lab.classroom.seat_report import newest_run
 from lab.classroom.status import RunReport, SeatStatus, parse_report, seat_statuses
 from tests.golden.boxes import uuid_of
@@ -170,7 +169,7 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     ) -> list[SeatStatus]:
         folder = created(a_plan(("ada", "bob", "cy", "dan"), 1))
         monkeypatch.setattr(hub_api, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
-        monkeypatch.setattr(engines, "Engine", lambda: Containers(answers))
+        monkeypatch.setattr(containers, "Engine", lambda: Containers(answers))
         return seat_statuses(folder)
 
     return read
@@ -222,7 +221,7 @@ def test_the_report_command_does_not_import_the_student_s_files(
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
     engine = Containers({"ada": lambda: iter([b"null"])})
     monkeypatch.setattr(hub_api, "hub_api", lambda _: SimpleNamespace(users=list))
-    monkeypatch.setattr(engines, "Engine", lambda: engine)
+    monkeypatch.setattr(containers, "Engine", lambda: engine)
     seat_statuses(created())
     assert engine.commands == [["python", "-P", "-m", "lab.classroom.seat_report"]]
 

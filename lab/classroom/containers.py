@@ -1,0 +1,97 @@
+"""The seats of a class as containers of the Docker engine."""
+
+from __future__ import annotations
+
+import zipfile
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from lab.backends.compose.client import Engine, engine_errors
+from lab.classroom import names
+from lab.classroom.engine import (
+    create_networks,
+    create_volumes,
+    remove_all,
+    remove_containers,
+    replace_volume,
+    seat_containers,
+    start_proxy,
+)
+from lab.classroom.state import StoredClass
+from lab.classroom.status import MAX_REPORT_BYTES, RunReport, parse_report
+from lab.classroom.work import SeatVolume
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
+
+
+class Containers:
+    """A `SeatBackend`: a container, a network and a volume for each seat."""
+
+    list_command = "docker ps"
+
+    def __init__(self, stored: StoredClass) -> None:
+        """Use the engine that the environment variables name.
+
+        Args:
+            stored: The class.
+        """
+        self._plan = stored.plan
+        self._image = stored.image
+        self._engine = Engine()
+
+    def create(self) -> None:
+        """Create the networks and the volumes."""
+        create_networks(self._engine, self._plan)
+        create_volumes(self._engine, self._plan)
+
+    def start_proxy(self, token: str) -> None:
+        """Start the proxy's containers."""
+        start_proxy(self._engine, self._plan, self._image, token)
+
+    def is_stopped(self, seat: str) -> bool:
+        """Return whether no container of the seat was started."""
+        found = seat_containers(self._engine, self._plan.name, seat)
+        return all(each.status == "created" for each in found)
+
+    def stop(self, seat: str = "") -> None:
+        """Remove the containers of a seat or of the class."""
+        remove_containers(self._engine, self._plan.name, seat)
+
+    def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
+        """Add the files of the seat's volume to an archive."""
+        volume = SeatVolume(self._engine, self._plan.name, seat, self._image)
+        return volume.save(archive, folder)
+
+    def replace_storage(self, seat: str) -> None:
+        """Replace the volume of a stopped seat."""
+        replace_volume(self._engine, self._plan.name, seat)
+
+    def remove(self) -> None:
+        """Remove the containers, the networks and the volumes."""
+        remove_all(self._engine, self._plan.name)
+
+    def reports(self) -> dict[str, RunReport | None]:
+        """Run the report command in every seat's container, in several at once."""
+        containers = [
+            each
+            for each in self._engine.containers(f"{names.CLASS}={self._plan.name}", names.SEAT)
+            if each.status == "running"
+        ]
+        doing = "reading the runs of the seats"
+        return dict(self._engine.for_each(doing, containers, self._newest_run))
+
+    def _newest_run(self, container: Container) -> tuple[str, RunReport | None]:
+        api = self._engine.client().api
+        seat, content = container.labels[names.SEAT], b""
+        # A student's container may have no process or memory left for the command.
+        with suppress(LabError), engine_errors(f"reading the runs of {seat}"):
+            exec_id = api.exec_create(container.id, list(_REPORT), stderr=False, workdir="/")["Id"]
+            for chunk in api.exec_start(exec_id, stream=True):
+                content += chunk
+                if len(content) > MAX_REPORT_BYTES:
+                    break
+        return seat, parse_report(content)
