@@ -154,6 +154,8 @@ def test_a_seat_has_few_rights_and_only_its_own_gpus() -> None:
     assert host["ReadonlyRootfs"] is True
     assert host["PidsLimit"] == 4096
     assert host["Tmpfs"] == {"/tmp": ""}
+    limits = {"max-size": "10m", "max-file": "1"}
+    assert host["LogConfig"] == {"Type": "json-file", "Config": limits}
     assert host["NetworkMode"] == "lab-class-w-bob"
     assert not host.get("PortBindings")
     assert host["Binds"] == ["lab-class-w-bob:/home/student:rw"]
