@@ -191,8 +191,8 @@ def test_a_run_is_detached_attached_detached_and_cancelled(project: Path) -> Non
         assert watched.end(PATIENCE_S) == 130
         assert "which continues" in watched.said
     follower = start(project, "attach", run_id)
-    record = project / "runs" / run_id / "tasks/worker-1.jsonl"
-    wait_for(record.exists, "a record", PATIENCE_S)
+    records = [project / "runs" / run_id / f"tasks/{task}.jsonl" for task in WORKERS]
+    wait_for(lambda: all(each.exists() for each in records), "a record of each", PATIENCE_S)
     states = json.loads(lab(project, "ps", "--json")[0])
     assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
     lab(project, "cancel", run_id)

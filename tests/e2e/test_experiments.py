@@ -279,14 +279,21 @@ def test_the_blogs_model_trains(project: Project, experiment: str) -> None:
     workers = 2 if experiment == "sync-mlp" else 1
     rate = 0.8 if experiment == "sync-mlp" else 0.01
     expected = reference("mlp", 500, rate, workers=workers)
-    trained = [loss for worker in ("worker-0", "worker-1") for loss in project.losses(worker)[-50:]]
+    # One worker may end long before the other.
+    trained = [
+        each["loss"]
+        for worker in ("worker-0", "worker-1")
+        for each in project.records(worker)
+        if each["kind"] == "step" and each["global_step"] > 400
+    ]
     # Other batches of the same training: single ones scatter by a third, a hundred by a tenth.
     assert np.mean(trained) == pytest.approx(np.mean(expected[-50:]), rel=0.15)
 
 
 @in_containers_too
 def test_staleness_equals_the_number_of_other_workers(project: Project) -> None:
-    flags = ("--global_steps", "120", "--seed", str(SEED), "--record_every", "1")
+    # Even on a busy machine, the others make their steps while a worker waits this long.
+    flags = ("--global_steps", "120", "--seed", str(SEED), "--record_every", "1", "--pause", "0.1")
     summary = project.run("staleness", "book", *flags)
     assert (summary["global_step"], summary["updates_conserved"]) == (120, True)
     told = [
@@ -314,7 +321,8 @@ def test_many_workers_differ_from_few(project: Project) -> None:
         "clusters/laptop.yaml",
         "--json",
     )
-    out, _ = lab(project.path, "sweep", "staleness", *arguments, *over, "--global_steps", "150")
+    flags = ("--global_steps", "150", "--pause", "0.06")
+    out, _ = lab(project.path, "sweep", "staleness", *arguments, *over, *flags)
     found = {
         (each["values"]["workers"], each["values"]["learning_rate"]): each["figures"]
         for each in json.loads(out)["runs"]

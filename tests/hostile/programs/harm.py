@@ -110,6 +110,7 @@ def main() -> None:
     harm, seconds, *_ = [*arguments, "0"]
     for step in (1, 2):
         print(RECORD.format(step), flush=True)
+    wait_for_records(os.environ["LAB_TASK"])
     begun(os.environ["LAB_TASK"]).touch()
     cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
     tasks = [f"{job}-{place}" for job, hosts in cluster.items() for place in range(len(hosts))]
@@ -130,6 +131,13 @@ def main() -> None:
 def begun(task: str) -> Path:
     """The mark of a task that has begun."""
     return RUN / f"harm.{task}"
+
+
+def wait_for_records(task: str) -> None:
+    """Wait until the task's agent has written both records: it reads the output a little later."""
+    path = RUN / f"tasks/{task}.jsonl"
+    while not path.exists() or path.read_text().count("\n") < 2:
+        time.sleep(0.05)
 
 
 def wait_for(paths: Iterable[Path]) -> None:
