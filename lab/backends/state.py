@@ -44,7 +44,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
     """Hold a lock, which the kernel releases when this process ends.
 
     Args:
-        path: The lock's file; it is created if it is missing, and is not removed.
+        path: The lock's file; it is created if it is missing. Only its holder may remove it.
         what: The locked object, for the message: `the local environment 'mnist'`.
         shared: Whether other commands may hold a shared lock at the same time. Commands that do not
             change the environment use a shared lock.
@@ -59,7 +59,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _opened(path) as file:
         try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            _lock(file, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except BlockingIOError as error:
             raise Busy(
                 f"another command uses {what} now",
@@ -85,6 +85,12 @@ def lock_environment(backend: str, project: str, *, shared: bool = False) -> Ite
     path = lock_path(backend, project)
     with locked(path, f"the {backend} environment {project!r}", shared=shared) as lock:
         yield lock
+
+
+def _lock(file: IO[Any], path: Path, kind: int) -> None:
+    fcntl.flock(file, kind | fcntl.LOCK_NB)
+    if not (path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))):
+        raise BlockingIOError  # its holder has just removed it
 
 
 def _opened(path: Path) -> IO[Any]:

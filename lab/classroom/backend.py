@@ -55,6 +55,9 @@ class SeatBackend(Protocol):
     def replace_storage(self, seat: str) -> None:
         """Replace the storage of a stopped seat by an empty one."""
 
+    def contents(self) -> Mapping[str, int]:
+        """Return the number of parts that the class has now, by kind: `{"container": 4}`."""
+
     def remove(self) -> None:
         """End the programs of the class, and remove all that `create` made."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lab.backends.compose.client import Engine, engine_errors
 from lab.classroom import names
 from lab.classroom.engine import (
+    contents,
     create_networks,
     create_volumes,
     remove_all,
@@ -69,6 +70,10 @@ class Containers:
     def replace_storage(self, seat: str) -> None:
         """Replace the volume of a stopped seat."""
         replace_volume(self._engine, self._plan.name, seat)
+
+    def contents(self) -> dict[str, int]:
+        """Return the number of containers, networks and volumes."""
+        return contents(self._engine, self._plan.name)
 
     def remove(self) -> None:
         """Remove the containers, the networks and the volumes."""

@@ -183,6 +183,19 @@ def _create(
     )
 
 
+def contents(engine: Engine, name: str) -> dict[str, int]:
+    """Return the number of containers, networks and volumes of a class.
+
+    Raises:
+        LabError: The engine refuses.
+    """
+    label = f"{names.CLASS}={name}"
+    return {
+        "container": len(seat_containers(engine, name)),
+        **{kind: len(list(_list(engine, f"{kind}s", label))) for kind in ("network", "volume")},
+    }
+
+
 def remove_all(engine: Engine, name: str) -> None:
     """Remove the containers, the networks and the volumes of a class.
 

@@ -23,10 +23,12 @@ from lab.backends.process import ProcessHandle
 from lab.backends.selection import CLASS
 from lab.backends.state import STATE_VARIABLE, locked, state_directory
 from lab.classroom.backend import SeatBackend, seat_backend
+from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.task.text import short, suggestion
 
 _HUB_S: Final = 60.0
@@ -128,7 +130,8 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
 
     Raises:
         InputError: There is no such class, or the archive exists.
-        LabError: The engine refuses; if the work cannot be collected, nothing is removed.
+        LabError: The engine refuses; if the work cannot be collected, nothing is removed. Or the
+            class is removed, and a process still uses one of its GPUs.
         OSError: The archive cannot be written; nothing is removed.
     """
     with _locked(folder):
@@ -140,8 +143,9 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
                 _save(backend, seat.name, target, seat.name, notify)
                 notify(f"{seat.name}: collected ({count} of {len(seats)})")
         with signals.ignore_signals():
-            _remove(folder, backend)
-    notify(f"class {folder.name}: removed; the work of its seats is in {archive}")
+            removed = _remove(folder, backend)
+    notify(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
+    check_class_gpus(stored.plan, notify)
 
 
 def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
@@ -154,12 +158,14 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
 
     Raises:
         InputError: There is no such class or seat.
-        LabError: JupyterHub or the engine refuses.
+        LabError: JupyterHub or the engine refuses, or a process still uses a GPU of the seat; then
+            the seat is not started.
         OSError: The copy cannot be written; nothing is removed.
     """
     with _locked(folder):
         check_seat(folder, seat)
-        backend, api = seat_backend(folder.stored()), hub_api(folder)
+        stored = folder.stored()
+        backend, api = seat_backend(stored), hub_api(folder)
         _stop_seat(api, backend, seat)
         end_environments(folder, seat)
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
@@ -168,6 +174,7 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
             _save(backend, seat, target, copy.stem, notify)
         with signals.ignore_signals():  # a volume without labels would never be removed
             backend.replace_storage(seat)
+        check_seat_gpus(stored.plan, seat, notify)
         _start_seats(api, folder, [seat], notify)
     notify(f"{seat}: reset; `lab class down` collects the copy of its work")
 
@@ -334,12 +341,20 @@ def _stop_programs(folder: ClassDir, backend: SeatBackend) -> None:
     backend.stop()
 
 
-def _remove(folder: ClassDir, backend: SeatBackend) -> None:
+def _remove(folder: ClassDir, backend: SeatBackend) -> str:
+    """Remove a class; return what it had: `4 containers, 3 networks`."""
+    had = backend.contents()
     _stop_programs(folder, backend)  # first: JupyterHub would start the seats again
     remove_environments(folder)
     backend.remove()
     release(CLASS, folder.name, str(folder.path))
     shutil.rmtree(folder.path, ignore_errors=True)
+    if folder.path.exists():
+        raise LabError(
+            f"{folder.path} is left, with the passwords of the class", f"run `rm -r {folder.path}`"
+        )
+    folder.lock.unlink(missing_ok=True)
+    return ", ".join(counted(number, kind) for kind, number in had.items()) or "nothing"
 
 
 def _stop(hub: ProcessHandle) -> None:

@@ -210,6 +210,13 @@ def test_what_can_be_removed_is_removed() -> None:
     assert removed == ["c1", "n1", "n2", "n3", "v1"]
 
 
+def test_the_contents_of_a_class() -> None:
+    engine = Recorder()
+    engine.things["networks"] = [Thing("n1", engine), Thing("n2", engine)]
+    found = engines.contents(engine, "w")
+    assert found == {"container": 1, "network": 2, "volume": 0}
+
+
 def test_the_containers_of_one_seat() -> None:
     engine = Recorder()
     engines.seat_containers(engine, "w", "ada")

@@ -121,8 +121,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "remove_all": found.removes("remove all", "networks", "volumes", "proxy"),
         "replace_volume": found.removes("replace volume"),
         "seat_containers": lambda *_: found.containers,
+        "contents": lambda *_: {"container": 4, "network": 1, "volume": 0},
     }.items():
         monkeypatch.setattr(containers, name, value)
+    for check in ("check_seat_gpus", "check_class_gpus"):
+        monkeypatch.setattr(environment, check, found.removes(check))
     monkeypatch.setattr(environment, "hub_api", lambda folder: found)
     use_popen(monkeypatch, found.start_hub)
     monkeypatch.setattr(
@@ -428,12 +431,15 @@ def test_down_collects_the_work_and_removes_the_class(world: World, tmp_path: Pa
     world.log.clear()
     world.lines.clear()
     down(folder, tmp_path / "w.zip", world.lines.append)
-    assert world.log == ["save ada", "save bob", "remove containers", "remove all"]
+    assert world.log == [
+        "save ada", "save bob", "remove containers", "remove all", "check_class_gpus",
+    ]  # fmt: skip
     assert world.lines == [
         "ada: collected (1 of 2)",
         "bob: not in the archive: 2 (links, special files, or beyond the limit of size)",
         "bob: collected (2 of 2)",
-        f"class w: removed; the work of its seats is in {tmp_path}/w.zip",
+        "class w: removed 4 containers, 1 network, 0 volumes; the work of its seats is in "
+        f"{tmp_path}/w.zip",
     ]
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
         assert archive.namelist() == [
@@ -442,6 +448,30 @@ def test_down_collects_the_work_and_removes_the_class(world: World, tmp_path: Pa
             "bob/mine.txt",
         ]
     nothing_is_left(world)
+    assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
+
+
+def test_a_process_that_still_uses_a_gpu_is_reported_after_the_end(
+    world: World, tmp_path: Path
+) -> None:
+    folder = boot(world)
+    world.fails = "check_class_gpus"
+    with pytest.raises(LabError, match="no space"):
+        down(folder, tmp_path / "w.zip", world.lines.append)
+    assert zipfile.is_zipfile(tmp_path / "w.zip")
+    nothing_is_left(world)
+
+
+def test_passwords_that_cannot_be_removed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = boot(world)
+    monkeypatch.setattr(environment.shutil, "rmtree", lambda *_, **__: None)
+    with pytest.raises(LabError) as caught:
+        down(folder, tmp_path / "w.zip", world.lines.append)
+    assert str(caught.value) == (
+        f"{folder.path} is left, with the passwords of the class; run `rm -r {folder.path}`"
+    )
 
 
 def test_an_archive_that_exists_is_not_touched(world: World, tmp_path: Path) -> None:
@@ -517,8 +547,9 @@ def test_reset_empties_a_seat_and_keeps_a_copy(world: World) -> None:
     world.lines.clear()
     reset(folder, "bob", world.lines.append)
     assert world.log[:5] == [
-        "stop bob", "remove containers", "save bob", "replace volume", "start bob",
+        "stop bob", "remove containers", "save bob", "replace volume", "check_seat_gpus",
     ]  # fmt: skip
+    assert world.log[5] == "start bob"
     assert world.lines[-2:] == [
         "bob: ready (1 of 1)",
         "bob: reset; `lab class down` collects the copy of its work",
@@ -528,6 +559,16 @@ def test_reset_empties_a_seat_and_keeps_a_copy(world: World) -> None:
     with zipfile.ZipFile(copy) as archive:
         assert archive.namelist() == [f"{copy.stem}/mine.txt"]
     assert folder.is_up
+
+
+def test_a_seat_gets_no_gpu_that_a_process_uses(world: World) -> None:
+    folder = boot(world)
+    world.fails = "check_seat_gpus"
+    world.log.clear()
+    with pytest.raises(LabError, match="no space"):
+        reset(folder, "bob", world.lines.append)
+    assert "replace volume" in world.log
+    assert "start bob" not in world.log
 
 
 def test_the_work_stays_if_there_is_no_copy(world: World) -> None:
@@ -575,6 +616,7 @@ def nothing(*_): pass
 for name in ('create_networks', 'create_volumes', 'start_proxy'):
     setattr(containers, name, nothing)
 containers.Engine = lambda: None
+containers.contents = lambda *_: {}
 containers.remove_containers = lambda *_: print('containers', flush=True)
 containers.remove_all = lambda *_: print('all', flush=True)
 real = environment.subprocess.Popen
@@ -616,9 +658,7 @@ def test_a_signal_during_the_boot_removes_everything(
     assert err.splitlines()[-1] == "KeyboardInterrupt"
     assert out.split() == ["containers", "all"]
     assert not hub.alive()
-    assert list((tmp_path / "state" / "classes").iterdir()) == [
-        tmp_path / "state" / "classes" / "w.lock"
-    ]
+    assert list((tmp_path / "state" / "classes").iterdir()) == []
     assert list((tmp_path / "gpus").glob("*.json")) == []
 
 

@@ -102,6 +102,22 @@ def test_lock_on_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pass
 
 
+def test_a_lock_that_its_holder_removes(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    flock = locking.fcntl.flock
+
+    def removed(*given: Any) -> None:  # between the opening and the locking of the file
+        path.unlink()
+        flock(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locking.fcntl, "flock", removed)
+        with pytest.raises(Busy), locking.locked(path, "it"):
+            pass
+    with locking.locked(path, "it"), pytest.raises(Busy), locking.locked(path, "it"):
+        pass
+
+
 def refused() -> AbstractContextManager[Any]:
     message = r"another command uses .*'mnist'.* now; wait until that command"
     return pytest.raises(LabError, match=message)
