@@ -33,6 +33,7 @@ from lab.task.text import short
 
 DEFAULT_FILE: Final = "class.yaml"
 MAX_SEATS: Final = 200
+MAX_CPU_RUNS: Final = 200
 SEAT_PREFIX: Final = 28
 """Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
 
@@ -148,6 +149,7 @@ _ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
 _Network = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
 _Address = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
 _Path = Annotated[Path, text_of(_path, "the path of a file")]
+_CpuRuns = Annotated[int, Field(ge=0, le=MAX_CPU_RUNS)]
 _SeatCount = Annotated[int, Field(ge=1, le=MAX_SEATS)]
 _SeatNames = Annotated[
     tuple[NodeName, ...], Field(min_length=1, max_length=MAX_SEATS, strict=False)
@@ -229,6 +231,9 @@ class ClassConfig(ConfigModel):
     seat: SeatConfig = Field(default_factory=SeatConfig)
     """What each seat gets."""
 
+    cpu_runs: _CpuRuns = 0
+    """Number of runs without GPUs that may have containers on the host at the same time."""
+
     cluster: _Path = Path("cluster.yaml")
     """The cluster config that each seat gets."""
 
@@ -280,6 +285,7 @@ class _PartialClass(ConfigModel):
 
     seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
     seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
+    cpu_runs: Annotated[_CpuRuns, default_on_error(0)] = 0
     lessons: Annotated[_Lessons | None, default_on_error(None)] = None
     times: Annotated[Times | None, default_on_error(None)] = None
     network: Annotated[_Network | None, default_on_error(None)] = _DEFAULT_NETWORK
@@ -351,7 +357,7 @@ def _range(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     if parts.seats is None or parts.network is None:
         return
     seats = parts.seats if isinstance(parts.seats, int) else len(parts.seats)
-    if problem := range_problem(parts.network, seats, 0):
+    if problem := range_problem(parts.network, seats, parts.cpu_runs):
         yield problem
 
 
@@ -367,12 +373,17 @@ def range_problem(network: IPv4Network, seats: int, runs: int) -> Problem | None
     has = 2 ** (SEAT_PREFIX - network.prefixlen)
     if needed <= has:
         return None
-    users = [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
+    users = ", ".join(users_of(seats, runs))
     return Problem(
         ("network",),
-        f"{', '.join(users)} and the proxy need {needed} networks of /{SEAT_PREFIX}, and "
+        f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and "
         f"{network} has {has}; use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}",
     )
+
+
+def users_of(seats: int, runs: int) -> list[str]:
+    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
+    return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
 
 
 _FORMAT: Final = Format(

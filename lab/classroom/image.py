@@ -47,16 +47,19 @@ def image_name(*, gpus: bool) -> str:
     return f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
 
 
-def ensure_image(engine: Engine, *, gpus: bool, root: Path, notify: Notify) -> str:
+def ensure_image(
+    engine: Engine, *, gpus: bool, root: Path, notify: Notify, cpu_runs: bool = False
+) -> str:
     """Build the image of a class, unless the engine has it with these sources.
 
     The tasks' image is built first where it is missing or has another version of lab's code.
 
     Args:
         engine: The engine.
-        gpus: Whether seats have GPUs.
+        gpus: Whether seats or the queue have GPUs.
         root: The project's directory, with `Dockerfile.class`.
         notify: Receives what will be downloaded and its size, then the progress.
+        cpu_runs: Whether the queue has runs without GPUs, so that it needs their image, too.
 
     Returns:
         The image's name.
@@ -65,6 +68,8 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, notify: Notify) -> s
         LabError: There is no engine with compose, a build fails, or the directory is no project.
     """
     base = tasks_image.ensure(_plan(gpus=gpus), root=root, notify=notify)
+    if gpus and cpu_runs:
+        tasks_image.ensure(_plan(gpus=False), root=root, notify=notify)
     name, wanted = image_name(gpus=gpus), _digest(root, _image_id(engine, base))
     found = _found_digest(engine, name)
     if found == wanted:

@@ -16,6 +16,7 @@ from lab.classroom.config import (
     Times,
     Tls,
     range_problem,
+    users_of,
 )
 from lab.config import Cluster
 from lab.config.diagnostics import Problem, path_text, texts
@@ -89,7 +90,8 @@ class ClassPlan:
         seats: The seats.
         queue_gpus: The UUIDs of the GPUs on which queued runs take turns.
         proxy_network: The network of the proxy and the hub.
-        run_networks: A network for each run of the queue that can be active.
+        run_networks: A network for each run of the queue that can be active: first one for each
+            GPU of the queue, then those for runs without GPUs.
         address: The IP address where the proxy listens.
         port: Its port.
         tls: The files for HTTPS, or None.
@@ -196,8 +198,8 @@ def _ids(gpus: Iterable[Gpu]) -> tuple[str, ...]:
 
 
 def _run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
-    """Return the number of runs of the queue that can be active."""
-    return max(1, len(devices)) if config.seat.gpus.queue else 0
+    """Return the number of runs of the queue that can be active, with and without GPUs."""
+    return config.cpu_runs + (len(devices) if config.seat.gpus.queue else 0)
 
 
 def _networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
@@ -221,9 +223,12 @@ def _shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterat
     if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
         message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; "
         yield Problem(("seat", "cpus"), f"{message}use `cpus: {inventory.cpus}` or less")
-    yield from _bytes_shortage("memory", "memory", seat.memory, seats, inventory.memory_bytes)
-    yield from _bytes_shortage("disk", "free disk space", seat.disk, seats, host.disk_free_bytes)
-    if problem := range_problem(config.network, seats, _run_count(config, devices)):
+    runs = _run_count(config, devices)
+    has = inventory.memory_bytes
+    yield from _bytes_shortage("memory", "memory", seat.memory, has, (seats, runs))
+    has = host.disk_free_bytes
+    yield from _bytes_shortage("disk", "free disk space", seat.disk, has, (seats, 0))
+    if problem := range_problem(config.network, seats, runs):
         yield problem
     if problem := _overlap(config, devices, host.networks):
         yield problem
@@ -278,19 +283,21 @@ def _no_devices(gpus: SeatGpus, inventory: Inventory) -> str:
 
 
 def _bytes_shortage(
-    key: str, noun: str, each: int | None, seats: int, has: int | None
+    key: str, noun: str, each: int | None, has: int | None, counts: tuple[int, int]
 ) -> Iterator[Problem]:
-    """Yield a problem if the seats need more bytes than the host has."""
-    if each is None or has is None or each * seats <= has:
+    """Yield a problem if the seats, and runs with the same limit, need more than the host has."""
+    seats, runs = counts
+    users = seats + runs
+    if each is None or has is None or each * users <= has:
         return
     ways = []
-    if has // seats >= _LEAST_BYTES:
-        ways.append(f"`{key}: {memory_in_configs(has // seats // MIB * MIB)}` or less")
-    if has >= each:
-        ways.append(f"{counted(has // each, 'seat')} at most")
+    if has // users >= _LEAST_BYTES:
+        ways.append(f"`{key}: {memory_in_configs(has // users // MIB * MIB)}` or less")
+    if has // each > runs:
+        ways.append(f"{counted(has // each - runs, 'seat')} at most")
     message = (
-        f"{counted(seats, 'seat')} with {memory_for_people(each)} each need "
-        f"{memory_for_people(each * seats)}, this host has {memory_for_people(has)} of {noun}"
+        f"{' and '.join(users_of(seats, runs))} with {memory_for_people(each)} each need "
+        f"{memory_for_people(each * users)}, this host has {memory_for_people(has)} of {noun}"
     )
     yield Problem(
         ("seat", key), f"{message}; use {', or '.join(ways) or 'fewer and smaller seats'}"
@@ -352,11 +359,16 @@ def _notices(
     """Yield a line for everything that works in another way than the teacher may expect."""
     yield from _gpu_notices(config, host.inventory, gpus)
     yield from _cluster_notices(config, cluster)
+    if config.cpu_runs:
+        how = "--backend class --gpus none" if cluster.gpus_needed else "--backend class"
+        runs = f"{counted(config.cpu_runs, 'run')} without GPUs"
+        yield f"{runs} can have containers at the same time: `lab run {how}`"
     seat, seats, cpus = config.seat, len(config.seat_names), host.inventory.cpus
-    if seat.cpus is not None and cpus is not None and seat.cpus * seats > cpus:
+    active = _run_count(config, _devices(seat.gpus, host.inventory))
+    if seat.cpus is not None and cpus is not None and seat.cpus * (seats + active) > cpus:
         yield (
-            f"{counted(seats, 'seat')} may use {seat.cpus * seats:g} CPUs together, this host has "
-            f"{cpus}: seats that compute at once are slower"
+            f"{' and '.join(users_of(seats, active))} may use {seat.cpus * (seats + active):g} "
+            f"CPUs together, this host has {cpus}: programs that compute at once are slower"
         )
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
     if missing := [name for name, limit in limits.items() if limit is None]:

@@ -107,7 +107,8 @@ def boot(path: Path, notify: Notify) -> ClassPlan:
             notify(notice)
         has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
         root = find_root(path)
-        image = ensure_image(Engine(), gpus=has_gpus, root=root, notify=notify)
+        cpu_runs = config.cpu_runs > 0
+        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root, notify=notify)
         text = config.cluster.read_text(encoding="utf-8")
         stored = StoredClass(plan, image, text, config.lessons or (), str(root))
     up(stored, notify)

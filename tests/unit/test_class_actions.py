@@ -156,6 +156,22 @@ def test_a_class_without_gpus_gets_the_small_image(place: Path, booted: list[Sto
     assert booted[0].image == "image False"
 
 
+def test_runs_without_gpus_have_their_image(
+    place: Path, booted: list[StoredClass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def ensure(_engine: object, *, cpu_runs: bool, **_options: object) -> str:
+        asked.append(cpu_runs)
+        return "image"
+
+    monkeypatch.setattr(image, "ensure_image", ensure)
+    (place / "class.yaml").write_text(f"{CLASS}cpu_runs: 1\n")
+    assert call(place, "up").returncode == 0
+    assert asked == [True]
+    assert len(booted[0].plan.run_networks) == 1
+
+
 def test_a_class_that_is_up_is_not_booted_again(place: Path, booted: list[StoredClass]) -> None:
     folder = running()
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
@@ -250,9 +266,9 @@ def test_the_status_as_json(place: Path, seats: None) -> None:
 
 
 QUEUE = [
-    Queued("dan", "mnist", "up", None, (uuid_of(0), uuid_of(1)), 70.0, None),
-    Queued("cy", "\x1b[2Jmine", "waiting", 1, (), 30.0, 600.0),
-    Queued("ada", "mnist", "waiting", 2, (), 90.0, 1200.0),
+    Queued("dan", "mnist", "up", None, 2, (uuid_of(0), uuid_of(1)), 70.0, None),
+    Queued("cy", "\x1b[2Jmine", "waiting", 1, 2, (), 30.0, 600.0),
+    Queued("ada", "mnist", "waiting", 1, 0, (), 90.0, 1200.0),
 ]
 
 
@@ -276,8 +292,8 @@ def test_the_queue_is_below_the_seats(
     rows = [line.split() for line in lines[heading + 2 :]]
     assert rows == [
         ["dan", "mnist", "up", uuid_of(0)[:12], uuid_of(1)[:12], "70", "s", "ago"],
-        ["cy", r"\x1b[2Jmine", "waiting", "1", "30", "s", "ago", "10", "min"],
-        ["ada", "mnist", "waiting", "2", "90", "s", "ago", "20", "min"],
+        ["cy", r"\x1b[2Jmine", "waiting", "1", "needs", "2", "30", "s", "ago", "10", "min"],
+        ["ada", "mnist", "waiting", "1", "none", "90", "s", "ago", "20", "min"],
     ]
     # Of each seat, the newest counts: ada has a run after its request, and dan's turn has begun.
     ada, _, cy, dan = lines[2:6]
@@ -292,7 +308,7 @@ def test_the_queue_is_below_the_seats(
 def test_both_tables_fit_into_80_columns(
     place: Path, seats: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wide = Queued("dan", "n" * 31, "granted", None, tuple(map(uuid_of, range(4))), 70.0, None)
+    wide = Queued("dan", "n" * 31, "granted", None, 4, tuple(map(uuid_of, range(4))), 70.0, None)
     monkeypatch.setattr(status, "queued", lambda folder: [wide])
     monkeypatch.setattr(status, "terminal_width", lambda stream: 80)
     done = call(place, "status")

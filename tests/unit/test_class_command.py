@@ -124,7 +124,7 @@ def test_what_each_seat_gets(place: Path, host: None) -> None:
 
 def test_the_turns_of_a_queue_and_another_file(place: Path, host: None) -> None:
     (place / "class.yaml").rename(place / "my.yaml")
-    text = CLASS.replace("gpus: 1,", "gpus: {queue: true}, cpus: 0.5,")
+    text = CLASS.replace("gpus: 1,", "gpus: {queue: true}, cpus: 0.5,") + "cpu_runs: 1\n"
     (place / "my.yaml").write_text(text)
     done = lab(place, "class", "validate", "--file", "my.yaml")
     rows = [line.split() for line in done.stdout.splitlines()[2:]]
@@ -132,6 +132,7 @@ def test_the_turns_of_a_queue_and_another_file(place: Path, host: None) -> None:
     assert rows[3:] == [
         ["(queue)", uuid_of(0)[:12], "10.89.0.48/28"],
         ["(queue)", uuid_of(1)[:12], "10.89.0.64/28"],
+        ["(queue)", "none", "10.89.0.80/28"],
     ]
     assert done.stderr.endswith("my.yaml: valid: w, 2 seats\n")
 
@@ -323,7 +324,7 @@ def test_every_key_is_documented_and_in_the_example() -> None:
         assert part is not None
         keys |= {f"{_name_in(config, part)}.{key}" for key in type(part).model_fields}
     keys |= {f"seat.gpus.{key}" for key in type(config.seat.gpus).model_fields}
-    documented = set(re.findall(r"^\| `([a-z.]+)` \|", page, re.MULTILINE))
+    documented = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE))
     assert documented == keys - {"seat", "times", "tls"}
 
 

@@ -158,8 +158,8 @@ def test_an_address_that_other_hosts_reach_needs_tls() -> None:
     [
         (
             "gpu: 1",
-            "1: gpu: unknown key; known: version, name, seats, seat, cluster, lessons, times, "
-            "network, …",
+            "1: gpu: unknown key; known: version, name, seats, seat, cpu_runs, cluster, lessons, "
+            "times, …",
         ),
         ("setas: 1", '1: setas: unknown key; did you mean "seats"?'),
         ("name: x", "1: name: the key is here twice; the first is on line 2"),
@@ -238,6 +238,12 @@ def test_an_address_that_other_hosts_reach_needs_tls() -> None:
             "10: network: 2 seats and the proxy need 3 networks of /28, and 10.89.0.0/27 has 2; "
             "use a range of /26",
         ),
+        (
+            "network: 10.89.0.0/26\ncpu_runs: 2",
+            "10: network: 2 seats, 2 runs of the queue and the proxy need 5 networks of /28, and "
+            "10.89.0.0/26 has 4; use a range of /25",
+        ),
+        ("cpu_runs: 201", "11: cpu_runs: must be at most 200, not 201"),
         ("tls: {key: k}", "1: tls.certificate: is missing"),
         ("tls: true", "6: tls: must be a mapping, not true"),
     ],

@@ -103,6 +103,13 @@ def test_seats_with_gpus_have_an_image_with_cuda(images: Images, project: Path) 
     assert plan.tasks[0].gpus
 
 
+def test_runs_without_gpus_need_the_image_for_cpus(images: Images, project: Path) -> None:
+    for gpus, devices in ((True, [True, False]), (False, [False])):
+        images.plans.clear()
+        ensure_image(Engine(), gpus=gpus, root=project, notify=lambda _line: None, cpu_runs=True)
+        assert [bool(plan.tasks[0].gpus) for plan in images.plans] == devices
+
+
 def test_an_image_of_these_sources_is_not_built_again(images: Images, project: Path) -> None:
     ensured(project)
     (project / "lab/__pycache__").mkdir()

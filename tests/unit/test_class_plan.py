@@ -26,7 +26,7 @@ NO_GPUS = Inventory("none", (), 4, 16 * GIB, notices=("no NVIDIA driver",))
 
 def a_class(seats: object = 2, gpus: object = 0, **others: object) -> ClassConfig:
     """A class; `others` are keys of a seat, except those of the whole class."""
-    whole = {key: others.pop(key) for key in ("network", "times") if key in others}
+    whole = {key: others.pop(key) for key in ("network", "times", "cpu_runs") if key in others}
     limits = {"cpus": 1, "memory": "1GiB", "disk": "1GiB"} | others
     seat = {"gpus": gpus} | {key: each for key, each in limits.items() if each is not None}
     file = {"version": 1, "name": "w", "seats": seats, "seat": seat, **whole}
@@ -230,8 +230,11 @@ def test_a_class_on_cpus_has_no_notices() -> None:
 
 def test_cpus_may_be_promised_twice_but_not_to_one_seat() -> None:
     assert plan(a_class(30, cpus=1.5, memory="512MiB"), a_host(NO_GPUS)).notices == (
-        "30 seats may use 45 CPUs together, this host has 4: seats that compute at once are slower",
+        "30 seats may use 45 CPUs together, this host has 4: programs that compute at once are "
+        "slower",
     )
+    with_runs = plan(a_class(2, cpu_runs=1, cpus=1.5), a_host(NO_GPUS))
+    assert with_runs.notices[-1].startswith("2 seats and 1 run of the queue may use 4.5 CPUs")
     assert shortages(a_class(1, cpus=4.5), a_host(NO_GPUS)) == [
         "seat.cpus: a seat needs 4.5 CPUs, this host has 4; use `cpus: 4` or less"
     ]
@@ -309,6 +312,31 @@ def test_the_range_also_holds_the_runs_of_the_queue() -> None:
     assert shortages(config, a_host(box(2)), 1) == [
         "network: 2 seats, 2 runs of the queue and the proxy need 5 networks of /28, and "
         "10.89.0.0/26 has 4; use a range of /25"
+    ]
+
+
+def test_runs_without_gpus_have_networks_and_memory_of_their_own() -> None:
+    found = plan(a_class(2, 1, cpu_runs=3), a_host(box(2)), 1)
+    assert found.queue_gpus == ()
+    assert list(map(str, found.run_networks)) == [
+        "10.89.0.48/28",
+        "10.89.0.64/28",
+        "10.89.0.80/28",
+    ]
+    assert found.notices[-1] == (
+        "3 runs without GPUs can have containers at the same time: "
+        "`lab run --backend class --gpus none`"
+    )
+    found = plan(a_class(2, cpu_runs=1), a_host(NO_GPUS))
+    assert found.notices[-1].endswith("time: `lab run --backend class`")
+    both = plan(a_class(2, {"queue": True}, cpu_runs=3), a_host(box(2)), 1)
+    assert (len(both.queue_gpus), len(both.run_networks)) == (2, 5)
+    few = a_class(2, {"queue": True}, cpu_runs=1, network="10.89.0.0/26", memory="3GiB")
+    assert shortages(few, a_host(replace(box(2), memory_bytes=12 * GIB)), 1) == [
+        "seat.memory: 2 seats and 3 runs of the queue with 3 GiB each need 15 GiB, this host has "
+        "12 GiB of memory; use `memory: 2457MiB` or less, or 1 seat at most",
+        "network: 2 seats, 3 runs of the queue and the proxy need 6 networks of /28, and "
+        "10.89.0.0/26 has 4; use a range of /25",
     ]
 
 

@@ -91,8 +91,24 @@ def test_a_seat_has_one_place() -> None:
 def test_what_the_queue_never_has_is_refused() -> None:
     with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
         added((), entry("ada", 5), CAPACITY)
-    with pytest.raises(InputError, match="only for GPUs"):
+    with pytest.raises(InputError, match=r"only for GPUs; run it in this .* `cpu_runs` in class"):
         added((), entry("ada", 0), Capacity(GPUS, ("a",), (), SLICE_S))
+    only_cpus = Capacity((), (), ("y",), SLICE_S)
+    with pytest.raises(InputError, match=r"needs 1 GPU, and the queue has none; .*`--gpus none`"):
+        added((), entry("ada", 1), only_cpus)
+    (one,) = granted(added((), entry("ada", 0), only_cpus), only_cpus, 0.0)
+    assert (one.state, one.gpus, one.network) == (State.GRANTED, (), "y")
+
+
+def test_a_turn_without_gpus_ends_if_others_wait_for_its_place() -> None:
+    only_cpus = Capacity((), (), ("y",), SLICE_S)
+    entries = granted(added((), entry("ada", 0), only_cpus), only_cpus, 0.0)
+    entries = changed(entries, "ada-mnist", state=State.UP)
+    assert overdue(entries, only_cpus, 2 * SLICE_S) == []
+    entries = added(entries, entry("bob", 0), only_cpus)
+    assert overdue(entries, only_cpus, SLICE_S - 1) == []
+    assert [each.seat for each in overdue(entries, only_cpus, SLICE_S)] == ["ada"]
+    assert waits(entries, only_cpus, SLICE_S / 2)["bob-mnist"].seconds == SLICE_S / 2
 
 
 def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> None:

@@ -52,9 +52,9 @@ def test_what_waits_and_what_holds_gpus() -> None:
     )
     ended = entry("cy", 1, state=State.ENDED, granted_unix=NOW - 50)
     assert overview(waiting, holding, ended, entry("dan", 3, requested_unix=NOW)) == [
-        Queued("bob", "of-bob", "up", None, gpus, 200.0, None),
-        Queued("ada", "of-ada", "waiting", 1, (), 60.0, SLICE_S - 200),
-        Queued("dan", "of-dan", "waiting", 2, (), 0.0, 2 * SLICE_S - 200),
+        Queued("bob", "of-bob", "up", None, 4, gpus, 200.0, None),
+        Queued("ada", "of-ada", "waiting", 1, 2, (), 60.0, SLICE_S - 200),
+        Queued("dan", "of-dan", "waiting", 2, 3, (), 0.0, 2 * SLICE_S - 200),
     ]
 
 

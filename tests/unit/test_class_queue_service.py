@@ -155,6 +155,9 @@ def test_a_class_without_a_queue_has_none() -> None:
     assert [each["name"] for each in config.JupyterHub.services] == ["lab"]
     assert "server_token_scopes" not in config.DockerSpawner
     assert queue_variables(a_plan(gpus=1)) == {}
+    assert queue_variables(a_plan(gpus=1, cpu_runs=1)) == queue_variables(a_plan(gpus=QUEUE))
+    cpus = configured(replace(a_plan(cpu_runs=1), name="other"))
+    assert [each["name"] for each in cpus.JupyterHub.services] == ["lab", "queue"]
     assert queue_variables(a_plan(gpus=QUEUE)) == {"LAB_QUEUE_URL": "http://proxy:8083"}
 
 
@@ -173,6 +176,13 @@ def test_what_the_queue_has_to_give() -> None:
     assert found.gpu_networks == tuple(map(str, networks[:4]))
     assert found.cpu_networks == tuple(map(str, networks[4:]))
     assert found.slice_s == 600.0
+
+
+def test_runs_without_gpus_have_the_last_networks() -> None:
+    found = capacity_of(a_plan(gpus=QUEUE, cpu_runs=2))
+    assert (len(found.gpu_networks), len(found.cpu_networks)) == (4, 2)
+    found = capacity_of(a_plan(gpus=2, cpu_runs=2))
+    assert (found.gpus, found.gpu_networks, len(found.cpu_networks)) == ((), (), 2)
 
 
 def test_the_service_boots_in_the_range_of_the_class_and_isolated() -> None:

@@ -1,4 +1,4 @@
-"""The ledger of the queue: who waits, and who has which GPUs.
+"""The ledger of the queue: what waits, and what has which GPUs or networks.
 
 Environments with GPUs and environments without wait in two lines. Each line serves strictly in the
 order of the requests. So a large request at the head gets its GPUs, however many small ones follow.
@@ -16,6 +16,7 @@ import msgspec
 
 from lab.backends.classroom.protocol import State
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.task.protocol.files import write_atomically
 
 LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
@@ -24,6 +25,7 @@ LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
 KEPT: Final = 2
 """The number of ended environments of a seat whose run volume is kept."""
 
+_LOCAL: Final = "run it in this seat with `--backend local`"
 _HOLDING: Final = LIVE - {State.WAITING}
 
 
@@ -123,14 +125,16 @@ def added(entries: Entries, entry: Entry, capacity: Capacity) -> Entries:
             f"wait for its end, or remove it with `lab down {live.name}`",
         )
     if entry.needs > len(capacity.gpus):
+        has = len(capacity.gpus) or "none"
+        way = "use a smaller config" if capacity.gpus else _LOCAL
         raise InputError(
-            f"{entry.name!r} needs {entry.needs} GPUs, and the queue has {len(capacity.gpus)}",
-            "use a smaller config, or `--gpus none` for CPUs only",
+            f"{entry.name!r} needs {counted(entry.needs, 'GPU')}, and the queue has {has}",
+            f"{way}, or `--gpus none` for CPUs only" if capacity.cpu_networks else way,
         )
     if not entry.needs and not capacity.cpu_networks:
         raise InputError(
             f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
-            "run it in this seat with `--backend local`",
+            f"{_LOCAL}; the teacher can allow such runs with `cpu_runs` in class.yaml",
         )
     ended = [each for each in entries if each.seat == entry.seat and not each.is_live]
     for position, each in enumerate(reversed(ended), start=1):

@@ -22,7 +22,8 @@ class Queued(msgspec.Struct, frozen=True):
         seat: Its seat.
         name: Its name in the seat's config; the student chose it.
         state: `waiting`, `granted`, `up` or `ending`.
-        position: The place in its line, from 1; None: it does not wait.
+        position: The place in its line, with or without GPUs, from 1; None: it does not wait.
+        needs: The number of GPUs that it needs.
         gpus: The UUIDs of its GPUs.
         since_s: Seconds since its request or, if it does not wait, since the begin of its turn.
         wait_s: An estimate of the seconds until its turn; None: it does not wait.
@@ -32,6 +33,7 @@ class Queued(msgspec.Struct, frozen=True):
     name: str
     state: str
     position: int | None
+    needs: int
     gpus: tuple[str, ...]
     since_s: float
     wait_s: float | None
@@ -59,6 +61,7 @@ def queued(folder: ClassDir) -> list[Queued] | None:
                     name=each.name,
                     state=str(each.state),
                     position=place.position if place else None,
+                    needs=each.needs,
                     gpus=each.gpus,
                     since_s=max(0.0, now - since),
                     wait_s=place.seconds if place else None,

@@ -82,7 +82,7 @@ def _row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
 def _queue_row(each: Queued) -> tuple[Cell, ...]:
     wait = "" if each.wait_s is None else about(each.wait_s)
     position = "" if each.position is None else str(each.position)
-    gpus = short_ids(each.gpus) if each.position is None else ""
+    gpus = f"needs {each.needs}" if each.position and each.needs else short_ids(each.gpus)
     return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s), wait)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.cli.class_actions import ClassOptions
@@ -50,8 +51,8 @@ def _row(seat: SeatPlan) -> tuple[str, ...]:
 def _other_rows(plan: ClassPlan) -> Iterator[tuple[str, ...]]:
     """Yield a row for the proxy, and one for each run that can be active."""
     yield "(proxy)", "", str(plan.proxy_network), "", "", ""
-    for gpu, network in zip(plan.queue_gpus, plan.run_networks, strict=True):
-        yield "(queue)", gpu[:_ID], str(network), "", "", ""
+    for gpu, network in zip_longest(plan.queue_gpus, plan.run_networks, fillvalue=""):
+        yield "(queue)", str(gpu)[:_ID] or "none", str(network), "", "", ""
 
 
 def short_ids(ids: tuple[str, ...]) -> str:
