@@ -23,7 +23,9 @@ from lab.backends.process import ProcessHandle
 from lab.backends.selection import CLASS
 from lab.backends.state import STATE_VARIABLE, locked, state_directory
 from lab.classroom.backend import SeatBackend, seat_backend
+from lab.classroom.config import LESSONS
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
+from lab.classroom.gradebook import gradebook
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
@@ -142,6 +144,8 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
             for count, seat in enumerate(seats, 1):
                 _save(backend, seat.name, target, seat.name, notify)
                 notify(f"{seat.name}: collected ({count} of {len(seats)})")
+            names = [seat.name for seat in seats]
+            target.writestr("gradebook.csv", gradebook(target, names, stored.lessons or LESSONS))
         with signals.ignore_signals():
             removed = _remove(folder, backend)
     notify(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
@@ -213,7 +217,7 @@ def _new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         InputError: The file exists.
     """
     try:
-        file = path.open("xb")
+        file = path.open("x+b")
     except FileExistsError as error:
         raise InputError(f"{path} exists already", "choose another file") from error
     try:

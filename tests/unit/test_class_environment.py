@@ -446,7 +446,10 @@ def test_down_collects_the_work_and_removes_the_class(world: World, tmp_path: Pa
             "resets/ada-20261201-090000.zip",
             "ada/mine.txt",
             "bob/mine.txt",
+            "gradebook.csv",
         ]
+        assert archive.read("gradebook.csv").startswith(b"seat,resets,unreadable,imported,async ")
+        assert b"\nada,1,0,0,,\nbob,0,0,0,,\n" in archive.read("gradebook.csv")
     nothing_is_left(world)
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
 
