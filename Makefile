@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage test test-all test-gpu engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install class docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -30,6 +30,9 @@ test-all: test  ## run all tests: also containers, programs of 2017, notebooks, 
 
 test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
 	$(BIN)/python -m pytest tests/gpu -rs
+
+test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root)
+	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e/test_slurm.py
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines

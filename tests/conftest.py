@@ -21,6 +21,7 @@ from lab.placement.place import place
 from lab.render.compose import BASE_IMAGE
 from lab.tf_versions import TF1
 from tests import engine as engines
+from tests import slurm as slurms
 from tests import suite
 from tests.conditions import lacking
 
@@ -112,6 +113,20 @@ def pinning(engine: engines.Engine, image: str) -> None:
     if done.returncode != 0:
         assert not engine.private, done.stderr
         lacking("this engine has no fake nvidia-container-runtime-hook; the private one has")
+
+
+@pytest.fixture(scope="session")
+def slurm(variables: pytest.MonkeyPatch) -> Iterator[slurms.Slurm]:
+    """A private Slurm; every test and every child finds it by its variables."""
+    try:
+        with slurms.a_slurm() as found:
+            for name in ("SLURM_CONF", "PATH"):
+                variables.setenv(name, found.environment[name])
+            yield found
+    except slurms.NoSlurm as reason:
+        if slurms.asked_for():
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ PACKAGES = {
     "slirp4netns": "slirp4netns",
     "fish": "fish",
     "zsh": "zsh",
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "srun": "slurm-client",
 }
 LOCK = Path(tempfile.gettempdir()) / "lab-tests-install.lock"
 PATIENCE_S = 60.0

@@ -1,0 +1,302 @@
+"""A real Slurm for the tests: a controller and three nodes on this host, with fake GPUs.
+
+All its state is in one temporary directory, and it ends with the tests. It is made only on
+request, because it installs Debian's packages as root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.engine import NoEngine, install, system_path
+
+HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
+COMMANDS = ("munged", "slurmctld", "slurmd", "srun")
+NODES = ("n1", "n2", "n3")
+CPUS = 4
+"""CPUs of a node. Slurm counts them, and the nodes share those of this host."""
+
+GPUS = 2
+START_S = 60.0
+STOP_S = 30.0
+_POLL_S = 0.1
+
+# `config_overrides`: nodes may have more CPUs than this host. Without cgroups, nodes can share a
+# host. Without `bf_interval`, heterogeneous jobs wait for half a minute.
+CONFIG = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={home}/munge/socket
+CredType=cred/munge
+StateSaveLocation={home}/state
+SlurmdSpoolDir={home}/spool-%n
+SlurmctldPidFile={home}/slurmctld.pid
+SlurmdPidFile={home}/slurmd-%n.pid
+SlurmctldLogFile={home}/slurmctld.log
+SlurmdLogFile={home}/slurmd-%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=2
+GresTypes=gpu
+ReturnToService=2
+KillWait=10
+MinJobAge=300
+{nodes}
+PartitionName=lab Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP OverSubscribe=NO
+"""
+
+
+class NoSlurm(Exception):  # noqa: N818
+    """There is no Slurm for the tests; the message has the reason."""
+
+
+@dataclass
+class Slurm:
+    """A Slurm that answers.
+
+    Attributes:
+        home: The directory of all its files.
+        environment: The variables by which its commands find it.
+    """
+
+    home: Path
+    environment: Mapping[str, str]
+    _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def run(self, *command: str) -> str:
+        """Run one of its commands, which must succeed; its standard output."""
+        done = subprocess.run(
+            command,
+            env=dict(self.environment),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[0]}: {done.stderr[-2000:]}"
+        return done.stdout
+
+    def states(self) -> dict[str, str]:
+        """Each node's state, such as `idle`; empty while the controller does not answer."""
+        command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
+        done = subprocess.run(
+            command, env=dict(self.environment), capture_output=True, text=True, check=False
+        )
+        return dict(line.split() for line in done.stdout.splitlines())
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a daemon, which ends with this process."""
+        with (self.home / f"{name}.out").open("wb") as output:
+            self._daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", *command],
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node."""
+        self.start(name, "slurmd", "-D", "-N", name)
+
+    def check(self) -> None:
+        """Check that all daemons run.
+
+        Raises:
+            NoSlurm: One has ended; with the end of its output.
+        """
+        for name, daemon in self._daemons.items():
+            if daemon.poll() is not None:
+                printed = (self.home / f"{name}.out").read_text(errors="replace")[-2000:]
+                raise NoSlurm(f"{name} ended with {daemon.returncode}:\n{printed}")
+
+    def stop(self) -> None:
+        """Cancel all jobs and end all daemons."""
+        subprocess.run(
+            ["scancel", "--state=RUNNING"], env=dict(self.environment), check=False, timeout=STOP_S
+        )
+        with contextlib.suppress(NoSlurm):
+            wait_until(lambda: not self._jobs(), "jobs did not end", STOP_S)
+        for daemon in reversed(self._daemons.values()):
+            daemon.terminate()
+        for daemon in self._daemons.values():
+            try:
+                daemon.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        _end_processes(self.home)
+
+    def _jobs(self) -> str:
+        command = ["squeue", "--noheader", "--states=RUNNING,COMPLETING"]
+        done = subprocess.run(
+            command, env=dict(self.environment), capture_output=True, text=True, check=False
+        )
+        return done.stdout
+
+
+def asked_for() -> bool:
+    """Whether Slurm may be installed and started."""
+    return os.environ.get("LAB_TEST_SLURM") == "1"
+
+
+@contextlib.contextmanager
+def a_slurm() -> Iterator[Slurm]:
+    """A private Slurm for as long as the block lasts.
+
+    Raises:
+        NoSlurm: It was not requested, or it could not be started.
+    """
+    if not asked_for():
+        raise NoSlurm(f"no Slurm; {HINT}")
+    if os.geteuid() != 0:
+        raise NoSlurm("a private Slurm needs root")
+    try:
+        install(*COMMANDS)
+    except NoEngine as error:
+        raise NoSlurm(str(error)) from error
+    home = Path(tempfile.mkdtemp(prefix="lab-slurm-", dir="/var/tmp"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
+        slurm = Slurm(home, _environment(home))
+        stack.callback(slurm.stop)
+        _start(slurm)
+        yield slurm
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        NoSlurm: It takes too long.
+    """
+    until = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > until:
+            raise NoSlurm(what)
+        time.sleep(_POLL_S)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    # A job inside a job would inherit the outer job's settings.
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))
+    }
+    return {**kept, "PATH": system_path(), "SLURM_CONF": str(home / "slurm.conf")}
+
+
+def _start(slurm: Slurm) -> None:
+    home = slurm.home
+    home.chmod(0o755)
+    for name in ("munge", "state"):
+        (home / name).mkdir(mode=0o755)
+    _start_munge(slurm)
+    devices = _fake_gpus(home)
+    (home / "gres.conf").write_text(_gres(devices))
+    (home / "slurm.conf").write_text(_config(home))
+    slurm.start("slurmctld", "slurmctld", "-D")
+    for name in NODES:
+        slurm.start_node(name)
+
+    def ready() -> bool:
+        slurm.check()
+        return slurm.states() == dict.fromkeys(NODES, "idle")
+
+    wait_until(ready, "the nodes are not ready", START_S)
+
+
+def _start_munge(slurm: Slurm) -> None:
+    munge = slurm.home / "munge"
+    key = munge / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(128))
+    files = {name: munge / name for name in ("key", "log", "pid", "seed", "socket")}
+    slurm.start(
+        "munged",
+        "munged",
+        "--foreground",
+        f"--key-file={files['key']}",
+        f"--log-file={files['log']}",
+        f"--pid-file={files['pid']}",
+        f"--seed-file={files['seed']}",
+        f"--socket={files['socket']}",
+    )
+
+    def listens() -> bool:
+        slurm.check()
+        return files["socket"].exists()
+
+    wait_until(listens, "munged does not listen", START_S)
+
+
+def _fake_gpus(home: Path) -> dict[str, list[Path]]:
+    """Character devices: Slurm refuses other files."""
+    devices: dict[str, list[Path]] = {}
+    null = os.makedev(1, 3)
+    for node in NODES:
+        devices[node] = [home / f"gpu-{node}-{number}" for number in range(GPUS)]
+        for device in devices[node]:
+            os.mknod(device, stat.S_IFCHR | 0o666, null)
+    return devices
+
+
+def _gres(devices: Mapping[str, Sequence[Path]]) -> str:
+    return "".join(
+        f"NodeName={node} Name=gpu File={device} Flags=nvidia_gpu_env\n"
+        for node, files in devices.items()
+        for device in files
+    )
+
+
+def _config(home: Path) -> str:
+    ports = _free_ports(len(NODES) + 1)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
+    nodes = [
+        f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port}"
+        f" CPUs={CPUS} RealMemory={memory} Gres=gpu:{GPUS} State=UNKNOWN"
+        for node, port in zip(NODES, ports[1:], strict=True)
+    ]
+    return CONFIG.format(
+        host=socket.gethostname(), home=home, port=ports[0], nodes="\n".join(nodes)
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _end_processes(home: Path) -> None:
+    """End what a killed daemon has left: step daemons, which have our configuration."""
+    wanted = f"SLURM_CONF={home}/slurm.conf".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
