@@ -17,6 +17,7 @@ import pytest
 
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image, names
+from lab.classroom.config import Times
 from lab.classroom.queue.overview import Queued
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import RunReport, SeatStatus
@@ -263,6 +264,30 @@ def test_the_status_as_json(place: Path, seats: None) -> None:
     assert dan["stuck"] is True
     assert cy["run"] is None
     assert found["queue"] is None
+
+
+@pytest.mark.parametrize(
+    ("end", "line"),
+    [
+        ("2026-12-01T12:00:00+01:00", "class w: ends at 12:00, in 35 min"),
+        ("2026-12-03T12:00:00+01:00", "class w: ends at 2026-12-03 12:00, in 48 h 35 min"),
+        ("2026-12-01T11:24:59+01:00", "class w: over since 11:24"),
+        ("2026-11-30T12:00:00+01:00", "class w: over since 2026-11-30 12:00"),
+    ],
+)
+def test_the_end_of_the_class_is_above_the_seats(
+    end: str, line: str, place: Path, seats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=datetime.fromisoformat("2026-12-01T10:25:00+00:00").astimezone)
+    monkeypatch.setattr(status, "datetime", clock)
+    times = Times.model_construct(
+        start=None, end=datetime.fromisoformat(end), slice=timedelta(minutes=10)
+    )
+    plan = replace(ClassDir("w").stored().plan, times=times)
+    monkeypatch.setattr(ClassDir, "stored", lambda folder: stored(plan))
+    assert call(place, "status").stderr == f"{line}\n"
+    found = json.loads(call(place, "status", "--json").stdout)
+    assert (found["start"], found["end"]) == (None, end)
 
 
 QUEUE = [

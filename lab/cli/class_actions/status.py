@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 from rich.text import Text
@@ -39,12 +40,16 @@ _QUEUE_GIVE_WAY = (">since", "gpus", "environment")
 
 
 def run(options: ClassOptions) -> None:
-    """Print each seat: its container, its GPUs and its newest run; then the queue."""
+    """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
     folder = running_class(options.file)
+    times = folder.stored().plan.times
     seats, queue = seat_statuses(folder), queued(folder)
     if options.json:
-        print_json(msgspec.to_builtins({"seats": seats, "queue": queue}))
+        found = {"start": times.start, "end": times.end, "seats": seats, "queue": queue}
+        print_json(msgspec.to_builtins(found))
         return
+    if times.end:
+        notify(f"class {folder.name}: {_end(times.end, datetime.now(times.end.tzinfo))}")
     by_seat = {each.seat: each for each in queue or () if each.state in _BEFORE_TURN}
     left_out = _show(_COLUMNS, (_row(each, by_seat.get(each.seat)) for each in seats), _GIVE_WAY)
     if queue:
@@ -84,6 +89,14 @@ def _queue_row(each: Queued) -> tuple[Cell, ...]:
     position = "" if each.position is None else str(each.position)
     gpus = f"needs {each.needs}" if each.position and each.needs else short_ids(each.gpus)
     return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s), wait)
+
+
+def _end(end: datetime, now: datetime) -> str:
+    """Return the end for people: `ends at 12:00, in 35 min`."""
+    at = f"{end:%H:%M}" if end.date() == now.date() else f"{end:%Y-%m-%d %H:%M}"
+    if end <= now:
+        return f"over since {at}"
+    return f"ends at {at}, in {about((end - now).total_seconds())}"
 
 
 def _ago(seconds: float | None) -> str:
