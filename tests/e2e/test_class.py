@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import http.cookiejar
 import json
 import os
+import re
 import ssl
 import subprocess
 import time
@@ -15,10 +17,12 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.process import ProcessHandle
+from lab.backends.state import STATE_VARIABLE, state_directory
 from lab.classroom import names
 from lab.classroom.config import ClassConfig, parse_class
 from lab.classroom.environment import down, reset, up
@@ -59,9 +63,40 @@ def a_config(tls: Path, text: str = CONFIG, port: int | None = None) -> ClassCon
     return parse_class(content.encode(), "class.yaml")
 
 
+def host() -> dict[str, list[str]]:
+    """What a class could leave on this host."""
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    state = str(state_directory())
+    return {
+        "containers": docker("ps", "--all", "--format", "{{.Names}}").split(),
+        "networks": docker("network", "ls", "--format", "{{.Name}}").split(),
+        "volumes": docker("volume", "ls", "--format", "{{.Name}}").split(),
+        "interfaces": sorted(each.name for each in Path("/sys/class/net").iterdir()),
+        "rules": re.sub(r" \[\d+:\d+\]|^#.*", "", rules, flags=re.MULTILINE).splitlines(),
+        "processes": [
+            " ".join(each.cmdline()) for each in psutil.process_iter() if started_with(each, state)
+        ],
+        "files": sorted(str(path) for path in Path(state).rglob("*") if not path.is_dir()),
+    }
+
+
+def started_with(process: psutil.Process, state: str) -> bool:
+    """Whether a process has this state directory: JupyterHub and its services."""
+    try:
+        return process.environ().get(STATE_VARIABLE) == state
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture(scope="module")
+def before(class_image: str, pinning: None) -> dict[str, list[str]]:
+    """This host before the class."""
+    return host()
+
+
 @pytest.fixture(scope="module")
 def room(
-    class_image: str, pinning: None, tmp_path_factory: pytest.TempPathFactory
+    class_image: str, before: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClassDir]:
     """The class, with a GPU of a made-up host for each seat."""
     files = tmp_path_factory.mktemp("tls")
@@ -376,7 +411,9 @@ def test_a_reset_keeps_a_copy_and_leaves_nothing(room: ClassDir) -> None:
     signed_in(room, "seat-02")
 
 
-def test_down_collects_the_work_and_leaves_nothing(room: ClassDir, tmp_path: Path) -> None:
+def test_down_collects_the_work_and_leaves_nothing(
+    room: ClassDir, before: dict[str, list[str]], tmp_path: Path
+) -> None:
     archive = tmp_path / "work.zip"
     archive.write_text("not ours")
     with pytest.raises(InputError, match="exists already"):
@@ -384,15 +421,27 @@ def test_down_collects_the_work_and_leaves_nothing(room: ClassDir, tmp_path: Pat
     assert archive.read_text() == "not ours"
     archive.unlink()
     hub = room.hub()
-    down(room, archive, no_word)
+    during = host()
+    assert [name for name in before if before[name] == during[name]] == []
+    lines: list[str] = []
+    down(room, archive, lines.append)
+    *_, removed, first, second, third = lines
+    assert ": removed 5 containers, 4 networks, 4 volumes; " in removed
+    # These GPUs are UUIDs without a driver.
+    assert all(": not proved: " in line for line in (first, second, third))
     with zipfile.ZipFile(archive) as work:
         assert work.read("seat-03/mine.txt") == b"kept"
         assert [name for name in work.namelist() if name.startswith("resets/seat-02-")]
         assert [name for name in work.namelist() if name.startswith("seat-01/runs/")]
+        rows = list(csv.DictReader(work.read("gradebook.csv").decode().splitlines()))
+    assert [(row["resets"], row["async runs"], row["async cells"]) for row in rows] == [
+        ("0", "1 succeeded", "0 of 11"), ("1", "", "0 of 11"), ("0", "", "0 of 11"),
+    ]  # fmt: skip
+    assert float(rows[0]["async last accuracy"]) > 0
     assert hub is not None
     assert not hub.alive()
-    assert not room.path.exists()
-    assert left() == ""
+    after = host()
+    assert {name: after[name] for name in before} == before
 
 
 def left() -> str:
