@@ -24,6 +24,9 @@ class SeatBackend(Protocol):
     def create(self) -> None:
         """Create what the programs need: networks, and an empty storage for each seat."""
 
+    def attach_storage(self) -> None:
+        """Attach the storage of every seat again, after a restart of the host."""
+
     def start_proxy(self, token: str) -> None:
         """Start the proxy of the class.
 

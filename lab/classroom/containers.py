@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.compose.client import Engine, engine_errors
 from lab.classroom import names
+from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (
     contents,
     create_networks,
+    create_volume,
     create_volumes,
     remove_all,
     remove_containers,
-    replace_volume,
+    remove_volume,
     seat_containers,
     start_proxy,
 )
-from lab.classroom.state import StoredClass
+from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import MAX_REPORT_BYTES, RunReport, parse_report
 from lab.classroom.work import SeatVolume
 from lab.errors import LabError
@@ -43,11 +45,23 @@ class Containers:
         self._plan = stored.plan
         self._image = stored.image
         self._engine = Engine()
+        folder = ClassDir(self._plan.name).disks
+        self._disks = {
+            each.name: SeatDisk(folder, each.name, each.disk_bytes)
+            for each in self._plan.seats
+            if self._plan.disk_enforced and each.disk_bytes is not None
+        }
 
     def create(self) -> None:
-        """Create the networks and the volumes."""
+        """Create the networks, the volumes and the disks."""
         create_networks(self._engine, self._plan)
-        create_volumes(self._engine, self._plan)
+        create_volumes(self._engine, self._plan, self._disks)
+        self.attach_storage()
+
+    def attach_storage(self) -> None:
+        """Attach the disks, if their limits are enforced."""
+        for disk in self._disks.values():
+            disk.attach()
 
     def start_proxy(self, token: str) -> None:
         """Start the proxy's containers."""
@@ -64,20 +78,31 @@ class Containers:
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
         """Add the files of the seat's volume to an archive."""
+        if disk := self._disks.get(seat):
+            if not disk.image.exists():  # its creation failed
+                return 0
+            disk.attach()
         volume = SeatVolume(self._engine, self._plan.name, seat, self._image)
         return volume.save(archive, folder)
 
     def replace_storage(self, seat: str) -> None:
-        """Replace the volume of a stopped seat."""
-        replace_volume(self._engine, self._plan.name, seat)
+        """Replace the volume of a stopped seat, and its disk."""
+        name, disk = self._plan.name, self._disks.get(seat)
+        remove_volume(self._engine, name, seat)
+        create_volume(self._engine, name, seat, disk)
+        if disk:  # no container uses it, otherwise the engine had refused
+            disk.remove()
+            disk.attach()
 
     def contents(self) -> dict[str, int]:
         """Return the number of containers, networks and volumes."""
         return contents(self._engine, self._plan.name)
 
     def remove(self) -> None:
-        """Remove the containers, the networks and the volumes."""
+        """Remove the containers, the networks, the volumes and the disks."""
         remove_all(self._engine, self._plan.name)
+        for disk in self._disks.values():
+            disk.remove()
 
     def reports(self) -> dict[str, RunReport | None]:
         """Run the report command in every seat's container, in several at once."""

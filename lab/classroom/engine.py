@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.classroom import names
 from lab.classroom.config import Tls
+from lab.classroom.disks import TYPE, SeatDisk
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
 
@@ -54,41 +55,52 @@ def _create_network(engine: Engine, plan: ClassPlan, seat: str, network: IPv4Net
         )
 
 
-def create_volumes(engine: Engine, plan: ClassPlan) -> None:
+def create_volumes(engine: Engine, plan: ClassPlan, disks: Mapping[str, SeatDisk]) -> None:
     """Create the volume of each seat, and one for the files of TLS.
 
     Raises:
         LabError: The engine refuses.
     """
     for seat in plan.seats:
-        create_volume(engine, plan.name, seat.name)
+        create_volume(engine, plan.name, seat.name, disks.get(seat.name))
     if plan.tls:
         # The proxy's user may not read the teacher's key, so that a copy is needed.
         with engine_errors("creating the volume of the certificate"):
             engine.client().volumes.create(names.tls_volume(plan.name), labels=_labels(plan.name))
 
 
-def create_volume(engine: Engine, name: str, seat: str) -> None:
+def create_volume(engine: Engine, name: str, seat: str, disk: SeatDisk | None) -> None:
     """Create the volume of a seat.
+
+    Args:
+        engine: The engine.
+        name: The class.
+        seat: The seat.
+        disk: Its disk, which the engine mounts; None: a directory without a limit.
 
     Raises:
         LabError: The engine refuses.
     """
     volume = names.seat_object(name, seat)
     with engine_errors(f"creating the volume {volume}"):
-        engine.client().volumes.create(volume, labels=_labels(name, seat))
+        engine.client().volumes.create(
+            volume, driver_opts=_mount(disk) if disk else None, labels=_labels(name, seat)
+        )
 
 
-def replace_volume(engine: Engine, name: str, seat: str) -> None:
-    """Replace the volume of a stopped seat by an empty one.
+def _mount(disk: SeatDisk) -> dict[str, str]:
+    return {"type": TYPE, "device": str(disk.device), "o": "nosuid,nodev"}
+
+
+def remove_volume(engine: Engine, name: str, seat: str) -> None:
+    """Remove the volume of a stopped seat.
 
     Raises:
-        LabError: The engine refuses.
+        LabError: The engine refuses, for example because a container uses it.
     """
     volume = names.seat_object(name, seat)
-    with engine_errors(f"removing the volume {volume}"):
+    with suppress(NotFound), engine_errors(f"removing the volume {volume}"):
         engine.client().volumes.get(volume).remove()
-    create_volume(engine, name, seat)
 
 
 def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None:

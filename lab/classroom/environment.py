@@ -64,6 +64,7 @@ def up(stored: StoredClass, notify: Notify) -> None:
             if goes_on:
                 notify(f"class {folder.name}: going on where it ended")
                 backend.stop()
+                backend.attach_storage()
             else:
                 folder.create(stored)
                 backend.create()

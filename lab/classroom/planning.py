@@ -39,13 +39,14 @@ class HostFacts:
     Attributes:
         inventory: The GPUs, CPUs and memory.
         disk_free_bytes: Free bytes where the volumes of seats are; None if unknown.
-        disk_enforced: Whether the host can limit the volume of a seat.
+        disk_unenforced: Why the host cannot limit the volume of a seat; "" if it can, None if
+            unknown.
         networks: The networks that the host uses, without those of this class.
     """
 
     inventory: Inventory
     disk_free_bytes: int | None = None
-    disk_enforced: bool = False
+    disk_unenforced: str | None = None
     networks: tuple[IPv4Network, ...] = ()
 
 
@@ -96,6 +97,7 @@ class ClassPlan:
         port: Its port.
         tls: The files for HTTPS, or None.
         times: When the class takes place.
+        disk_enforced: Whether each seat has a file system of its own with its limit.
         notices: One line each, for the teacher.
     """
 
@@ -108,6 +110,7 @@ class ClassPlan:
     port: int
     tls: Tls | None
     times: Times
+    disk_enforced: bool
     notices: tuple[str, ...]
 
     @property
@@ -126,6 +129,7 @@ class ClassPlan:
             "run_networks": [str(network) for network in self.run_networks],
             "address": self.address,
             "port": self.port,
+            "disk_enforced": self.disk_enforced,
             "notices": list(self.notices),
         }
 
@@ -160,6 +164,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         port=config.address.port,
         tls=config.tls,
         times=config.times,
+        disk_enforced=seat.disk is not None and host.disk_unenforced == "",
         notices=tuple(_notices(config, host, cluster, gpus)),
     )
 
@@ -373,8 +378,12 @@ def _notices(
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
     if missing := [name for name, limit in limits.items() if limit is None]:
         yield f"no limit of {', '.join(missing)}: one seat can take all that the host has"
-    if seat.disk is not None and not host.disk_enforced:
-        yield "disk: not enforced: this host cannot limit the volume of a seat"
+    if seat.disk is not None and host.disk_unenforced is not None:
+        yield (
+            f"disk: not enforced: {host.disk_unenforced}"
+            if host.disk_unenforced
+            else f"disk: enforced: each seat has a file system of {memory_for_people(seat.disk)}"
+        )
 
 
 def _gpu_notices(

@@ -95,6 +95,11 @@ class ClassDir:
         return self.path / "copies"
 
     @property
+    def disks(self) -> Path:
+        """The directory with the disks of the seats, if their limits are enforced."""
+        return self.path / "disks"
+
+    @property
     def is_up(self) -> bool:
         """Whether JupyterHub runs.
 

@@ -13,14 +13,16 @@ from typing import Final, TypeVar
 
 from lab.backends import Notify
 from lab.backends.compose.client import Engine
+from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
+from lab.classroom.disks import unavailable_reason
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass, class_dirs
 from lab.config import Cluster, load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.doctor.data import inspect_directory
-from lab.doctor.engine import read_engine
+from lab.doctor.engine import EngineInfo, read_engine
 from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError
 from lab.gpu import Inventory, chosen_host
@@ -160,12 +162,24 @@ def host_facts(
         )
     else:
         networks += engine.networks
+        unenforced = _disk_unenforced(engine)
+        facts = replace(facts, disk_unenforced=unenforced)
         if engine.is_local:
             root = Path(str(engine.info.get("DockerRootDir") or "/var/lib/docker"))
-            free = inspect_directory(root / "volumes", "volumes", "").free
+            where = root / "volumes" if unenforced else state_directory()
+            free = inspect_directory(where, "volumes", "").free
             facts = replace(facts, disk_free_bytes=free)
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
     return replace(facts, networks=tuple(each for each in used if each not in own))
+
+
+def _disk_unenforced(engine: EngineInfo) -> str:
+    """Return why the volumes of an engine cannot have limits; "" if they can."""
+    if not engine.is_local:
+        return "the engine runs on another host"
+    if engine.is_rootless:
+        return "a rootless engine cannot mount a file system"
+    return unavailable_reason()
 
 
 def _collected(problems: list[str], action: Callable[[], T]) -> T | None:

@@ -13,6 +13,7 @@ import pytest
 
 from lab.classroom.config import parse_class
 from lab.cli.completion.spec import specs
+from lab.doctor.data import Directory
 from lab.doctor.engine import EngineInfo
 from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
@@ -70,6 +71,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
     monkeypatch.setattr(classroom, "routes", lambda: [(IPv4Network("10.0.0.0/24"), "eth0")])
     monkeypatch.setattr(classroom, "read_engine", lambda: engine)
+    monkeypatch.setattr(classroom, "unavailable_reason", lambda: "only root can")
 
 
 # ---- Actions
@@ -237,6 +239,34 @@ def test_the_disk_and_networks_of_the_host(tmp_path: Path, host: None) -> None:
     assert classroom.host_facts(box(2), lines.append, own).networks == (
         IPv4Network("172.17.0.0/16"),
     )
+
+
+def test_limits_of_disks_are_not_enforced_for_a_reason(
+    monkeypatch: pytest.MonkeyPatch, host: None, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    where: list[Path] = []
+    inspect = classroom.inspect_directory
+
+    def inspected(path: Path, *names: str) -> Directory:
+        where.append(path)
+        return inspect(path, *names)
+
+    monkeypatch.setattr(classroom, "inspect_directory", inspected)
+    for reason in ("", "only root can"):
+        monkeypatch.setattr(classroom, "unavailable_reason", lambda reason=reason: reason)
+        assert classroom.host_facts(box(2), lines.append).disk_unenforced == reason
+    assert where == [tmp_path / "state", tmp_path / "volumes"]
+    local = {"Name": platform.node(), "SecurityOptions": ["name=rootless"]}
+    for info, reason in (
+        ({"Name": "elsewhere"}, "the engine runs on another host"),
+        (local, "a rootless engine cannot mount a file system"),
+    ):
+        monkeypatch.setattr(classroom, "read_engine", lambda info=info: EngineInfo(info))
+        assert classroom.host_facts(box(2), lines.append).disk_unenforced == reason
+    another = Inventory("index", box(8).gpus, None, None)
+    assert classroom.host_facts(another, lines.append).disk_unenforced is None
 
 
 def test_an_engine_elsewhere_or_none(monkeypatch: pytest.MonkeyPatch) -> None:

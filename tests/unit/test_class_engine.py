@@ -17,11 +17,12 @@ from dockerspawner import DockerSpawner
 from lab.backends.compose.client import Engine
 from lab.classroom import engine as engines
 from lab.classroom import spawner
+from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (
     create_networks,
     create_volumes,
     remove_all,
-    replace_volume,
+    remove_volume,
     start_proxy,
 )
 from lab.errors import LabError
@@ -113,17 +114,35 @@ def test_only_the_proxy_s_network_leads_out_of_the_engine() -> None:
 
 def test_each_seat_has_a_volume_and_tls_has_one(tmp_path: Path) -> None:
     engine = Recorder()
-    create_volumes(engine, PLAN)
+    create_volumes(engine, PLAN, {})
     assert set(engine.created) == {"lab-class-w-ada", "lab-class-w-bob"}
-    create_volumes(engine, a_plan(tls=certificate(tmp_path)))
+    create_volumes(engine, a_plan(tls=certificate(tmp_path)), {})
     assert engine.created["lab-class-w.tls"]["labels"] == {"lab.class": "w"}
 
 
-def test_a_volume_is_replaced() -> None:
+def test_the_engine_mounts_the_disk_of_a_seat(tmp_path: Path) -> None:
     engine = Recorder()
-    replace_volume(engine, "w", "ada")
+    create_volumes(engine, PLAN, {"bob": SeatDisk(tmp_path, "bob", 1)})
+    assert engine.created["lab-class-w-ada"]["driver_opts"] is None
+    assert engine.created["lab-class-w-bob"] == {
+        "driver_opts": {
+            "type": "ext4",
+            "device": str(tmp_path / "bob.device"),
+            "o": "nosuid,nodev",
+        },
+        "labels": {"lab.class": "w", "lab.seat": "bob"},
+    }
+
+
+def test_a_volume_is_removed_once() -> None:
+    engine = Recorder()
+    remove_volume(engine, "w", "ada")
     assert [event[:2] for event in engine.events] == [("remove", "lab-class-w-ada")]
-    assert engine.created["lab-class-w-ada"]["labels"] == {"lab.class": "w", "lab.seat": "ada"}
+    engine.gone = ("remove", "lab-class-w-ada")
+    remove_volume(engine, "w", "ada")
+    engine.fails = ("remove", "lab-class-w-bob")
+    with pytest.raises(LabError, match="removing the volume lab-class-w-bob"):
+        remove_volume(engine, "w", "bob")
 
 
 def test_the_proxy_has_few_rights_and_one_published_port() -> None:

@@ -119,7 +119,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "start_proxy": found.adds("proxy"),
         "remove_containers": found.removes("remove containers", "proxy"),
         "remove_all": found.removes("remove all", "networks", "volumes", "proxy"),
-        "replace_volume": found.removes("replace volume"),
+        "remove_volume": found.removes("remove volume"),
+        "create_volume": lambda *_: found.do("create volume"),
         "seat_containers": lambda *_: found.containers,
         "contents": lambda *_: {"container": 4, "network": 1, "volume": 0},
     }.items():
@@ -549,10 +550,11 @@ def test_reset_empties_a_seat_and_keeps_a_copy(world: World) -> None:
     world.log.clear()
     world.lines.clear()
     reset(folder, "bob", world.lines.append)
-    assert world.log[:5] == [
-        "stop bob", "remove containers", "save bob", "replace volume", "check_seat_gpus",
+    assert world.log[:6] == [
+        "stop bob", "remove containers", "save bob", "remove volume", "create volume",
+        "check_seat_gpus",
     ]  # fmt: skip
-    assert world.log[5] == "start bob"
+    assert world.log[6] == "start bob"
     assert world.lines[-2:] == [
         "bob: ready (1 of 1)",
         "bob: reset; `lab class down` collects the copy of its work",
@@ -579,7 +581,7 @@ def test_the_work_stays_if_there_is_no_copy(world: World) -> None:
     world.fails = "save bob"
     with pytest.raises(LabError, match="no space"):
         reset(folder, "bob", world.lines.append)
-    assert "replace volume" not in world.log
+    assert "remove volume" not in world.log
     assert list(folder.copies.iterdir()) == []
 
 
@@ -596,7 +598,7 @@ def test_a_seat_that_does_not_stop(world: World) -> None:
     with pytest.raises(LabError) as caught:
         reset(folder, "bob", world.lines.append)
     assert str(caught.value) == "bob has not stopped after 180 s; see `docker ps`"
-    assert "replace volume" not in world.log
+    assert "remove volume" not in world.log
 
 
 def test_a_seat_of_another_class(world: World) -> None:

@@ -39,7 +39,7 @@ def a_cluster(gpus: object = 0) -> Cluster:
 
 
 def a_host(inventory: Inventory | None = None, **facts: Any) -> HostFacts:
-    known = {"disk_free_bytes": 100 * GIB, "disk_enforced": True} | facts
+    known = {"disk_free_bytes": 100 * GIB, "disk_unenforced": None} | facts
     return HostFacts(inventory or box(), **known)
 
 
@@ -273,9 +273,19 @@ def test_too_little_disk_space() -> None:
 
 
 def test_a_limit_of_the_disk_that_the_host_does_not_enforce() -> None:
-    assert plan(a_class(2), a_host(NO_GPUS, disk_enforced=False)).notices == (
-        "disk: not enforced: this host cannot limit the volume of a seat",
-    )
+    found = plan(a_class(2), a_host(NO_GPUS, disk_unenforced="only root can"))
+    assert found.notices == ("disk: not enforced: only root can",)
+    assert not found.disk_enforced
+    assert not plan(a_class(2), a_host(NO_GPUS, disk_unenforced=None)).disk_enforced
+
+
+def test_a_limit_of_the_disk_that_the_host_enforces() -> None:
+    host = a_host(NO_GPUS, disk_unenforced="")
+    found = plan(a_class(2), host)
+    assert found.notices == ("disk: enforced: each seat has a file system of 1 GiB",)
+    assert found.disk_enforced
+    assert found.to_json()["disk_enforced"] is True
+    assert not plan(a_class(2, disk=None), host).disk_enforced
 
 
 def test_missing_limits_are_reported_and_an_unknown_host_is_not_judged() -> None:
@@ -284,7 +294,9 @@ def test_missing_limits_are_reported_and_an_unknown_host_is_not_judged() -> None
         a_class(200, cpus=64, memory="64GiB", disk="1TiB"), a_host(another, disk_free_bytes=None)
     )
     assert found.notices == ()
-    found = plan(a_class(2, cpus=None, memory=None, disk=None), a_host(disk_enforced=False))
+    found = plan(
+        a_class(2, cpus=None, memory=None, disk=None), a_host(disk_unenforced="only root can")
+    )
     assert found.notices == (
         "no limit of CPUs, memory, disk: one seat can take all that the host has",
     )
@@ -391,6 +403,7 @@ def test_the_plan_as_json() -> None:
         "run_networks": [],
         "address": "127.0.0.1",
         "port": 8000,
+        "disk_enforced": False,
         "notices": [],
     }
 

@@ -1,0 +1,147 @@
+"""The limit of a seat's disk: a file system of its own, in a file of that size.
+
+The kernel attaches the file as a loop device. The engine mounts the device while a container uses
+the seat's volume. A restart of the host detaches all loop devices, and the next number may belong
+to another file. So each seat has a link to its device, and the volume names the link.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabError
+from lab.task.text import short
+
+TYPE: Final = "ext4"
+"""The type of the file system."""
+
+_TOOLS: Final = {"mkfs.ext4": "e2fsprogs", "debugfs": "e2fsprogs", "losetup": "mount"}
+"""Each program, and Debian's package of it."""
+
+_OWNER: Final = "1000:1000"
+"""The user of the seats' image."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeatDisk:
+    """The disk of one seat.
+
+    Attributes:
+        folder: The directory with the disks of the class.
+        seat: The seat.
+        size_bytes: The size of the file. The file system itself takes a part of it.
+    """
+
+    folder: Path
+    seat: str
+    size_bytes: int
+
+    @property
+    def image(self) -> Path:
+        """The file with the file system. If it exists, it is complete."""
+        return self.folder / f"{self.seat}.{TYPE}"
+
+    @property
+    def device(self) -> Path:
+        """The link to the loop device."""
+        return self.folder / f"{self.seat}.device"
+
+    def attach(self) -> None:
+        """Attach the file as a loop device, unless it is attached, and link to the device.
+
+        If the file is missing, it is created with an empty file system.
+
+        Raises:
+            LabError: The host has too little space, or the kernel or a tool refuses.
+        """
+        if not self.image.exists():
+            self._create()
+        doing, options = f"attaching the disk of {self.seat}", ("--nooverlap", "--find", "--show")
+        found = _run(doing, "losetup", *options, str(self.image)).strip()
+        new = self.folder / f"{self.seat}.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(found)
+        new.replace(self.device)
+
+    def _create(self) -> None:
+        doing = f"creating the disk of {self.seat}"
+        part = self.folder / f"{self.seat}.part"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                # A sparse file would lose the student's data when something else fills the host's
+                # disk.
+                os.posix_fallocate(file.fileno(), 0, self.size_bytes)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise LabError(
+                f"{doing}: {self.folder}: {error.strerror}",
+                "lower `disk:` in class.yaml, or set LAB_STATE to a directory on a larger disk",
+            ) from error
+        # The blocks read as zeros already, and discarding them would free them.
+        options = f"root_owner={_OWNER},nodiscard,lazy_journal_init=1"
+        _run(doing, f"mkfs.{TYPE}", "-q", "-m", "0", "-E", options, str(part))
+        _run(doing, "debugfs", "-w", "-R", "rmdir lost+found", str(part))
+        part.rename(self.image)
+
+    def remove(self) -> None:
+        """Detach the loop device, and remove the file. No container may use the volume.
+
+        Raises:
+            LabError: The kernel refuses.
+        """
+        if self.image.exists():
+            doing = f"detaching the disk of {self.seat}"
+            options = ("--noheadings", "--output", "NAME", "--associated", str(self.image))
+            for device in _run(doing, "losetup", *options).split():
+                _run(doing, "losetup", "--detach", device)
+        self.device.unlink(missing_ok=True)
+        self.image.unlink(missing_ok=True)
+
+
+def unavailable_reason() -> str:
+    """Return why this host cannot limit the disks of seats; "" if it can."""
+    if sys.platform != "linux":
+        return "only Linux has loop devices"
+    if os.geteuid() != 0:
+        return "only root can attach loop devices; run `lab` as root"
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool, path=_path()) is None:
+            return f"`{tool}` is missing; install {package}"
+    try:
+        _run("finding a loop device", "losetup", "--find")
+    except LabError as error:
+        return error.what
+    return ""
+
+
+def _run(doing: str, *command: str) -> str:
+    """Run a command; return its output.
+
+    Raises:
+        LabError: It fails.
+    """
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PATH": _path(), "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        reason = done.stderr.strip() or f"{command[0]} failed"
+        raise LabError(f"{doing}: {short(reason)}", "see the kernel's log with `dmesg`")
+    return done.stdout
+
+
+def _path() -> str:
+    """The path, with the system's own directories, which that of a user may lack."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

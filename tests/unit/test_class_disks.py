@@ -1,0 +1,269 @@
+"""The disks of seats, with a kernel that only records, and tools that fail."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.classroom import containers, disks
+from lab.classroom.containers import Containers
+from lab.classroom.disks import SeatDisk, unavailable_reason
+from lab.classroom.state import ClassDir
+from lab.errors import LabError
+from lab.units import MIB
+from tests.unit.classes import stored
+from tests.unit.test_class_plan import NO_GPUS, a_class, a_host, plan
+
+SIZE = 64 * MIB
+
+
+@dataclass
+class Kernel:
+    """The loop devices, and the calls so far.
+
+    Attributes:
+        attached: Device to file.
+        log: The calls.
+        fails: The tool that refuses.
+    """
+
+    attached: dict[str, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    fails: str = ""
+
+    def run(self, doing: str, *command: str) -> str:
+        tool, *_, path = command
+        self.log.append(f"{tool} {Path(path).name}")
+        if tool == self.fails:
+            raise LabError(f"{doing}: refused")
+        if "--detach" in command:
+            del self.attached[path]
+        elif "--associated" in command:
+            return "\n".join(each for each, file in self.attached.items() if file == path)
+        elif "--show" in command:
+            assert Path(path).stat().st_size == SIZE
+            if path not in self.attached.values():
+                # A number that was detached is not used again: the host was restarted.
+                self.attached[f"/dev/loop{len(self.log)}"] = path
+            return next(each for each, file in self.attached.items() if file == path) + "\n"
+        return ""
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    found = Kernel()
+    monkeypatch.setattr(disks, "_run", found.run)
+    return found
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> SeatDisk:
+    return SeatDisk(tmp_path / "disks", "ada", SIZE)
+
+
+# ---- One disk
+
+
+def test_a_disk_is_created_once_and_all_its_blocks_are_allocated(
+    kernel: Kernel, disk: SeatDisk
+) -> None:
+    disk.attach()
+    disk.attach()
+    assert kernel.log == [
+        "mkfs.ext4 ada.part", "debugfs ada.part", "losetup ada.ext4", "losetup ada.ext4",
+    ]  # fmt: skip
+    assert disk.image.stat().st_blocks * 512 >= SIZE
+    assert str(disk.device.readlink()) in kernel.attached
+    assert disk.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_disk_gets_another_device_after_a_restart(kernel: Kernel, disk: SeatDisk) -> None:
+    disk.attach()
+    old = disk.device.readlink()
+    kernel.attached.clear()
+    disk.attach()
+    assert disk.device.readlink() != old
+    assert str(disk.device.readlink()) in kernel.attached
+
+
+def test_a_removed_disk_leaves_nothing(kernel: Kernel, disk: SeatDisk) -> None:
+    disk.remove()
+    disk.attach()
+    disk.remove()
+    assert kernel.attached == {}
+    assert list(disk.folder.iterdir()) == []
+
+
+def test_an_interrupted_creation_is_done_again(kernel: Kernel, disk: SeatDisk) -> None:
+    kernel.fails = "mkfs.ext4"
+    with pytest.raises(LabError, match="creating the disk of ada: refused"):
+        disk.attach()
+    assert not disk.image.exists()
+    kernel.fails = ""
+    disk.attach()
+    assert disk.image.exists()
+
+
+def test_a_disk_that_cannot_be_detached_stays(kernel: Kernel, disk: SeatDisk) -> None:
+    disk.attach()
+    kernel.fails = "losetup"
+    with pytest.raises(LabError, match="detaching the disk of ada: refused"):
+        disk.remove()
+    assert disk.image.exists()
+
+
+def test_a_host_without_space(
+    kernel: Kernel, disk: SeatDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disks.os, "posix_fallocate", refuse)
+    with pytest.raises(LabError) as caught:
+        disk.attach()
+    assert str(caught.value) == (
+        f"creating the disk of ada: {disk.folder}: No space left on device; lower `disk:` in "
+        "class.yaml, or set LAB_STATE to a directory on a larger disk"
+    )
+    assert list(disk.folder.iterdir()) == []
+
+
+# ---- The tools
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the only tools of the host, which succeed."""
+    found = tmp_path / "tools"
+    found.mkdir()
+    for name in ("mkfs.ext4", "debugfs", "losetup"):
+        tool(found, name, "exit 0")
+    monkeypatch.setattr(disks, "_path", lambda: str(found))
+    monkeypatch.setattr(disks.os, "geteuid", lambda: 0)
+    return found
+
+
+def test_a_host_that_can_limit_disks(tools: Path) -> None:
+    assert unavailable_reason() == ""
+
+
+def test_the_reasons_against_limits_of_disks(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tools, "losetup", "echo 'cannot find an unused loop device: \x1b[2J' >&2; exit 1")
+    assert unavailable_reason() == (
+        r"finding a loop device: cannot find an unused loop device: \x1b[2J"
+    )
+    (tools / "losetup").unlink()
+    assert unavailable_reason() == "`losetup` is missing; install mount"
+    (tools / "mkfs.ext4").unlink()
+    assert unavailable_reason() == "`mkfs.ext4` is missing; install e2fsprogs"
+    monkeypatch.setattr(disks.os, "geteuid", lambda: 1000)
+    assert unavailable_reason() == "only root can attach loop devices; run `lab` as root"
+    monkeypatch.setattr(disks.sys, "platform", "darwin")
+    assert unavailable_reason() == "only Linux has loop devices"
+
+
+def test_a_tool_that_fails(tools: Path, disk: SeatDisk) -> None:
+    tool(tools, "mkfs.ext4", "exit 1")
+    with pytest.raises(LabError) as caught:
+        disk.attach()
+    assert str(caught.value) == (
+        "creating the disk of ada: mkfs.ext4 failed; see the kernel's log with `dmesg`"
+    )
+
+
+def test_the_system_s_tools_are_found_without_the_system_s_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/somewhere")
+    assert disks._path() == "/somewhere:/usr/sbin:/sbin"
+
+
+# ---- The disks of a class
+
+
+ENFORCED = plan(a_class(["ada", "bob"], disk="64MiB"), a_host(NO_GPUS, disk_unenforced=""))
+
+
+@pytest.fixture
+def steps(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The calls of the engine and of the tools, in order."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    ClassDir("w").path.mkdir(parents=True)
+    log = kernel.log
+
+    def step(name: str) -> Callable[..., Any]:
+        return lambda *given: log.append(f"{name} {given[2]}" if given[3:] else name)
+
+    monkeypatch.setattr(containers, "Engine", SimpleNamespace)
+    for name in ("create_networks", "create_volumes", "create_volume", "remove_all"):
+        monkeypatch.setattr(containers, name, step(name))
+    monkeypatch.setattr(containers, "remove_volume", step("remove_volume"))
+    saves = SimpleNamespace(save=lambda *_: log.append("save") or 3)
+    monkeypatch.setattr(containers, "SeatVolume", lambda *_: saves)
+    return log
+
+
+def test_the_disks_of_a_class(kernel: Kernel, steps: list[str]) -> None:
+    backend = Containers(stored(ENFORCED))
+    backend.create()
+    # A volume without a disk refuses its mount. A container would make a volume that is missing.
+    assert steps[:2] == ["create_networks", "create_volumes"]
+    assert {Path(each).name for each in kernel.attached.values()} == {"ada.ext4", "bob.ext4"}
+    backend.remove()
+    assert steps.index("remove_all") < steps.index("losetup loop5")
+    assert kernel.attached == {}
+    assert list(ClassDir("w").disks.iterdir()) == []
+
+
+def test_a_class_whose_limits_are_not_enforced_has_no_disks(steps: list[str]) -> None:
+    backend = Containers(stored(plan(a_class(2, disk="64MiB"))))
+    backend.create()
+    backend.attach_storage()
+    backend.replace_storage("seat-01")
+    backend.remove()
+    assert steps == [
+        "create_networks", "create_volumes", "remove_volume", "create_volume seat-01", "remove_all",
+    ]  # fmt: skip
+
+
+def test_a_reset_makes_a_new_disk_even_after_one_that_failed(
+    kernel: Kernel, steps: list[str]
+) -> None:
+    backend = Containers(stored(ENFORCED))
+    backend.create()
+    image = ClassDir("w").disks / "ada.ext4"
+    image.write_bytes(image.read_bytes()[:-4] + b"mine")
+    steps.clear()
+    kernel.fails = "mkfs.ext4"
+    with pytest.raises(LabError):
+        backend.replace_storage("ada")
+    assert steps[:2] == ["remove_volume", "create_volume ada"]
+    with zipfile.ZipFile(image.parent / "w.zip", "w") as archive:
+        assert backend.save("ada", archive, "ada") == 0  # there is no file system to read
+        assert backend.save("bob", archive, "bob") == 3
+    kernel.fails = ""
+    backend.replace_storage("ada")
+    assert image.read_bytes()[-4:] == bytes(4)
+    assert str(image) in kernel.attached.values()
+
+
+def test_work_is_collected_after_a_restart_of_the_host(kernel: Kernel, steps: list[str]) -> None:
+    backend = Containers(stored(ENFORCED))
+    backend.create()
+    kernel.attached.clear()
+    with zipfile.ZipFile(ClassDir("w").path / "w.zip", "w") as archive:
+        backend.save("ada", archive, "ada")
+    assert [Path(each).name for each in kernel.attached.values()] == ["ada.ext4"]
+    backend.attach_storage()
+    assert len(kernel.attached) == 2
