@@ -180,6 +180,8 @@ def _create(
     token: str,
     **options: Any,  # noqa: ANN401  (docker-py's own)
 ) -> Container:
+    from docker.types import LogConfig  # noqa: PLC0415  (takes 0.2 s)
+
     return engine.client().containers.create(
         image,
         command,
@@ -191,6 +193,7 @@ def _create(
         pids_limit=64,
         tmpfs={"/tmp": ""},  # noqa: S108  (in the container)
         init=True,
+        log_config=LogConfig(**names.LOG),
         **options,
     )
 

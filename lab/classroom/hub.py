@@ -145,8 +145,7 @@ def host_config(seat: SeatPlan) -> dict[str, Any]:
         "tmpfs": {"/tmp": ""},  # noqa: S108  (in the container)
         "pids_limit": _PIDS,
         "init": True,
-        # A student can write to the output of the seat's first program, so to the host's disk.
-        "log_config": {"type": "json-file", "config": {"max-size": "10m", "max-file": "1"}},
+        "log_config": names.LOG,
     }
     if seat.memory_bytes is not None:
         options["memswap_limit"] = seat.memory_bytes  # no swap on top of the memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Final
+from typing import Any, Final
 
 CLASS: Final = "lab.class"
 """Label with the name of the class."""
@@ -34,6 +34,12 @@ SEAT_PORT: Final = 8888
 
 MOUNT: Final = "/home/student"
 """Where a seat's volume is mounted."""
+
+LOG: Final[dict[str, Any]] = {
+    "type": "json-file",
+    "config": {"max-size": "10m", "max-file": "1"},
+}
+"""The limit of a container's log, which is on the host's disk. A student can write to the log."""
 
 
 def prefix(name: str) -> str:

@@ -155,6 +155,7 @@ def test_the_proxy_has_few_rights_and_one_published_port() -> None:
     for each in (proxy, relay):
         assert each["cap_drop"] == ["ALL"]
         assert each["read_only"] is True
+        assert each["log_config"].config["max-size"] == "10m"
         assert each["security_opt"] == ["no-new-privileges:true"]
         assert each["environment"] == {"CONFIGPROXY_AUTH_TOKEN": "secret"}
         assert "secret" not in each["command"]  # other users see a command
