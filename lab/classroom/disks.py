@@ -72,23 +72,24 @@ class SeatDisk:
     def _create(self) -> None:
         doing = f"creating the disk of {self.seat}"
         part = self.folder / f"{self.seat}.part"
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        # The empty file reads as zeros, so nothing must be zeroed or discarded. The kernel would
+        # free the blocks that it zeroes later.
+        options = f"root_owner={_OWNER},nodiscard,lazy_itable_init=0,lazy_journal_init=1"
         try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             with part.open("wb") as file:
-                # A sparse file would lose the student's data when something else fills the host's
-                # disk.
+                file.truncate(self.size_bytes)
+                _run(doing, f"mkfs.{TYPE}", "-q", "-m", "0", "-E", options, str(part))
+                _run(doing, "debugfs", "-w", "-R", "rmdir lost+found", str(part))
+                # With holes, the seat would lose data when something else fills the host's disk.
                 os.posix_fallocate(file.fileno(), 0, self.size_bytes)
+            part.rename(self.image)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise LabError(
                 f"{doing}: {self.folder}: {error.strerror}",
                 "lower `disk:` in class.yaml, or set LAB_STATE to a directory on a larger disk",
             ) from error
-        # The blocks read as zeros already, and discarding them would free them.
-        options = f"root_owner={_OWNER},nodiscard,lazy_journal_init=1"
-        _run(doing, f"mkfs.{TYPE}", "-q", "-m", "0", "-E", options, str(part))
-        _run(doing, "debugfs", "-w", "-R", "rmdir lost+found", str(part))
-        part.rename(self.image)
 
     def remove(self) -> None:
         """Detach the loop device, and remove the file. No container may use the volume.
