@@ -148,7 +148,7 @@ def test_a_seat_that_fills_its_disk_hurts_no_other(room: ClassDir) -> None:
     reason, count = inside("seat-01", FILL).splitlines()
     assert reason == "No space left on device"
     assert SIZE * 0.6 < int(count) < SIZE
-    assert look("seat-01")["free"] == 0
+    assert int(str(look("seat-01")["free"])) < 1 << 16
     assert look("seat-02") == beside
     assert [each.image.stat().st_blocks for each in (first, second)] == allocated
     assert [each.state for each in seat_statuses(room)] == ["ready", "ready"]
@@ -186,13 +186,15 @@ def test_a_class_goes_on_after_its_devices_were_detached(room: ClassDir, tmp_pat
     other.folder.parent.mkdir(exist_ok=True)
     try:
         other.attach()
-        assert other.device.readlink() in old, "the number belongs to another file now"
+        assert other.device.readlink() in old, "the number now belongs to another file"
         up(room.stored(), no_word)
     finally:
         other.remove()
     assert [each.state for each in seat_statuses(room)] == ["ready", "ready"]
     after = look("seat-01")
-    assert (after["size"], after["names"]) == (before["size"], before["names"])
+    assert after["size"] == before["size"]
+    assert int(str(after["free"])) < 1 << 16, "a full seat starts, too"
+    assert set(before["names"]) <= set(after["names"])  # type: ignore[call-overload]
 
 
 def test_a_full_seat_is_fresh_after_a_reset(room: ClassDir) -> None:
