@@ -572,7 +572,7 @@ def test_a_seat_gets_no_gpu_that_a_process_uses(world: World) -> None:
     world.log.clear()
     with pytest.raises(LabError, match="no space"):
         reset(folder, "bob", world.lines.append)
-    assert "replace volume" in world.log
+    assert "remove volume" in world.log
     assert "start bob" not in world.log
 
 
