@@ -9,7 +9,7 @@ import pytest
 
 from tests.shown import ROOT, dead_links, wrong_commands
 
-TESTS = ROOT / "tests/e2e/test_class.py"
+TESTS = [ROOT / "tests/e2e/test_class.py", ROOT / "tests/e2e/test_class_disk.py"]
 GENERATED = {"docs/errors.md", "docs/results.md"}
 PAGES = sorted(
     path
@@ -34,6 +34,10 @@ def test_the_parser_accepts_every_command_of_a_page(page: Path) -> None:
 
 def test_every_test_of_the_attacks_on_seats_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
-    defined = set(re.findall(r"^def (test_\w+)", TESTS.read_text("utf-8"), re.MULTILINE))
+    defined = set(
+        re.findall(
+            r"^def (test_\w+)", "".join(each.read_text("utf-8") for each in TESTS), re.MULTILINE
+        )
+    )
     assert named
     assert named <= defined
