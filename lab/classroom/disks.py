@@ -138,8 +138,8 @@ def _run(doing: str, *command: str) -> str:
         check=False,
     )
     if done.returncode != 0:
-        reason = done.stderr.strip() or f"{command[0]} failed"
-        raise LabError(f"{doing}: {short(reason)}", "see the kernel's log with `dmesg`")
+        reason = done.stderr.strip() or f"{command[0]}: exit code {done.returncode}"
+        raise LabError(f"{doing} failed: {short(reason)}", "see the kernel's log with `dmesg`")
     return done.stdout
 
 

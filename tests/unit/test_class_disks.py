@@ -161,7 +161,7 @@ def test_a_host_that_can_limit_disks(tools: Path) -> None:
 def test_the_reasons_against_limits_of_disks(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(tools, "losetup", "echo 'cannot find an unused loop device: \x1b[2J' >&2; exit 1")
     assert unavailable_reason() == (
-        r"finding a loop device: cannot find an unused loop device: \x1b[2J"
+        r"finding a loop device failed: cannot find an unused loop device: \x1b[2J"
     )
     (tools / "losetup").unlink()
     assert unavailable_reason() == "`losetup` is missing; install mount"
@@ -178,7 +178,7 @@ def test_a_tool_that_fails(tools: Path, disk: SeatDisk) -> None:
     with pytest.raises(LabError) as caught:
         disk.attach()
     assert str(caught.value) == (
-        "creating the disk of ada: mkfs.ext4 failed; see the kernel's log with `dmesg`"
+        "creating the disk of ada failed: mkfs.ext4: exit code 1; see the kernel's log with `dmesg`"
     )
 
 

@@ -322,12 +322,16 @@ def ended(world: World) -> ClassDir:
     return folder
 
 
-def test_a_class_whose_jupyterhub_ended_goes_on(world: World) -> None:
+def test_a_class_whose_jupyterhub_ended_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = ended(world)
     tokens = folder.tokens()
+    attach = world.adds("attach storage")
+    monkeypatch.setattr(containers.Containers, "attach_storage", attach)
     up(stored(a_plan(("cy",))), world.lines.append)  # another plan: its own one holds
     assert world.lines[0] == "class w: going on where it ended"
-    assert world.log[:2] == ["remove containers", "proxy"]
+    assert world.log[:3] == ["remove containers", "attach storage", "proxy"]
     assert not {"networks", "volumes", "remove all"} & set(world.log)
     assert world.lines[-1] == "bob: ready (2 of 2)"
     assert (folder.tokens(), folder.stored()) == (tokens, stored(PLAN))

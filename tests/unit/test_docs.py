@@ -34,10 +34,7 @@ def test_the_parser_accepts_every_command_of_a_page(page: Path) -> None:
 
 def test_every_test_of_the_attacks_on_seats_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
-    defined = set(
-        re.findall(
-            r"^def (test_\w+)", "".join(each.read_text("utf-8") for each in TESTS), re.MULTILINE
-        )
-    )
+    tests = "".join(each.read_text("utf-8") for each in TESTS)
+    defined = set(re.findall(r"^def (test_\w+)", tests, re.MULTILINE))
     assert named
     assert named <= defined
