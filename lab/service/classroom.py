@@ -22,7 +22,7 @@ from lab.config import Cluster, load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.doctor.data import inspect_directory
-from lab.doctor.engine import EngineInfo, read_engine
+from lab.doctor.engine import ROOM_BYTES, EngineInfo, read_engine
 from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError
 from lab.gpu import Inventory, chosen_host
@@ -167,8 +167,9 @@ def host_facts(
         if engine.is_local:
             root = Path(str(engine.info.get("DockerRootDir") or "/var/lib/docker"))
             where = root / "volumes" if unenforced else state_directory()
-            free = inspect_directory(where, "volumes", "").free
-            facts = replace(facts, disk_free_bytes=free)
+            # Seats that reserve all free space would stop JupyterHub and the engine.
+            free = inspect_directory(where, "volumes", "").free - (0 if unenforced else ROOM_BYTES)
+            facts = replace(facts, disk_free_bytes=max(0, free))
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
     return replace(facts, networks=tuple(each for each in used if each not in own))
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import platform
 import re
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -251,12 +252,15 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
 
     def inspected(path: Path, *names: str) -> Directory:
         where.append(path)
-        return inspect(path, *names)
+        return replace(inspect(path, *names), free=5 * 10**9)
 
     monkeypatch.setattr(classroom, "inspect_directory", inspected)
     for reason in ("", "only root can"):
         monkeypatch.setattr(classroom, "unavailable_reason", lambda reason=reason: reason)
-        assert classroom.host_facts(box(2), lines.append).disk_unenforced == reason
+        found = classroom.host_facts(box(2), lines.append)
+        assert found.disk_unenforced == reason
+        # The host keeps 1 GB of what seats can reserve.
+        assert found.disk_free_bytes == (5 if reason else 4) * 10**9
     assert where == [tmp_path / "state", tmp_path / "volumes"]
     local = {"Name": platform.node(), "SecurityOptions": ["name=rootless"]}
     for info, reason in (
