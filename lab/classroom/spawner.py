@@ -7,7 +7,7 @@ import asyncio
 from dockerspawner import DockerSpawner
 
 from lab.backends.compose.client import Engine, engine_errors
-from lab.backends.compose.host_block import block_container
+from lab.backends.compose.host_block import block_container, host_addresses
 from lab.classroom.names import CLASS, prefix
 
 
@@ -28,13 +28,15 @@ class SeatSpawner(DockerSpawner):  # type: ignore[misc]
         seat = self.user.name
         with engine_errors(f"blocking the host from {seat}"):
             container = engine.client().containers.get(self.container_id)
-            (network,) = container.attrs["NetworkSettings"]["Networks"].values()
+            (network,) = container.attrs["NetworkSettings"]["Networks"]
+            # Since Engine 28, a container on an internal network has no gateway.
+            hosts = list(host_addresses(engine.client().networks.get(network).attrs))
         name = container.labels[CLASS]
         # JupyterHub, on this host, asks each seat whether its server is ready.
         block_container(
             engine,
             prefix(name),
-            [network["Gateway"]],
+            hosts,
             container,
             seat,
             replies=True,

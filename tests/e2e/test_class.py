@@ -7,6 +7,7 @@ import http.cookiejar
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import time
@@ -71,7 +72,7 @@ def host() -> dict[str, list[str]]:
         "containers": docker("ps", "--all", "--format", "{{.Names}}").split(),
         "networks": docker("network", "ls", "--format", "{{.Name}}").split(),
         "volumes": docker("volume", "ls", "--format", "{{.Name}}").split(),
-        "interfaces": sorted(each.name for each in Path("/sys/class/net").iterdir()),
+        "interfaces": sorted(name for _, name in socket.if_nameindex()),
         "rules": re.sub(r" \[\d+:\d+\]|^#.*", "", rules, flags=re.MULTILINE).splitlines(),
         "processes": [
             " ".join(each.cmdline()) for each in psutil.process_iter() if started_with(each, state)

@@ -258,9 +258,14 @@ def test_the_host_is_blocked_after_the_start(monkeypatch: pytest.MonkeyPatch) ->
 
     container = SimpleNamespace(
         labels={"lab.class": "w"},
-        attrs={"NetworkSettings": {"Networks": {"lab-class-w-ada": {"Gateway": "10.89.0.17"}}}},
+        attrs={"NetworkSettings": {"Networks": {"lab-class-w-ada": {"Gateway": ""}}}},
     )
-    client = SimpleNamespace(containers=SimpleNamespace(get=lambda _: container))
+    pool = {"Subnet": "10.89.0.16/28", "Gateway": "10.89.0.17"}
+    networks = {"lab-class-w-ada": SimpleNamespace(attrs={"IPAM": {"Config": [pool]}})}
+    client = SimpleNamespace(
+        containers=SimpleNamespace(get=lambda _: container),
+        networks=SimpleNamespace(get=networks.get),
+    )
     monkeypatch.setattr(DockerSpawner, "start_object", start)
     monkeypatch.setattr(spawner, "Engine", lambda: SimpleNamespace(client=lambda: client))
 

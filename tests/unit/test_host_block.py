@@ -326,8 +326,8 @@ def test_an_isolated_network_needs_no_container_if_the_engine_knows_it(
 def test_a_bridge_without_a_configured_gateway_has_the_first_address() -> None:
     unnamed = network()
     del unnamed["IPAM"]["Config"][0]["Gateway"]
-    assert list(host_block._gateways(unnamed)) == ["172.22.0.1"]
-    assert list(host_block._gateways({"IPAM": {"Config": None}})) == []
+    assert list(host_block.host_addresses(unnamed)) == ["172.22.0.1"]
+    assert list(host_block.host_addresses({"IPAM": {"Config": None}})) == []
 
 
 def test_a_container_that_may_answer_the_host() -> None:

@@ -55,12 +55,16 @@ def _host_addresses(engine: Engine, project: str) -> list[str]:
         address
         for network in networks
         if not (isolates and (network.get("Options") or {}).get(ISOLATED[0]) == "isolated")
-        for address in _gateways(network)
+        for address in host_addresses(network)
     ]
 
 
-def _gateways(network: Mapping[str, Any]) -> Iterator[str]:
-    """The host's IPv4 addresses on a network, as the engine describes the network."""
+def host_addresses(network: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the host's IPv4 addresses on a network.
+
+    Args:
+        network: The engine's description of it.
+    """
     for config in (network.get("IPAM") or {}).get("Config") or ():
         subnet = ipaddress.ip_network(config["Subnet"], strict=False)
         if subnet.version == 4:  # noqa: PLR2004
