@@ -28,6 +28,7 @@ from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.classroom.gradebook import gradebook
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
+from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
 from lab.formatting import counted
@@ -141,8 +142,10 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
         stored = folder.stored()
         backend, seats = seat_backend(stored), stored.plan.seats
         with signals.as_interrupt(), _new_archive(archive) as target:
+            end_all_runs(folder, notify)
             _add_earlier(folder, target)
             for count, seat in enumerate(seats, 1):
+                save_runs(folder, seat.name, target, f"{seat.name}/queue", notify)
                 _save(backend, seat.name, target, seat.name, notify)
                 notify(f"{seat.name}: collected ({count} of {len(seats)})")
             names = [seat.name for seat in seats]
@@ -172,11 +175,13 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
         stored = folder.stored()
         backend, api = seat_backend(stored), hub_api(folder)
         _stop_seat(api, backend, seat)
-        end_environments(folder, seat)
+        end_environments(folder, [seat], keep=True)
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:
+            save_runs(folder, seat, target, f"{copy.stem}/queue", notify)
             _save(backend, seat, target, copy.stem, notify)
+        end_environments(folder, [seat], keep=False)
         with signals.ignore_signals():  # a volume without labels would never be removed
             backend.replace_storage(seat)
         check_seat_gpus(stored.plan, seat, notify)

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final
+from typing import IO, Final
 
 from lab.backends.compose.client import Engine, engine_errors
 from lab.classroom import names
@@ -141,20 +141,35 @@ def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) ->
         path = PurePosixPath(member.name).parts[1:]  # without the name of the mounted directory
         if member.isdir() or not path or path[0] in _SKIPPED:
             continue
-        name = "/".join((folder, *map(_safe, path)))
+        name = "/".join((folder, *map(safe_name, path)))
         content = stream.extractfile(member) if member.isreg() else None
         if content is None or ".." in path or name in used or len(name) > _MAX_NAME:
             left_out += 1
             continue
         used.add(name)
-        entry = zipfile.ZipInfo(name, time.localtime(_in_zip(member.mtime))[:6])
-        entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-        with archive.open(entry, "w", force_zip64=member.size >= zipfile.ZIP64_LIMIT) as target:
-            shutil.copyfileobj(content, target, _CHUNK_BYTES)
+        write_entry(archive, name, content, member.size, member.mtime)
     return left_out
 
 
-def _safe(name: str) -> str:
+def write_entry(
+    archive: zipfile.ZipFile, name: str, content: IO[bytes], size: int, time_unix: float
+) -> None:
+    """Add a regular file to an archive.
+
+    Args:
+        archive: The archive.
+        name: The path in the archive.
+        content: The file.
+        size: Its size in bytes.
+        time_unix: The time of its last change, in seconds since the epoch; any number.
+    """
+    entry = zipfile.ZipInfo(name, time.localtime(_in_zip(time_unix))[:6])
+    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    with archive.open(entry, "w", force_zip64=size >= zipfile.ZIP64_LIMIT) as target:
+        shutil.copyfileobj(content, target, _CHUNK_BYTES)
+
+
+def safe_name(name: str) -> str:
     """Return a file's name without characters that other systems or terminals interpret."""
     return visible(name).replace("\\", "_")
 

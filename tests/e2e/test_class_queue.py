@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from ipaddress import ip_address
@@ -41,6 +43,7 @@ version: 1
 name: e2e-queue
 seats: [ada, bob]
 seat: {{gpus: {{queue: true}}, cpus: 2, memory: 2GiB}}
+cpu_runs: 1
 network: 10.88.1.0/24
 times: {{slice: {slice}s}}
 address: 127.0.0.1:{port}
@@ -248,22 +251,81 @@ def test_a_killed_service_is_started_again_and_loses_nothing(room: ClassDir) -> 
     assert entry(room, "ada") is None
 
 
-def test_a_reset_removes_what_a_seat_has_in_the_queue(room: ClassDir) -> None:
-    done = in_seat("bob", "lab", "up", "--backend", "class")
+def test_a_run_without_gpus_has_containers_meanwhile(room: ClassDir, tmp_path: Path) -> None:
+    write("ada", "long.py", LONG)
+    first = lab("ada", "run", "long.py", "--backend", "class")
+    ada = up_with_a_run(room, "ada")
+    write("bob", "long.py", LONG)
+    second = lab("bob", "run", "long.py", "--backend", "class", "--gpus", "none")
+    bob = up_with_a_run(room, "bob")
+    assert (bob.gpus, bob.network) == ((), str(room.stored().plan.run_networks[-1]))
+    seats, queue = status(tmp_path)
+    assert [(each["seat"], each["state"], each["gpus"]) for each in queue] == [
+        ("ada", "up", list(ada.gpus)),
+        ("bob", "up", []),
+    ]
+    assert [each["state"] for each in seats] == ["ready", "ready"]
+    environment = ComposeBackend().find(bob.project)
+    assert environment is not None
+    found = inspect(environment)
+    assert all(not each["HostConfig"]["DeviceRequests"] for each in found.values())
+    for seat in ("ada", "bob"):
+        assert in_seat(seat, "lab", "cancel", "last").returncode == 0
+    for future in (first, second):
+        assert "cancelled by `lab cancel`" in future.result(120).stderr
+    assert "void" in in_seat("bob", "sh", "-c", "cat runs/*/files/worker-0.txt").stdout
+
+
+def status(place: Path) -> tuple[list[Any], list[Any]]:
+    """The seats and the queue, as `lab class status` prints them."""
+    command = [sys.executable, "-m", "lab", "class", "status", "--json"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    bob = entry(room, "bob")
-    assert bob is not None
-    reset(room, "bob", no_word)
+    found = json.loads(done.stdout)
+    return found["seats"], found["queue"]
+
+
+def left_under_way(room: ClassDir, seat: str) -> Entry:
+    """A run that no client follows."""
+    write(seat, "long.py", LONG)
+    done = in_seat(seat, "lab", "run", "long.py", "--backend", "class", "--detach")
+    assert done.returncode == 0, done.stderr
+    found = up_with_a_run(room, seat)
+    listens = f"{found.project}-worker-0-1"
+    wait_for(lambda: "listens" in docker("logs", listens), "the program does not begin", 60)
+    return found
+
+
+def has_the_run(archive: Path, queue: str, place: Path, gpus: Sequence[str]) -> None:
+    """The run is in an archive, and opens as every run."""
+    with zipfile.ZipFile(archive) as work:
+        work.extractall(place)
+    store = place / queue
+    (file,) = store.glob("*/files/worker-0.txt")
+    assert file.read_text() == ",".join(gpus)
+    command = [sys.executable, "-m", "lab", "show", "last", "--runs-dir", str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cancelled" in done.stdout
+
+
+def test_a_reset_collects_and_removes_what_a_seat_has_in_the_queue(
+    room: ClassDir, tmp_path: Path
+) -> None:
+    bob = left_under_way(room, "bob")
+    lines: list[str] = []
+    reset(room, "bob", lines.append)
     assert entry(room, "bob") is None
     assert left_behind(bob.project) == []
+    (copy,) = room.copies.glob("bob-*.zip")
+    assert f"bob: 1 run that it had not collected, in {copy.stem}/queue" in lines
+    has_the_run(copy, f"{copy.stem}/queue", tmp_path, bob.gpus)
 
 
-def test_the_end_removes_everything(room: ClassDir, tmp_path: Path) -> None:
-    done = in_seat("bob", "lab", "up", "--backend", "class")
-    assert done.returncode == 0, done.stderr
-    bob = entry(room, "bob")
-    assert bob is not None
+def test_the_end_collects_and_removes_everything(room: ClassDir, tmp_path: Path) -> None:
+    bob = left_under_way(room, "bob")
     down(room, tmp_path / "work.zip", no_word)
+    has_the_run(tmp_path / "work.zip", "bob/queue", tmp_path / "work", bob.gpus)
     assert left_behind(bob.project) == []
     assert docker("ps", "--all", "--quiet", "--filter", f"label=lab.class={NAME}") == ""
     assert not room.path.exists()

@@ -546,6 +546,61 @@ def subprocess_of(code: str) -> subprocess.Popen[bytes]:
     return found
 
 
+# ---- The queue
+
+
+@pytest.fixture
+def queue(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A class whose seats have runs in the queue; each step is in the log."""
+
+    def save_runs(
+        _folder: ClassDir, seat: str, archive: zipfile.ZipFile, target: str, _notify: object
+    ) -> None:
+        world.do(f"save runs of {seat}")
+        archive.writestr(f"{target}/r/run.json", b"{}")
+
+    def end_environments(_folder: ClassDir, seats: list[str], *, keep: bool) -> None:
+        world.do(f"{'end' if keep else 'remove'} runs of {' '.join(seats)}")
+
+    monkeypatch.setattr(environment, "save_runs", save_runs)
+    monkeypatch.setattr(environment, "end_environments", end_environments)
+    monkeypatch.setattr(environment, "end_all_runs", lambda *_: world.do("end all runs"))
+    monkeypatch.setattr(environment, "remove_environments", lambda _: world.do("remove runs"))
+    return world
+
+
+def test_runs_are_collected_before_they_are_removed(queue: World, tmp_path: Path) -> None:
+    folder = boot(queue)
+    queue.log.clear()
+    reset(folder, "ada", queue.lines.append)
+    assert queue.log[2:7] == [
+        "end runs of ada", "save runs of ada", "save ada", "remove runs of ada", "remove volume",
+    ]  # fmt: skip
+    queue.log.clear()
+    down(folder, tmp_path / "w.zip", queue.lines.append)
+    assert queue.log[:7] == [
+        "end all runs", "save runs of ada", "save ada", "save runs of bob", "save bob",
+        "remove containers", "remove runs",
+    ]  # fmt: skip
+    with zipfile.ZipFile(tmp_path / "w.zip") as archive:
+        # First the runs: a student's own files cannot take their names.
+        names = [name for name in archive.namelist() if name.startswith("ada/")]
+    assert names == ["ada/queue/r/run.json", "ada/mine.txt"]
+
+
+@pytest.mark.parametrize("step", ["save runs of ada", "save ada"])
+def test_no_run_is_removed_if_the_work_cannot_be_collected(
+    step: str, queue: World, tmp_path: Path
+) -> None:
+    folder = boot(queue)
+    queue.fails = step
+    with pytest.raises(LabError, match="no space"):
+        down(folder, tmp_path / "w.zip", queue.lines.append)
+    with pytest.raises(LabError, match="no space"):
+        reset(folder, "ada", queue.lines.append)
+    assert not any(line.startswith("remove runs") for line in queue.log)
+
+
 # ---- reset
 
 

@@ -379,6 +379,29 @@ def test_only_the_teacher_ends_the_environments_of_a_seat(
         up(queue.seat("teacher"), plan_in_seat(1), root)
 
 
+def test_the_teacher_ends_runs_and_keeps_their_volumes(
+    queue: QueueUnderTest, host: Host, root: Path
+) -> None:
+    host.tasks_do = until_cancelled
+    one = up(queue.seat("ada"), plan_in_seat(4), root)
+    one.submit(request(one))
+    future, lines = in_thread(queue.seat("bob"), plan_in_seat(4), root)
+    wait_for(lambda: lines, "bob has no place")
+    for seat in ("bob", "ada"):
+        address = f"/environments?seat={seat}&keep=1"
+        assert status_of(queue, "DELETE", address, "token-of-teacher") == 200
+    queue.wait("ada", State.ENDED)
+    assert queue.entry("ada").reason == "the teacher ended it"
+    volume = host.environments[queue.entry("ada").project]
+    assert volume.volume_stays
+    assert b"the teacher ended it" in volume.volume.cancel(RUN).read_bytes()
+    with pytest.raises(LabError, match="the queue has no environment"):
+        future.result(60)
+    assert queue.state("bob") is None
+    # The seat, too, can still collect it.
+    assert collected(queue.seat("ada").find_any("mnist"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("token", ["", "token-of-eve", "token-of-ada-", "token-of-*"])
 def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) -> None:
     for method, path in (("GET", "/environments"), ("POST", "/environments"), ("GET", "/no")):

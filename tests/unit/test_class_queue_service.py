@@ -326,8 +326,11 @@ def test_a_class_whose_service_does_not_answer(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(folders, "Queue", lambda url, token: Queue(url, token, patience_s=0.0))
     monkeypatch.setattr(names, "gateway", lambda _network: "127.0.0.1")
     monkeypatch.setattr(names, "QUEUE_PORT", 9)
+    end_environments(folder, ["ada"], keep=False)  # it has none, so nothing is sent
+    one = Entry(id="1", seat="ada", name="m", project="p", needs=1, state=State.UP)
+    QueueDir(folder).ledger().write((one,))
     with pytest.raises(LabError, match="the queue of the class does not answer"):
-        end_environments(folder, "ada")
+        end_environments(folder, ["ada"], keep=False)
 
 
 def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
@@ -354,13 +357,17 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
     with pytest.raises(
         LabError, match="ada still has environments in the queue after 0 s; try again"
     ):
-        end_environments(folder, "ada")
-    end_environments(folder, "ada")
-    assert sent == ["DELETE ?seat=ada"] * 2
+        end_environments(folder, ["ada"], keep=False)
+    end_environments(folder, ["ada"], keep=True)  # it has no live one
+    end_environments(folder, ["ada"], keep=False)
+    assert sent == ["DELETE ?seat=ada&keep=0"] * 2
+    with pytest.raises(LabError, match="bob still has environments in the queue after 0 s"):
+        end_environments(folder, ["ada", "bob"], keep=True)
+    assert sent[2:] == ["DELETE ?seat=bob&keep=1"]
 
 
 def test_a_class_without_a_queue_has_nothing_to_end() -> None:
-    end_environments(created(a_plan(gpus=1)), "ada")
+    end_environments(created(a_plan(gpus=1)), ["ada"], keep=False)
 
 
 def test_a_damaged_ledger_is_an_error_of_one_line() -> None:

@@ -5,7 +5,8 @@ logs. `ENV` is the id of an environment of this seat::
 
     GET    /environments              the environments of the seat: a list of `Status`
     POST   /environments              a place in the queue: `Order`; the answer is a `Status`
-    DELETE /environments?seat=SEAT    end all environments of a seat; for the teacher
+    DELETE /environments?seat=SEAT    for the teacher: end all environments of a seat; with
+                                      `&keep=1`, keep their run volumes
     GET    /environments/ENV          `Status`; with `?revision=N`, when it has changed
     DELETE /environments/ENV          remove it; with `?keep=1`, keep its run volume
     GET    /environments/ENV/READ     the answer of a method of `Environment`: one of `READS`

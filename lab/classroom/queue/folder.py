@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -115,8 +116,13 @@ def queue_variables(plan: ClassPlan) -> dict[str, str]:
     return {URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
 
 
-def end_environments(folder: ClassDir, seat: str) -> None:
-    """Remove all environments of a seat, for the teacher; do nothing without a queue.
+def end_environments(folder: ClassDir, seats: Collection[str], *, keep: bool) -> None:
+    """End all environments of some seats, for the teacher; do nothing without a queue.
+
+    Args:
+        folder: The class.
+        seats: The seats.
+        keep: Whether their run volumes are kept.
 
     Raises:
         LabError: The service does not answer, or does not end them in time.
@@ -125,15 +131,24 @@ def end_environments(folder: ClassDir, seat: str) -> None:
     if not plan.run_networks:
         return
     url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
-    Queue(url, folder.tokens().service).request("DELETE", f"?seat={seat}")
+    queue = Queue(url, folder.tokens().service)
+    for seat in _left(folder, seats, keep=keep):
+        queue.request("DELETE", f"?seat={seat}&keep={int(keep)}")
     until = time.monotonic() + _END_S
-    while any(each.seat == seat for each in QueueDir(folder).ledger().entries):
+    while left := _left(folder, seats, keep=keep):
         if time.monotonic() > until:
             raise LabError(
-                f"{seat} still has environments in the queue after {_END_S:g} s",
+                f"{left[0]} still has environments in the queue after {_END_S:g} s",
                 "try again",
             )
         time.sleep(_POLL_S)
+
+
+def _left(folder: ClassDir, seats: Collection[str], *, keep: bool) -> list[str]:
+    """Return those of some seats that have environments; with `keep`, live ones."""
+    entries = QueueDir(folder).ledger().entries
+    found = {each.seat for each in entries if each.is_live or not keep}
+    return [seat for seat in seats if seat in found]
 
 
 def _remove(backend: ComposeBackend, project: str) -> None:

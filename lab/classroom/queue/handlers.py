@@ -194,8 +194,9 @@ class _Environments(_Handler):
         """End all environments of a seat, for the teacher."""
         if self.seat != TEACHER:
             raise HTTPError(403, reason="only the teacher ends all environments of a seat")
+        keep = self.get_query_argument("keep", "") == "1"
         for entry in self.turns.of_seat(self.get_query_argument("seat")):
-            self.turns.remove(entry, keep=False)
+            self.turns.remove(entry, keep=keep, reason="the teacher ended it")
         self.answer({})
 
 

@@ -158,17 +158,18 @@ class Turns:
         """Return the number of streams of an environment that are being read."""
         return self._streams[id_]
 
-    def remove(self, entry: Entry, *, keep: bool) -> None:
-        """End an environment for its seat.
+    def remove(self, entry: Entry, *, keep: bool, reason: str = "its seat removed it") -> None:
+        """End an environment for its seat or the teacher.
 
         Args:
             entry: The environment.
             keep: Whether its run volume is kept.
+            reason: Why.
         """
         if entry.state is State.WAITING:
             self._forget(entry.id)
         elif entry.state in {State.GRANTED, State.UP}:
-            self._end(entry, "its seat removed it", removes=not keep)
+            self._end(entry, reason, removes=not keep)
         elif not keep:
             self._write(changed(self.ledger.entries, entry.id, removes=True))
         self.advance()

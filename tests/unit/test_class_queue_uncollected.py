@@ -1,0 +1,283 @@
+"""Runs that a seat has not collected from the queue are in the archive of its work."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.backends import Chunk
+from lab.backends.classroom.protocol import State
+from lab.classroom.queue import turns, uncollected
+from lab.classroom.queue.folder import QueueDir
+from lab.classroom.queue.ledger import Entry
+from lab.classroom.queue.uncollected import end_all_runs, save_runs
+from lab.classroom.state import ClassDir
+from lab.errors import LabError
+from lab.run.store import RunDir
+from lab.task.protocol import Request, RunSpec, Volume
+from lab.task.protocol.states import State as RunState
+from tests.unit.classes import a_plan, created
+from tests.unit.fakes import end, record, write_records
+from tests.unit.queueing import Containers
+from tests.unit.test_cli import lab
+
+RUN = "20261124-0600-async-8602"
+OTHER = "20261124-0700-async-1111"
+
+
+class Backend:
+    """The environments that are left on the host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.left: dict[str, Containers] = {}
+        self.asked: list[str] = []
+
+    def find_any(self, project: str) -> Containers | None:
+        self.asked.append(project)
+        return self.left.get(project)
+
+    def add(self, project: str, *, is_down: bool = True) -> Containers:
+        root = self.folder / project
+        (root / "requests").mkdir(parents=True)
+        one = Containers(root, project=project, is_down=is_down)
+        self.left[project] = one
+        return one
+
+
+def run(one: Containers, run_id: str = RUN) -> Path:
+    """Submit a run, which trains to its end; return its directory on the volume."""
+    one.submit(Request(run_id, RunSpec("async"), one.cluster_spec(), 100.0))
+    for thread in one.threads:
+        thread.join()
+    return one.volume.run(run_id)
+
+
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    found = Backend(tmp_path / "volumes")
+    monkeypatch.setattr(uncollected, "ComposeBackend", lambda: found)
+    return found
+
+
+@pytest.fixture
+def folder(backend: Backend) -> ClassDir:
+    return created(a_plan(gpus={"queue": True}))
+
+
+def entries(folder: ClassDir, *found: Entry) -> None:
+    QueueDir(folder).ledger().write(found)
+
+
+def entry(project: str, seat: str = "ada", state: State = State.ENDED, **more: Any) -> Entry:
+    return Entry(id=project, seat=seat, name="m", project=project, needs=1, state=state, **more)
+
+
+def saved(folder: ClassDir, path: Path) -> tuple[Path, list[str]]:
+    """The directory with what is in the archive, and the lines for the teacher."""
+    lines: list[str] = []
+    place = path / "unpacked"
+    with zipfile.ZipFile(path / "work.zip", "w") as archive:
+        save_runs(folder, "ada", archive, "ada/queue", lines.append)
+    with zipfile.ZipFile(path / "work.zip") as archive:
+        assert archive.testzip() is None
+        archive.extractall(place)
+    return place / "ada/queue", lines
+
+
+def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
+    backend: Backend, folder: ClassDir, tmp_path: Path
+) -> None:
+    one = backend.add("kept")
+    run(one)
+    run(one, OTHER)
+    one.mark_collected(OTHER, "/home/student/runs")
+    entries(
+        folder,
+        entry("kept"),
+        entry("of-bob", "bob"),
+        entry("waits", state=State.WAITING),
+        entry("discarded", removes=True),
+        entry("gone"),
+    )
+    store, lines = saved(folder, tmp_path)
+    assert backend.asked == ["kept", "gone"]
+    assert [path.name for path in store.iterdir()] == [RUN]
+    assert lines == ["ada: 1 run that it had not collected, in ada/queue"]
+    shown = lab(tmp_path, "show", "last", "--runs-dir", str(store))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "succeeded" in shown.stdout
+    assert RunDir(store / RUN).complete()
+    assert one.collected() == {OTHER: "/home/student/runs"}  # the archive may still fail
+    assert not list(folder.path.glob("run-*"))
+
+
+def test_a_class_whose_queue_never_began(backend: Backend, tmp_path: Path) -> None:
+    assert saved(created(a_plan(gpus=1)), tmp_path)[1] == []
+    assert backend.asked == []
+
+
+def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
+    backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_POLL_S", 0.01)
+
+    def until_cancelled(volume: Volume, request: Request) -> None:
+        write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, "start")])
+        while not volume.cancel(request.run_id).exists():
+            pass
+        for task in request.tasks():
+            end(volume, request.run_id, task, RunState.CANCELLED)
+
+    one = backend.add("up", is_down=False)
+    one.tasks_do = until_cancelled
+    one.submit(Request(RUN, RunSpec("async"), one.cluster_spec(), 100.0))
+    entries(folder, entry("up", state=State.UP))
+    store, _ = saved(folder, tmp_path)
+    assert RunDir(store / RUN).read().state is RunState.CANCELLED
+    assert b"the class ends" in one.volume.cancel(RUN).read_bytes()
+
+
+def test_a_run_without_its_end_counts_as_lost(
+    backend: Backend, folder: ClassDir, tmp_path: Path
+) -> None:
+    one = backend.add("kept")
+    one.tasks_do = lambda volume, request: None
+    run(one)
+    (one.volume.run(RUN) / "files/mine.txt").write_text("mine")
+    entries(folder, entry("kept"))
+    store, _ = saved(folder, tmp_path)
+    info = RunDir(store / RUN).read()
+    assert (info.state, info.reason) == (RunState.LOST, "its environment no longer runs")
+    assert (store / RUN / "files/mine.txt").read_text() == "mine"
+
+
+def test_only_regular_files_under_safe_names(
+    backend: Backend, folder: ClassDir, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    one = backend.add("kept")
+    files = run(one) / "files"
+    deep = files / Path(*["d"] * 480)
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("deep")
+    (files / "link").symlink_to(secret)
+    (files / "folder").symlink_to(tmp_path)
+    os.mkfifo(files / "pipe")
+    (files / "\x1b[2J\\..\\evil").write_text("named")
+    (files / "right\u202eleft").write_text("named")
+    (files.parent / "run.json").write_text("{}")
+    (files.parent / ".hidden").write_text("x")
+    entries(folder, entry("kept"))
+    store, _ = saved(folder, tmp_path)
+    found = [path for path in store.rglob("files/*") if path.is_file()]
+    assert sorted((path.name, path.read_text()) for path in found) == [
+        ("%1B%5B2J%5C..%5Cevil", "named"),
+        ("right_u202eleft", "named"),
+    ]
+    with zipfile.ZipFile(tmp_path / "work.zip") as archive:
+        assert [name for name in archive.namelist() if name.endswith("d/d/x")] != []
+        assert all("secret" not in name and "hidden" not in name for name in archive.namelist())
+        assert all(b"secret" not in archive.read(name) for name in archive.namelist())
+    info = RunDir(store / RUN).read()  # not that of the program
+    assert info.run_id == RUN
+    assert {each.path for each in info.left} >= {"files/link", "files/folder", "files/pipe"}
+
+
+@pytest.mark.parametrize(("left", "value"), [("bytes_left", 3_000_000), ("files_left", 8)])
+def test_a_student_cannot_fill_the_teachers_disk(
+    backend: Backend,
+    folder: ClassDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left: str,
+    value: int,
+) -> None:
+    one = backend.add("kept")
+    for run_id in (RUN, OTHER):
+        files = run(one, run_id) / "files"
+        files.mkdir(exist_ok=True)
+        for number in range(5):
+            with (files / f"{number}").open("wb") as sparse:
+                sparse.truncate(1 << 20)
+    entries(folder, entry("kept"))
+    whole = uncollected._Saved
+    monkeypatch.setattr(uncollected, "_Saved", lambda *given: whole(*given, **{left: value}))
+    store, lines = saved(folder, tmp_path)
+    assert lines[-1] == "ada: not in the archive: what its runs in the queue have beyond the limit"
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 4_000_000
+    assert len(files) <= 20
+    assert not RunDir(store / RUN).read().collected
+    assert not (store / OTHER).exists()
+
+
+def test_one_bad_run_or_environment_does_not_prevent_the_others(
+    backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("broken", "kept"):
+        one = backend.add(name)
+        run(one)
+        run(one, OTHER)
+    entries(folder, entry("broken"), entry("kept"))
+
+    def refuse(_one: Containers) -> dict[str, str]:
+        raise LabError("invalid \x1b[2J notes")
+
+    monkeypatch.setattr(backend.left["broken"], "collected", lambda: refuse(one), raising=False)
+    stream = Containers.stream
+
+    def breaks(one: Containers, run_id: str, *given: Any, **more: Any) -> Iterator[Chunk | None]:
+        if run_id == RUN:
+            raise LabError("it broke off")
+        return stream(one, run_id, *given, **more)
+
+    monkeypatch.setattr(Containers, "stream", breaks)
+    store, lines = saved(folder, tmp_path)
+    assert [path.name for path in store.iterdir()] == [OTHER]
+    assert lines == [
+        r"ada: not in the archive: runs of m in the queue: invalid \x1b[2J notes",
+        f"not in the archive: run {RUN}: it broke off",
+        "ada: 1 run that it had not collected, in ada/queue",
+    ]
+
+
+def test_two_runs_of_one_name(backend: Backend, folder: ClassDir, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run(backend.add(name))
+    entries(folder, entry("one"), entry("two"))
+    _, lines = saved(folder, tmp_path)
+    assert lines == ["ada: 1 run that it had not collected, in ada/queue"]
+
+
+# ---- The end of all turns
+
+
+def test_the_turns_end_by_the_service_if_it_is_there(
+    folder: ClassDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    lines: list[str] = []
+    monkeypatch.setattr(
+        uncollected, "end_environments", lambda *given, **more: calls.append((given[1], more))
+    )
+    end_all_runs(folder, lines.append)
+    assert calls == []  # JupyterHub has ended
+    up: Any = SimpleNamespace(is_up=True, stored=folder.stored)
+    end_all_runs(up, lines.append)
+    assert calls == [(["ada", "bob"], {"keep": True})]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise LabError("no answer", "try again")
+
+    monkeypatch.setattr(uncollected, "end_environments", refuse)
+    end_all_runs(up, lines.append)
+    assert lines == ["warning: no answer; try again"]
