@@ -166,7 +166,7 @@ class _Class:
     def _inside(self, seat: str, program: str) -> str:
         return must(self.place, f"a program in {seat}", self._exec(seat, program))
 
-    def _memory(self) -> list[float]:
+    def _memory(self, seats: Sequence[str]) -> list[float]:
         """The memory of each seat, in MiB, as `docker stats` counts it: without the page cache."""
         shape = "{{json .}}"
         command = [
@@ -175,7 +175,7 @@ class _Class:
             "--no-stream",
             "--format",
             shape,
-            *map(_container, self.seats),
+            *map(_container, seats),
         ]
         lines = must(self.place, "docker stats", command).splitlines()
         return [_mib(json.loads(line)["MemUsage"].partition(" / ")[0]) for line in lines]
