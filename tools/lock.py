@@ -24,7 +24,13 @@ SETS = {
     "notebooks": (*PROJECT, "--extra=tensorflow", "--extra=notebooks"),
     # The host of a class: JupyterHub, which starts a container for each seat.
     "class": (*PROJECT, "--extra=class", *_like("notebooks")),
-    "dev": (*PROJECT, "--extra=tensorflow", "--extra=class", "--extra=dev", *_like("class")),
+    # Beside `notebooks` and `class`, for a class without Docker: Node.js, which runs the proxy.
+    "class-local": ("requirements/class-local.in",),
+    "dev": (
+        *(*PROJECT, "requirements/class-local.in", "--extra=tensorflow", "--extra=notebooks"),
+        *("--extra=class", "--extra=dev"),
+        *(*_like("class"), *_like("class-local"), *_like("notebooks")),
+    ),
     # TensorFlow 2.15 does not support Python 3.12 and later.
     "heritage": ("requirements/heritage.in",),
     # Built and installed after a set with TensorFlow 2.15.
@@ -38,7 +44,13 @@ SETS = {
     # What `Dockerfile.class` adds to `image-cpu` or `image-cuda`.
     "class-image": (
         *("requirements/class-image.in", *PROJECT),
-        *(*_like("class"), *_like("notebooks"), *_like("image-cpu"), *_like("image-cuda")),
+        *(
+            *_like("class"),
+            *_like("class-local"),
+            *_like("notebooks"),
+            *_like("image-cpu"),
+            *_like("image-cuda"),
+        ),
     ),
 }
 

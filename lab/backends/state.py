@@ -19,6 +19,10 @@ from lab.errors import LabError
 STATE_VARIABLE: Final = "LAB_STATE"
 """The variable with the path of the state directory."""
 
+SEAT_VARIABLE: Final = "LAB_CLASS_DIR"
+"""The variable of the processes of a class without Docker: the directory of the class, or of their
+seat."""
+
 BUSY_S: Final = 5.0
 """Seconds that a command waits for a lock that another command holds."""
 

@@ -1,5 +1,7 @@
-"""A class: one container with JupyterLab for each seat, on one host.
+"""A class: JupyterLab for each seat, on one host.
 
-JupyterHub and DockerSpawner run on the host as one process. The proxy runs in a container. It
-shares a small internal network with each seat, so that no seat reaches another one or the host.
+JupyterHub runs on the host as one process, and starts the seats. Each seat is a container, and the
+proxy runs in another one. It shares a small internal network with each seat, so that no seat
+reaches another one or the host. Without Docker, seats and the proxy are processes, which are not
+isolated.
 """

@@ -21,18 +21,22 @@ class SeatBackend(Protocol):
     def list_command(self) -> str:
         """The command that lists the programs of the seats, for messages."""
 
+    @property
+    def hub_url(self) -> str:
+        """The address of JupyterHub, without a path."""
+
+    @property
+    def hub_variables(self) -> Mapping[str, str]:
+        """Variables for the process of JupyterHub."""
+
     def create(self) -> None:
         """Create what the programs need: networks, and an empty storage for each seat."""
 
     def attach_storage(self) -> None:
         """Attach the storage of every seat again, after a restart of the host."""
 
-    def start_proxy(self, token: str) -> None:
-        """Start the proxy of the class.
-
-        Args:
-            token: For changes of its routes.
-        """
+    def start_proxy(self) -> None:
+        """Start the proxy of the class, or prepare its start by JupyterHub."""
 
     def is_stopped(self, seat: str) -> bool:
         """Return whether no program of a seat runs."""
@@ -70,6 +74,10 @@ class SeatBackend(Protocol):
 
 def seat_backend(stored: StoredClass) -> SeatBackend:
     """Return where the seats of a class run."""
+    if stored.plan.is_local:
+        from lab.classroom.processes import Processes  # noqa: PLC0415  (only these classes)
+
+        return Processes(stored)
     from lab.classroom.containers import Containers  # noqa: PLC0415  (docker-py)
 
     return Containers(stored)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from lab.backends.compose.client import Engine, engine_errors
 from lab.classroom import names
@@ -21,20 +23,19 @@ from lab.classroom.engine import (
     start_proxy,
 )
 from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.status import MAX_REPORT_BYTES, RunReport, parse_report
+from lab.classroom.status import MAX_REPORT_BYTES, REPORT, RunReport, parse_report
 from lab.classroom.work import SeatVolume
 from lab.errors import LabError
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-_REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
-
 
 class Containers:
     """A `SeatBackend`: a container, a network and a volume for each seat."""
 
     list_command = "docker ps"
+    hub_variables: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, stored: StoredClass) -> None:
         """Use the engine that the environment variables name.
@@ -52,6 +53,11 @@ class Containers:
             if self._plan.disk_enforced and each.disk_bytes is not None
         }
 
+    @property
+    def hub_url(self) -> str:
+        """The address of JupyterHub, in the proxy's network."""
+        return f"http://{names.gateway(self._plan.proxy_network)}:{names.HUB_PORT}"
+
     def create(self) -> None:
         """Create the networks, the volumes and the disks."""
         create_networks(self._engine, self._plan)
@@ -63,8 +69,9 @@ class Containers:
         for disk in self._disks.values():
             disk.attach()
 
-    def start_proxy(self, token: str) -> None:
+    def start_proxy(self) -> None:
         """Start the proxy's containers."""
+        token = ClassDir(self._plan.name).tokens().proxy
         start_proxy(self._engine, self._plan, self._image, token)
 
     def is_stopped(self, seat: str) -> bool:
@@ -119,7 +126,7 @@ class Containers:
         seat, content = container.labels[names.SEAT], b""
         # A student's container may have no process or memory left for the command.
         with suppress(LabError), engine_errors(f"reading the runs of {seat}"):
-            exec_id = api.exec_create(container.id, list(_REPORT), stderr=False, workdir="/")["Id"]
+            exec_id = api.exec_create(container.id, list(REPORT), stderr=False, workdir="/")["Id"]
             for chunk in api.exec_start(exec_id, stream=True):
                 content += chunk
                 if len(content) > MAX_REPORT_BYTES:

@@ -10,11 +10,11 @@ import sys
 import time
 import zipfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lab import signals
 from lab.backends import Notify
@@ -43,7 +43,7 @@ _LAST_LINES: Final = 3
 
 
 def up(stored: StoredClass, notify: Notify) -> None:
-    """Boot a class: the proxy, JupyterHub, then a container for each seat.
+    """Boot a class: the proxy, JupyterHub, then every seat.
 
     If this fails, everything that was created is removed. A class whose JupyterHub has ended, for
     example because the host was restarted, goes on with its own plan; its work is never removed.
@@ -103,8 +103,8 @@ def _boot(folder: ClassDir, backend: SeatBackend, notify: Notify) -> None:
     plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
     with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
-        backend.start_proxy(folder.tokens().proxy)
-        hub = _start_hub(folder)
+        backend.start_proxy()
+        hub = _start_hub(folder, backend.hub_variables)
         hand_over(hub)
         api = hub_api(folder)
         _wait_for_hub(api, hub, folder)
@@ -250,10 +250,10 @@ def _save(
 
 
 def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
-    """Stop a seat, and wait until its programs have ended."""
+    """Stop a seat, and wait until its programs have ended, also for JupyterHub."""
     api.stop(seat)
     until = time.monotonic() + _SEAT_S
-    while not backend.is_stopped(seat):
+    while not backend.is_stopped(seat) or _servers(api).get(seat):
         if time.monotonic() > until:
             hint = f"see `{backend.list_command}`"
             raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", hint)
@@ -261,7 +261,7 @@ def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
     backend.stop(seat)  # a container that the engine could not start
 
 
-def _start_hub(folder: ClassDir) -> ProcessHandle:
+def _start_hub(folder: ClassDir, variables: Mapping[str, str]) -> ProcessHandle:
     """Start JupyterHub in a session of its own, so that it outlives this command."""
     config = Path(__file__).with_name("hub_config.py")
     # Without interrupts: a JupyterHub that is not recorded would never be stopped.
@@ -272,6 +272,7 @@ def _start_hub(folder: ClassDir) -> ProcessHandle:
             # An absolute path: JupyterHub has another current directory.
             env={
                 **os.environ,
+                **variables,
                 "LAB_CLASS": folder.name,
                 STATE_VARIABLE: str(state_directory()),
             },
@@ -321,7 +322,7 @@ def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str], notify: No
         while waiting and len(starting) < _STARTS_AT_ONCE:
             starting.add(waiting[0])
             api.start(waiting.popleft())
-        servers = {user["name"]: user["servers"].get("", {}) for user in api.users()}
+        servers = _servers(api)
         for seat in sorted(starting):
             server = servers.get(seat, {})
             if server.get("ready"):
@@ -334,6 +335,11 @@ def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str], notify: No
         if starting and time.monotonic() > until:
             raise LabError(f"not ready after {_SEAT_S:g} s: {', '.join(sorted(starting))}")
         time.sleep(_POLL_S)
+
+
+def _servers(api: HubApi) -> dict[str, Mapping[str, Any]]:
+    """Return what JupyterHub knows about the server of each seat; {}: it has none."""
+    return {user["name"]: user["servers"].get("", {}) for user in api.users()}
 
 
 def _last_error(folder: ClassDir) -> str:

@@ -7,13 +7,17 @@ its routes. Only the settings are lab's own.
 from __future__ import annotations
 
 import dbm
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from lab.classroom import names, seat
 from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.classroom.processes import LOOPBACK, Processes
 from lab.classroom.queue.folder import configure_queue, queue_variables
 from lab.classroom.state import TEACHER, ClassDir, StoredClass
+from lab.gpu import VISIBLE_GPUS
 from lab.render.compose import GPU_ORDER, NO_GPU
 
 SERVICE: Final = "lab"
@@ -23,8 +27,16 @@ _PASSWORDS: Final = "passwords"
 _BCRYPT_ROUNDS: Final = 8  # the tokens are random, so more rounds gain nothing
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
+_STOP_S: Final = 5
 _PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
 _IMAGE_USER: Final = "1000:1000"
+
+# A login shell would set another PATH. JupyterLab does not ask each student about news.
+_JUPYTERLAB: Final = [
+    "--ServerApp.terminado_settings=shell_command=['bash']",
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]
 
 
 def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has no types for it)
@@ -35,24 +47,29 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
         folder: The class.
     """
     stored, tokens = folder.stored(), folder.tokens()
-    _hub(c, stored.plan, folder, tokens.service)
-    _proxy(c, stored.plan, tokens.proxy)
+    _hub(c, folder, tokens.service)
     _sign_in(c, folder, tokens.seats)
+    if stored.plan.is_local:
+        _local_proxy(c, stored, folder, tokens.proxy)
+        _local_seats(c, stored)
+        return
+    _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
     configure_queue(c, stored, folder, SERVICE)
 
 
-def _hub(c: Any, plan: ClassPlan, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
-    # JupyterHub listens only in the proxy's network. Seats reach it through the relay.
-    c.JupyterHub.hub_ip = names.gateway(plan.proxy_network)
-    c.JupyterHub.hub_port = names.HUB_PORT
+def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
     c.JupyterHub.db_url = f"sqlite:///{folder.path / 'hub.sqlite'}"
     c.JupyterHub.cookie_secret_file = str(folder.path / "cookie_secret")
     # A request does not wait until a seat has started or stopped.
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
     c.JupyterHub.api_page_max_limit = _MOST_USERS
-    # `lab class down` removes the containers: a restarted JupyterHub finds its seats again.
+    # `lab class` itself ends the seats: a restarted JupyterHub finds them again.
     c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.default_url = _first_page
+    c.Spawner.default_url = "/lab/tree/notebooks"
+    c.Spawner.start_timeout = _START_S
+    c.Spawner.http_timeout = _START_S
     c.JupyterHub.services = [{"name": SERVICE, "api_token": service_token}]
     c.JupyterHub.load_roles = [
         {
@@ -64,6 +81,9 @@ def _hub(c: Any, plan: ClassPlan, folder: ClassDir, service_token: str) -> None:
 
 
 def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
+    # JupyterHub listens only in the proxy's network. Seats reach it through the relay.
+    c.JupyterHub.hub_ip = names.gateway(plan.proxy_network)
+    c.JupyterHub.hub_port = names.HUB_PORT
     scheme = "https" if plan.tls else "http"
     c.JupyterHub.bind_url = f"{scheme}://:{names.PUBLIC_PORT}"
     address = names.proxy_address(plan.proxy_network)
@@ -102,7 +122,6 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         spawner.environment = {**variables, **gpu_variables(own), **queue_variables(plan)}
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
-    c.JupyterHub.default_url = _first_page
     c.DockerSpawner.pre_spawn_hook = assign
     c.DockerSpawner.image = stored.image
     c.DockerSpawner.pull_policy = "never"
@@ -113,16 +132,47 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
     c.DockerSpawner.remove = True
     c.DockerSpawner.use_internal_ip = True
     c.DockerSpawner.hub_connect_url = f"http://proxy:{names.RELAY_PORT}"
-    c.DockerSpawner.start_timeout = _START_S
-    c.DockerSpawner.http_timeout = _START_S
     c.DockerSpawner.cmd = ["python", "-P", "-m", "lab.classroom.seat"]
-    c.DockerSpawner.default_url = "/lab/tree/notebooks"
     c.DockerSpawner.extra_create_kwargs = lambda spawner: {
         "user": _IMAGE_USER,
         "hostname": spawner.user.name,
         "labels": {names.CLASS: plan.name, names.SEAT: spawner.user.name},
     }
     c.DockerSpawner.extra_host_config = lambda spawner: host_config(seats[spawner.user.name])
+
+
+def _local_proxy(c: Any, stored: StoredClass, folder: ClassDir, token: str) -> None:  # noqa: ANN401
+    plan, ports, seats = stored.plan, folder.ports(), Processes(stored)
+    c.JupyterHub.hub_ip = LOOPBACK
+    c.JupyterHub.hub_port = ports.hub
+    c.JupyterHub.bind_url = plan.url
+    if plan.tls:
+        c.JupyterHub.ssl_cert = str(plan.tls.certificate)
+        c.JupyterHub.ssl_key = str(plan.tls.key)
+    c.ConfigurableHTTPProxy.command = seats.proxy_command
+    c.ConfigurableHTTPProxy.api_url = f"http://{LOOPBACK}:{ports.proxy_api}"
+    c.ConfigurableHTTPProxy.auth_token = token
+    c.ConfigurableHTTPProxy.pid_file = str(seats.proxy_pid_file)
+
+
+def _local_seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
+    known, processes = {each.name: each for each in stored.plan.seats}, Processes(stored)
+
+    def assign(spawner: Any) -> None:  # noqa: ANN401
+        own = known.get(spawner.user.name)
+        if own is None:
+            raise RuntimeError(f"{spawner.user.name} has no seat")
+        spawner.notebook_dir = str(processes.directory(own.name))
+        spawner.environment = {**processes.variables(own.name), **local_gpu_variables(own)}
+
+    c.JupyterHub.spawner_class = "lab.classroom.local_spawner.ProcessSpawner"
+    c.Spawner.pre_spawn_hook = assign
+    c.Spawner.ip = LOOPBACK
+    # `-P`: the student owns the current directory.
+    c.Spawner.cmd = [sys.executable, "-P", "-m", "jupyterhub.singleuser"]
+    c.Spawner.args = _JUPYTERLAB + (["--allow-root"] if os.getuid() == 0 else [])
+    c.LocalProcessSpawner.interrupt_timeout = _STOP_S
+    c.LocalProcessSpawner.term_timeout = _STOP_S
 
 
 def _first_page(handler: Any) -> str:  # noqa: ANN401
@@ -134,6 +184,13 @@ def _first_page(handler: Any) -> str:  # noqa: ANN401
 def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
     """Return the variables of a seat's container: its GPUs in nvidia-smi's order, or none."""
     return GPU_ORDER if seat.gpus else NO_GPU
+
+
+def local_gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
+    """Return the variables of a seat without a container: only its GPUs are visible."""
+    ids = ",".join(seat.gpus)
+    visible = {"CUDA_VISIBLE_DEVICES": ids or NO_GPU["CUDA_VISIBLE_DEVICES"], VISIBLE_GPUS: ids}
+    return {**GPU_ORDER, **visible}
 
 
 def host_config(seat: SeatPlan) -> dict[str, Any]:

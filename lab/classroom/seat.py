@@ -25,10 +25,10 @@ PROJECT: Final = Path("/lab")
 """The project's directory in the image."""
 
 PARTS: Final = (
-    *("notebooks", "scripts", "clusters", "docs", "data", "benchmarks"),
-    DEFAULT_CLUSTER,
+    *("notebooks", "scripts", "clusters", "docs"),
+    *("data/README.md", "benchmarks/scaling.json", DEFAULT_CLUSTER),
 )
-"""What a student gets of the project: a copy to edit."""
+"""What a student gets of the project: a copy to edit. Hidden files are an editor's."""
 
 LESSONS: Final = "LAB_LESSONS"
 """The variable with the names of the notebooks, separated by commas; empty: all notebooks."""
@@ -88,8 +88,10 @@ def _files(project: Path, lessons: set[str]) -> Iterator[Path]:
     for part in PARTS:
         start = project / part
         for path in [start] if start.is_file() else sorted(start.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and _is_wanted(path, lessons):
-                yield path.relative_to(project)
+            relative = path.relative_to(project)
+            hidden = any(each.startswith((".", "__pycache__")) for each in relative.parts)
+            if path.is_file() and not hidden and _is_wanted(path, lessons):
+                yield relative
 
 
 def _is_wanted(path: Path, lessons: set[str]) -> bool:

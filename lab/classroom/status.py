@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 STUCK_S: Final = 60.0
 """Seconds without a step after which a run that trains counts as stuck."""
 
+REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
+"""The command that prints the report of a seat."""
+
 MAX_REPORT_BYTES: Final = 4096
 """The size of a report: it comes from the student's seat."""
 

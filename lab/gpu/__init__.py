@@ -1,11 +1,18 @@
 """The inventory of a host: its GPUs, CPUs and memory."""
 
-from lab.gpu.inventory import another_host, chosen_host, read_host, take_inventory
+from lab.gpu.inventory import (
+    VISIBLE_GPUS,
+    another_host,
+    chosen_host,
+    read_host,
+    take_inventory,
+)
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.nvml import NoDriverError, NvmlError
 
 __all__ = [
     "MODES",
+    "VISIBLE_GPUS",
     "Condition",
     "Fault",
     "Gpu",

@@ -31,6 +31,10 @@ TIMEOUT_S: Final = 20.0
 """Time limit for the driver, in seconds; without persistence mode it needs several."""
 
 
+VISIBLE_GPUS: Final = "LAB_GPUS"
+"""The variable with the UUIDs of the GPUs that `lab` may use, separated by commas; empty: none.
+Without it, all GPUs of the host are used."""
+
 _NOTHING: Final = Inventory("none", (), None, None)
 
 
@@ -162,10 +166,13 @@ def _ask_driver() -> Inventory:
         driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
         cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
         found = read_gpus(library)
-        pairs, unknown = read_pairs(library, found.whole)
+        visible = [gpu for gpu in found.gpus if _is_visible(gpu)]
+        indices = {gpu.index for gpu in visible}
+        whole = {index: gpu for index, gpu in found.whole.items() if index in indices}
+        pairs, unknown = read_pairs(library, whole)
     gpus = (
         replace(gpu, unknown=(*gpu.unknown, *unknown[gpu.index])) if gpu.index in unknown else gpu
-        for gpu in found.gpus
+        for gpu in visible
     )
     return Inventory(
         "uuid",
@@ -178,6 +185,11 @@ def _ask_driver() -> Inventory:
         cuda=cuda,
         faults=(*faults, *found.faults),
     )
+
+
+def _is_visible(gpu: Gpu) -> bool:
+    ids = os.environ.get(VISIBLE_GPUS)
+    return ids is None or gpu.device_id in ids.split(",")
 
 
 def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:

@@ -13,10 +13,12 @@ from typing import Final, TypeVar
 
 from lab.backends import Notify
 from lab.backends.compose.client import Engine
-from lab.backends.state import state_directory
+from lab.backends.selection import COMPOSE, LOCAL
+from lab.backends.state import STATE_VARIABLE, state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
+from lab.classroom.processes import check_installed
 from lab.classroom.state import ClassDir, StoredClass, class_dirs
 from lab.config import Cluster, load_cluster
 from lab.config.diagnostics import Problem, texts
@@ -52,13 +54,14 @@ class PlannedClass:
     plan: ClassPlan
 
 
-def plan_from(path: Path, gpus: str | int, notify: Notify) -> PlannedClass:
+def plan_from(path: Path, gpus: str | int, notify: Notify, backend: str = COMPOSE) -> PlannedClass:
     """Read a class config with the files that it names, and plan it.
 
     Args:
         path: The file of the class config.
         gpus: The host: as for `lab.gpu.chosen_host`.
         notify: Receives what is not checked.
+        backend: `compose` or `local`.
 
     Raises:
         InputError: There is no such file, or it cannot be read.
@@ -74,47 +77,67 @@ def plan_from(path: Path, gpus: str | int, notify: Notify) -> PlannedClass:
     cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
     plan = None
     if cluster is not None:
-        host = host_facts(inventory, notify)
-        plan = _collected(problems, lambda: plan_class(config, host, cluster))
+        host = host_facts(inventory, notify, backend=backend)
+        plan = _collected(problems, lambda: plan_class(config, host, cluster, backend))
     if cluster is None or plan is None or problems:
         raise ConfigError(problems)
     return PlannedClass(path, config, cluster, plan)
 
 
-def boot(path: Path, notify: Notify) -> ClassPlan:
+def boot(path: Path, backend: str | None, notify: Notify) -> ClassPlan:
     """Boot a class; build its image if that is missing or old.
 
     Args:
         path: The file of the class config.
+        backend: `compose` or `local`; None: that of a class that goes on, or `compose`.
         notify: Receives progress.
 
     Raises:
-        InputError: The config is invalid, the class is up, or its end is over.
+        InputError: The config is invalid, the class is up, its end is over, or it goes on with
+            another backend.
         LabError: A part could not be started; nothing is left.
     """
     from lab.classroom.environment import check_not_up, up  # noqa: PLC0415  (docker-py)
-    from lab.classroom.image import ensure_image  # noqa: PLC0415
 
     config = load_class(path)
     folder = ClassDir(config.name)
     check_not_up(folder)
     if folder.path.exists():
         stored = folder.stored()
+        if backend not in {None, stored.plan.backend}:
+            raise InputError(
+                f"the class {folder.name!r} goes on with the backend {stored.plan.backend}",
+                "leave out --backend, or remove the class with `lab class down` first",
+            )
     else:
-        planned = plan_from(path, "auto", notify)
-        if config.times.has_ended(datetime.now().astimezone()):
-            raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
-        plan = planned.plan
-        for notice in plan.notices:
-            notify(notice)
-        has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
-        root = find_root(path)
-        cpu_runs = config.cpu_runs > 0
-        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root, notify=notify)
-        text = config.cluster.read_text(encoding="utf-8")
-        stored = StoredClass(plan, image, text, config.lessons or (), str(root))
+        stored = _new_class(path, config, backend or COMPOSE, notify)
     up(stored, notify)
     return stored.plan
+
+
+def _new_class(path: Path, config: ClassConfig, backend: str, notify: Notify) -> StoredClass:
+    """Plan a class that is booted for the first time; build its image if needed.
+
+    Raises:
+        InputError: The config is invalid, or the end of the class is over.
+        LabError: A part is not installed, or the image cannot be built.
+    """
+    from lab.classroom.image import ensure_image  # noqa: PLC0415  (docker-py)
+
+    root, image = find_root(path), ""
+    if backend == LOCAL:
+        check_installed(root)
+    plan = plan_from(path, "auto", notify, backend).plan
+    if config.times.has_ended(datetime.now().astimezone()):
+        raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
+    for notice in plan.notices:
+        notify(notice)
+    if backend == COMPOSE:
+        has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
+        cpu_runs = config.cpu_runs > 0
+        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root, notify=notify)
+    text = config.cluster.read_text(encoding="utf-8")
+    return StoredClass(plan, image, text, config.lessons or (), str(root))
 
 
 def running_class(path: Path) -> ClassDir:
@@ -139,7 +162,10 @@ def running_class(path: Path) -> ClassDir:
 
 
 def host_facts(
-    inventory: Inventory, notify: Notify, own: Collection[IPv4Network] = ()
+    inventory: Inventory,
+    notify: Notify,
+    own: Collection[IPv4Network] = (),
+    backend: str = COMPOSE,
 ) -> HostFacts:
     """Look up what a class can take of the host of an inventory.
 
@@ -147,12 +173,16 @@ def host_facts(
         inventory: The host; of another host, only its GPUs are known.
         notify: Receives what is not known.
         own: The networks of this class itself, if it is up.
+        backend: `compose` or `local`; processes need neither an engine nor networks.
     """
     if inventory.mode == "index":
         notify("another host: its CPUs, memory, disk and networks are not checked")
         return HostFacts(inventory)
-    networks = [network for network, _ in routes()]
     facts = HostFacts(inventory)
+    if backend == LOCAL:
+        free = inspect_directory(state_directory(), "state", STATE_VARIABLE).free
+        return replace(facts, disk_free_bytes=free)
+    networks = [network for network, _ in routes()]
     try:
         engine = read_engine()
     except (LabError, OSError) as error:

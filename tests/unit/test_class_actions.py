@@ -18,6 +18,8 @@ import pytest
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image, names
 from lab.classroom.config import Times
+from lab.classroom.planning import NOT_ISOLATED
+from lab.classroom.processes import check_installed
 from lab.classroom.queue.overview import Queued
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import RunReport, SeatStatus
@@ -25,6 +27,7 @@ from lab.cli.class_actions import ClassOptions
 from lab.errors import InputError
 from lab.run.project import find_root
 from lab.service import classroom
+from tests.agents import ROOT
 from tests.golden.boxes import box, uuid_of
 from tests.unit.classes import a_plan, stored
 from tests.unit.test_class_command import CLASS, CLUSTER
@@ -66,6 +69,8 @@ def call(place: Path, *words: str) -> Any:
         ("up --json", "--json"),
         ("up --yes", "--yes"),
         ("up --gpus 8", "--gpus"),
+        ("status --backend local", "--backend"),
+        ("down --backend local", "--backend"),
         ("status ada", "SEAT"),
         ("status --output x", "--output"),
         ("handouts --json", "--json"),
@@ -134,6 +139,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     monkeypatch.setattr(image, "ensure_image", lambda engine, **options: f"image {options['gpus']}")
     monkeypatch.setattr(environment, "up", lambda what, notify: found.append(what))
     monkeypatch.setattr(classroom, "find_root", lambda path: find_root(Path(__file__)))
+    monkeypatch.setattr(classroom, "check_installed", lambda root: None)
     return found
 
 
@@ -193,6 +199,48 @@ def test_a_class_whose_jupyterhub_ended_keeps_its_own_plan(
     (place / "class.yaml").write_text(CLASS.replace("[ada, bob]", "9"))  # changed since then
     assert call(place, "up").returncode == 0
     assert booted == [folder.stored()]
+
+
+def test_a_class_without_docker_needs_no_image(place: Path, booted: list[StoredClass]) -> None:
+    done = call(place, "up", "--backend", "local")
+    assert (done.returncode, done.stdout) == (0, "")
+    (what,) = booted
+    assert what.plan.is_local
+    assert what.image == ""
+    assert what.root == str(ROOT)
+    for line in NOT_ISOLATED:
+        assert line in done.stderr.splitlines()
+
+
+def test_a_class_without_docker_names_what_is_not_installed(
+    place: Path, booted: list[StoredClass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classroom, "check_installed", check_installed)
+    monkeypatch.setattr(classroom, "find_root", lambda path: place)
+    line = refused(call(place, "up", "--backend", "local"), code=1)
+    assert line == (
+        "error: configurable-http-proxy is not installed, which a class without Docker needs; run "
+        "`make class-local` in the project's directory"
+    )
+    assert booted == []
+
+
+@pytest.mark.parametrize("other", ["compose", "local"])
+def test_a_class_goes_on_with_its_own_backend(
+    other: str, place: Path, booted: list[StoredClass]
+) -> None:
+    own = "local" if other == "compose" else "compose"
+    folder = ClassDir("w")
+    folder.create(stored(replace(a_plan(), backend=own)))
+    line = refused(call(place, "up", "--backend", other))
+    assert line == (
+        f"error: the class 'w' goes on with the backend {own}; leave out --backend, or remove the "
+        "class with `lab class down` first"
+    )
+    assert booted == []
+    assert call(place, "up", "--backend", own).returncode == 0
+    assert call(place, "up").returncode == 0
+    assert [each.plan.backend for each in booted] == [own, own]
 
 
 def test_a_class_that_is_over(place: Path, booted: list[StoredClass]) -> None:
@@ -406,7 +454,15 @@ def test_a_question_needs_a_terminal(words: list[str], question: str, place: Pat
 
 
 def options(**given: Any) -> ClassOptions:
-    known = {"gpus": "auto", "json": False, "seat": "", "output": None, "url": None, "yes": False}
+    known = {
+        "backend": None,
+        "gpus": "auto",
+        "json": False,
+        "seat": "",
+        "output": None,
+        "url": None,
+        "yes": False,
+    }
     return ClassOptions(**{"file": Path("class.yaml"), **known, **given})
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.classroom.config import parse_class
+from lab.classroom.planning import NOT_ISOLATED
 from lab.cli.completion.spec import specs
 from lab.doctor.data import Directory
 from lab.doctor.engine import EngineInfo
@@ -138,6 +139,43 @@ def test_the_turns_of_a_queue_and_another_file(place: Path, host: None) -> None:
         ["(queue)", "none", "10.89.0.80/28"],
     ]
     assert done.stderr.endswith("my.yaml: valid: w, 2 seats\n")
+
+
+def test_a_class_without_docker(place: Path, host: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise AssertionError("it asks for an engine")
+
+    monkeypatch.setattr(classroom, "read_engine", refuse)
+    monkeypatch.setattr(classroom, "routes", refuse)
+    done = lab(place, "class", "validate", "--backend", "local")
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [rows[0], *rows[2:]] == [
+        ["seat", "gpus"],
+        ["ada", uuid_of(0)[:12]],
+        ["bob", uuid_of(1)[:12]],
+    ]
+    *lines, limits, valid = done.stderr.splitlines()
+    assert tuple(lines) == NOT_ISOLATED
+    assert limits == "not enforced: `memory`"
+    assert valid == "class.yaml: valid: w, 2 seats"
+    found = json.loads(lab(place, "class", "validate", "--backend", "local", "--json").stdout)
+    assert (found["backend"], found["proxy_network"]) == ("local", None)
+
+
+def test_a_class_without_docker_needs_the_disk(
+    place: Path, host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "class.yaml").write_text(CLASS.replace("memory: 1GiB", "disk: 64TiB"))
+    done = lab(place, "class", "validate", "--backend", "local")
+    assert done.returncode == 2
+    assert done.stderr.startswith("seat.disk: 2 seats with ")
+
+
+def test_an_unknown_backend_of_a_class(place: Path) -> None:
+    done = lab(place, "class", "up", "--backend", "class")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --backend: 'class' is not compose or local\n"
 
 
 def test_a_class_as_json(place: Path, host: None) -> None:

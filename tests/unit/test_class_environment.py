@@ -573,7 +573,7 @@ def test_runs_are_collected_before_they_are_removed(queue: World, tmp_path: Path
     folder = boot(queue)
     queue.log.clear()
     reset(folder, "ada", queue.lines.append)
-    assert queue.log[2:7] == [
+    assert queue.log[3:8] == [
         "end runs of ada", "save runs of ada", "save ada", "remove runs of ada", "remove volume",
     ]  # fmt: skip
     queue.log.clear()
@@ -610,10 +610,9 @@ def test_reset_empties_a_seat_and_keeps_a_copy(world: World) -> None:
     world.lines.clear()
     reset(folder, "bob", world.lines.append)
     assert world.log[:6] == [
-        "stop bob", "remove containers", "save bob", "remove volume", "create volume",
-        "check_seat_gpus",
+        "stop bob", "users", "remove containers", "save bob", "remove volume", "create volume",
     ]  # fmt: skip
-    assert world.log[6] == "start bob"
+    assert world.log[6:8] == ["check_seat_gpus", "start bob"]
     assert world.lines[-2:] == [
         "bob: ready (1 of 1)",
         "bob: reset; `lab class down` collects the copy of its work",
@@ -658,6 +657,14 @@ def test_a_seat_that_does_not_stop(world: World) -> None:
         reset(folder, "bob", world.lines.append)
     assert str(caught.value) == "bob has not stopped after 180 s; see `docker ps`"
     assert "remove volume" not in world.log
+
+
+def test_a_seat_that_jupyterhub_still_stops_is_not_started(world: World) -> None:
+    folder = boot(world)
+    world.stop = lambda seat: world.do(f"stop {seat}")  # type: ignore[method-assign]
+    with pytest.raises(LabError, match="bob has not stopped after 180 s"):
+        reset(folder, "bob", world.lines.append)
+    assert "save bob" not in world.log
 
 
 def test_a_seat_of_another_class(world: World) -> None:

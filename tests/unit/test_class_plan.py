@@ -13,8 +13,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from lab.backends.selection import LOCAL
 from lab.classroom.config import ClassConfig, parse_class
-from lab.classroom.planning import ClassPlan, HostFacts, plan_class
+from lab.classroom.planning import NOT_ISOLATED, ClassPlan, HostFacts, plan_class
 from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError
 from lab.gpu import Inventory, Process
@@ -388,6 +389,7 @@ def test_the_plan_as_json() -> None:
     found = plan(a_class(1, 1), needs=1).to_json()
     assert json.loads(json.dumps(found)) == {
         "name": "w",
+        "backend": "compose",
         "seats": [
             {
                 "name": "seat-01",
@@ -406,6 +408,82 @@ def test_the_plan_as_json() -> None:
         "disk_enforced": False,
         "notices": [],
     }
+
+
+# ---- Without Docker
+
+
+def locally(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> ClassPlan:
+    return plan_class(config, host or a_host(), a_cluster(needs), LOCAL)
+
+
+def test_a_class_of_processes_says_what_it_cannot_isolate() -> None:
+    found = locally(a_class(2, 1, cpus=None), a_host(box(2)), 1)
+    assert found.is_local
+    assert gpus(found) == {"seat-01": (uuid_of(0),), "seat-02": (uuid_of(1),)}
+    *lines, last = found.notices
+    assert tuple(lines) == NOT_ISOLATED
+    assert last == "not enforced: `memory`, `disk`"
+    text = " ".join(lines)
+    for word in ("trust", "your user", "files", "tokens", "ports", "CPUs", "memory", "disk", "GPU"):
+        assert word in text
+    assert not plan(a_class(2, 1), a_host(box(2)), 1).is_local
+
+
+def test_a_class_of_processes_without_limits_promises_none() -> None:
+    found = locally(a_class(cpus=None, memory=None, disk=None))
+    assert found.notices == NOT_ISOLATED
+
+
+def test_the_json_of_a_class_of_processes_has_no_networks() -> None:
+    found = json.loads(json.dumps(locally(a_class(1)).to_json()))
+    assert found["backend"] == "local"
+    assert found["proxy_network"] is None
+    assert found["seats"][0]["network"] is None
+    assert found["notices"][0].startswith("without Docker, seats are not isolated")
+
+
+def test_a_class_of_processes_has_no_queue() -> None:
+    for host in (a_host(box(2)), a_host(NO_GPUS)):
+        with pytest.raises(ConfigError) as caught:
+            locally(a_class(2, {"queue": True}), host)
+        assert caught.value.problems == [
+            "seat.gpus.queue: the queue for GPUs needs Docker; leave out `--backend local`, or use "
+            "`gpus: {count: 1, share: true}`"
+        ]
+    with pytest.raises(ConfigError) as caught:
+        locally(a_class(2, cpu_runs=2))
+    assert caught.value.problems == [
+        "cpu_runs: the queue for runs without GPUs needs Docker; leave out `--backend local`, or "
+        "this key"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seats", "count", "problem"),
+    [
+        (
+            3,
+            1,
+            "seat.gpus: 3 seats with 1 GPU each need 3 GPUs, this host has 2; use "
+            "`gpus: {count: 1, share: true}`, or 2 seats at most",
+        ),
+        (1, 3, "seat.gpus: a seat needs 3 GPUs, this host has 2; use `count: 2` or less"),
+    ],
+)
+def test_a_shortage_of_a_class_of_processes_does_not_advise_the_queue(
+    seats: int, count: int, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        locally(a_class(seats, count), a_host(box(2)))
+    assert caught.value.problems == [problem]
+
+
+def test_a_class_of_processes_takes_no_networks() -> None:
+    used = a_host(networks=(IPv4Network("10.89.0.0/16"),))
+    with pytest.raises(ConfigError):
+        plan(a_class(), used)
+    assert locally(a_class(), used).is_local
 
 
 # ---- Any class on any host

@@ -110,8 +110,8 @@ def test_a_damaged_class_is_reported_in_one_line(content: bytes) -> None:
     line = str(caught.value)
     assert line.startswith(f"{path} cannot be read: ")
     assert line.endswith(
-        "; remove the containers, networks and volumes with the label lab.class=w, then the "
-        "directory"
+        "; remove the containers, networks and volumes with the label lab.class=w, or the "
+        "processes of its seats, then the directory"
     )
     assert line.isprintable()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import socket
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -14,7 +17,8 @@ from typing import Any
 import pytest
 
 from lab.backends.compose.client import Engine
-from lab.classroom.work import SeatVolume, add_files
+from lab.classroom import work
+from lab.classroom.work import SeatVolume, add_directory, add_files
 from lab.errors import LabError
 
 FOLDER = "ada"
@@ -251,3 +255,111 @@ def test_an_archive_that_ends_early(content: bytes, tmp_path: Path) -> None:
     assert line.startswith("reading the work of ada: ")
     assert line.endswith("; run the command again")
     assert engine.events[-1] == "removed"
+
+
+# ---- A directory of this host
+
+
+def collected(directory: Path, place: Path) -> tuple[int, zipfile.ZipFile]:
+    """The number of entries that were left out, and the archive."""
+    place.mkdir()
+    with zipfile.ZipFile(place / "work.zip", "w") as archive:
+        left_out = add_directory(directory, archive, FOLDER)
+    return left_out, zipfile.ZipFile(place / "work.zip")
+
+
+def test_a_directory_without_data_links_and_special_files(tmp_path: Path) -> None:
+    files = tmp_path / "ada"
+    for name in (
+        "notebooks/01_async.ipynb",
+        "data/train.gz",
+        ".cache/x",
+        ".npm/y",
+        "runs/r/data/z",
+    ):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text(name)
+    (files / "data.txt").write_bytes(b"")
+    os.mkfifo(files / "pipe")  # it would block for ever
+    (files / "link").symlink_to("/etc/passwd")
+    (files / "notebooks/up").symlink_to(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(files / "socket"))
+        left_out, archive = collected(files, tmp_path / "out")
+    assert left_out == 4
+    assert unpacked(archive, tmp_path / "out") == {
+        "notebooks/01_async.ipynb": b"notebooks/01_async.ipynb",
+        "runs/r/data/z": b"runs/r/data/z",
+        "data.txt": b"",
+    }
+
+
+def test_a_name_that_a_terminal_would_interpret(tmp_path: Path) -> None:
+    files = tmp_path / "ada"
+    files.mkdir()
+    (files / "a\x1b[2J\\b").write_text("mine")
+    left_out, archive = collected(files, tmp_path / "out")
+    assert left_out == 0
+    assert archive.namelist() == [f"{FOLDER}/a\\x1b[2J_b".replace("\\", "_")]
+
+
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "ada"
+    files.mkdir()
+    (files / "grows").write_bytes(b"1234")
+    (files / "ends").write_bytes(b"1234")
+    (files / "removed").write_bytes(b"1234")
+    (files / "replaced").write_bytes(b"1234")
+    opened = work._opened
+
+    def change(path: Path) -> Any:
+        if path.name == "grows":
+            path.write_bytes(b"1234" * 10)
+        elif path.name == "ends":
+            path.write_bytes(b"1")
+        else:
+            path.unlink()
+            if path.name == "replaced":
+                path.symlink_to("/etc/passwd")
+        return opened(path)
+
+    monkeypatch.setattr(work, "_opened", change)
+    left_out, archive = collected(files, tmp_path / "out")
+    assert left_out == 2
+    assert unpacked(archive, tmp_path / "out") == {"grows": b"1234", "ends": b"1"}
+
+
+def test_a_directory_beyond_every_path(tmp_path: Path) -> None:
+    files = tmp_path / "ada"
+    files.mkdir()
+    (files / "mine").write_text("mine")
+    before = Path.cwd()
+    os.chdir(files)
+    try:
+        for _ in range(1_500):
+            Path("deep").mkdir()
+            os.chdir("deep")
+        Path("lost").write_text("too deep")
+    finally:
+        os.chdir(before)
+    left_out, archive = collected(files, tmp_path / "out")
+    assert left_out == 1
+    assert archive.namelist() == [f"{FOLDER}/mine"]
+    subprocess.run(["rm", "-rf", files], check=True)  # pytest cannot
+
+
+def test_a_seat_that_has_no_directory_yet(tmp_path: Path) -> None:
+    left_out, archive = collected(tmp_path / "ada", tmp_path / "out")
+    assert (left_out, archive.namelist()) == (0, [])
+
+
+def test_a_directory_has_the_limit_of_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_BYTES", 10)
+    files = tmp_path / "ada"
+    files.mkdir()
+    with (files / "hole").open("wb") as hole:
+        hole.truncate(1 << 40)
+    left_out, archive = collected(files, tmp_path / "out")
+    assert (left_out, archive.namelist()) == (1, [])

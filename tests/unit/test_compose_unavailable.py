@@ -96,3 +96,8 @@ def test_an_engine_that_hangs() -> None:
 
     with pytest.raises(LabError, match="does not answer"), engine_errors("asking"):
         raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+
+def test_a_seat_without_docker_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_CLASS_DIR", "/state/classes/w/seats/ada")
+    assert reason() == "a seat of a class without Docker has no containers; use `--backend local`"

@@ -134,6 +134,30 @@ def test_a_mig_gpu_counts_as_its_slices_only(install: Install) -> None:
     assert [gpu.is_slice for gpu in inventory.gpus] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("GPU-1", ["GPU-1"]),
+        ("GPU-2,GPU-0", ["GPU-0", "GPU-2"]),
+        ("GPU-9", []),
+        ("", []),
+        (None, ["GPU-0", "GPU-1", "GPU-2"]),
+    ],
+)
+def test_a_variable_limits_the_gpus(
+    visible: str | None, found: list[str], install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(FakeNvml(None, None, None))
+    monkeypatch.delenv("LAB_GPUS", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("LAB_GPUS", visible)
+    inventory = read_host()
+    assert [gpu.device_id for gpu in inventory.gpus] == found
+    indices = {gpu.index for gpu in inventory.gpus}
+    assert {index for pair in inventory.pairs for index in (pair.first, pair.second)} <= indices
+    assert inventory.mode == ("uuid" if found else "none")
+
+
 def test_a_lost_gpu_is_named_and_left_out(install: Install) -> None:
     nvml = install(FakeNvml(FakeNvml.NVMLError("GPU is lost", LOST), None))
     inventory = take_inventory("auto", CLUSTER)

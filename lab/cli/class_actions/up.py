@@ -10,6 +10,6 @@ from lab.service.classroom import boot
 
 def run(options: ClassOptions) -> None:
     """Boot a class, and print where to go on."""
-    plan = boot(options.file, notify)
+    plan = boot(options.file, options.backend, notify)
     notify(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
     notify("print the passwords with `lab class handouts`; see the seats with `lab class status`")
