@@ -359,9 +359,10 @@ def _stop_programs(folder: ClassDir, backend: SeatBackend) -> None:
 
 def _remove(folder: ClassDir, backend: SeatBackend) -> str:
     """Remove a class; return what it had: `4 containers, 3 networks`."""
-    had = backend.contents()
+    had = dict(backend.contents())
     _stop_programs(folder, backend)  # first: JupyterHub would start the seats again
-    remove_environments(folder)
+    if environments := remove_environments(folder):
+        had["queue environment"] = environments
     backend.remove()
     release(CLASS, folder.name, str(folder.path))
     shutil.rmtree(folder.path, ignore_errors=True)

@@ -459,6 +459,15 @@ def test_down_collects_the_work_and_removes_the_class(world: World, tmp_path: Pa
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
 
 
+def test_down_counts_the_environments_of_the_queue(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = boot(world)
+    monkeypatch.setattr(environment, "remove_environments", lambda _folder: 2)
+    down(folder, tmp_path / "w.zip", world.lines.append)
+    assert ": removed 4 containers, 1 network, 0 volumes, 2 queue environments; " in world.lines[-1]
+
+
 def test_a_process_that_still_uses_a_gpu_is_reported_after_the_end(
     world: World, tmp_path: Path
 ) -> None:

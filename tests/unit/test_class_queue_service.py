@@ -316,7 +316,7 @@ def test_the_end_of_a_class_removes_its_environments_and_their_locks(
         pass
     assert lock_path("compose", mine).exists()
     assert [each.id for each in QueueDir(folder).entries("ada")] == ["1"]
-    remove_environments(folder)
+    assert remove_environments(folder) == 1
     assert engine.projects == {"another-users"}
     assert not lock_path("compose", mine).exists()
 

@@ -158,19 +158,23 @@ def _remove(backend: ComposeBackend, project: str) -> None:
         found.down(lambda _line: None)
 
 
-def remove_environments(folder: ClassDir) -> None:
+def remove_environments(folder: ClassDir) -> int:
     """Remove all environments of the queue, when its service has ended.
+
+    Returns:
+        The number of environments that had containers.
 
     Raises:
         LabError: The engine refuses.
     """
     if not QueueDir(folder).path.exists():
-        return  # its service never began
+        return 0  # its service never began
     backend = ComposeBackend()
-    for entry in QueueDir(folder).ledger().entries:
-        if entry.state is not State.WAITING:
-            with_lock_retry(partial(_remove, backend, entry.project))
+    booted = [each for each in QueueDir(folder).ledger().entries if each.state != State.WAITING]
+    for entry in booted:
+        with_lock_retry(partial(_remove, backend, entry.project))
     for seat in folder.stored().plan.seats:
         # A seat has at most one live environment, and those that are kept.
         for project in islice(project_names(folder.name, seat.name), KEPT + 2):
             lock_path(backend.name, project).unlink(missing_ok=True)
+    return sum(each.is_live for each in booted)
