@@ -115,6 +115,13 @@ def test_the_facts_of_each_seat(rows: Callable[..., Any]) -> None:
     assert (found["bob"]["resets"], found["ada-b"]["resets"]) == ("0", "1")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_run_that_was_collected_at_the_end(order: int, rows: Callable[..., Any]) -> None:
+    ended = {name.replace("/runs/", "/queue/"): text for name, text in run("r1").items()}
+    files = [run("r1", state=State.TRAINING), ended, run("r2", state=State.FAILED)][::order]
+    assert rows(*files)["ada"]["async runs"] == "1 failed, 1 succeeded"
+
+
 def test_a_run_without_a_summary(rows: Callable[..., Any]) -> None:
     files = run("r1", state=State.TRAINING)
     del files["ada/runs/r1/summary.json"]
