@@ -185,12 +185,18 @@ def plan_class(
         run_networks=tuple(networks[len(names) :]),
         address=str(config.address.host),
         port=config.address.port,
-        tls=config.tls,
+        tls=config.tls and _absolute(config.tls),
         times=config.times,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
         notices=tuple(_notices(config, host, cluster, gpus, backend)),
         backend=backend,
     )
+
+
+def _absolute(tls: Tls) -> Tls:
+    """Return the files by absolute paths: JupyterHub has another current directory."""
+    files = {"certificate": tls.certificate.absolute(), "key": tls.key.absolute()}
+    return tls.model_copy(update=files)
 
 
 # Allocation.

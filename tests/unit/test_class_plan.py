@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from lab.backends.selection import LOCAL
-from lab.classroom.config import ClassConfig, parse_class
+from lab.classroom.config import ClassConfig, Tls, parse_class
 from lab.classroom.planning import NOT_ISOLATED, ClassPlan, HostFacts, plan_class
 from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError
@@ -408,6 +409,14 @@ def test_the_plan_as_json() -> None:
         "disk_enforced": False,
         "notices": [],
     }
+
+
+def test_the_files_for_https_are_found_from_every_directory() -> None:
+    tls = Tls.model_construct(certificate=Path("c.pem"), key=Path("/k.pem"))
+    found = plan(a_class().model_copy(update={"tls": tls})).tls
+    assert found is not None
+    assert (found.certificate, found.key) == (Path.cwd() / "c.pem", Path("/k.pem"))
+    assert plan(a_class()).tls is None
 
 
 # ---- Without Docker
