@@ -85,8 +85,7 @@ class Slurm:
         """Run one of its commands, which must succeed; its standard output."""
         done = subprocess.run(
             command,
-            env=dict(self.environment),
-            cwd=self.home,
+            env={**os.environ, "SLURM_CONF": self.environment["SLURM_CONF"]},
             capture_output=True,
             text=True,
             errors="replace",

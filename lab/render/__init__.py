@@ -6,6 +6,7 @@ import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError, LabError
@@ -23,6 +24,7 @@ __all__ = [
     "GPUS_BY",
     "NETWORKS",
     "RenderOptions",
+    "current_text",
     "plan_file",
     "planned_run",
     "read_header",
@@ -35,6 +37,10 @@ __all__ = [
     "tensorflow_version",
     "write",
 ]
+
+
+BASH: Final = b"#!/bin/bash\n"
+"""The first line of a batch script."""
 
 
 def plan_file(cluster_path: Path, mode: str, tensorflow: str = CURRENT.tensorflow) -> Plan:
@@ -97,7 +103,7 @@ def render_plan(
 
 def render_options(path: Path) -> RenderOptions | None:
     """Return the options of a rendered file, by its header; None if file or header is missing."""
-    return read_header(_current_text(path))
+    return read_header(current_text(path))
 
 
 def stale_diff(path: Path, text: str) -> str:
@@ -113,7 +119,7 @@ def stale_diff(path: Path, text: str) -> str:
     Raises:
         InputError: The file cannot be read.
     """
-    current = _current_text(path)
+    current = current_text(path)
     if current == text:
         return ""
     name = short(str(path))
@@ -127,7 +133,7 @@ def stale_diff(path: Path, text: str) -> str:
 
 def is_rendered(begin: bytes) -> bool:
     """Whether a file with this beginning was rendered."""
-    return begin.startswith(b"# Rendered from ")
+    return begin.removeprefix(BASH).startswith(b"# Rendered from ")
 
 
 def write(path: Path, text: str, flag: str = "--output") -> None:
@@ -150,7 +156,12 @@ def write(path: Path, text: str, flag: str = "--output") -> None:
         ) from None
 
 
-def _current_text(path: Path) -> str:
+def current_text(path: Path) -> str:
+    """Return the text of a rendered file; "" if it is missing.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
     try:
         return path.read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:

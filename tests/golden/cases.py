@@ -1,7 +1,8 @@
 """The golden files: every description beside what must come of it.
 
-`good/NAME.yaml` stands beside `good/NAME.MODE.compose.yml`, `bad/NAME.yaml` beside
-`bad/NAME.error.txt`. `make golden` writes the expectations anew.
+`good/NAME.yaml` stands beside `good/NAME.MODE.compose.yml` and, for Slurm, `good/NAME.sbatch` or
+`good/NAME.sbatch-error.txt`. `bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden`
+writes the expectations anew.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from lab.config.yaml_reader import read_source
 from lab.errors import ConfigError
 from lab.placement.place import place
 from lab.render import planned_run, render
+from lab.render.slurm import SlurmOptions, render_slurm_file
 from tests.golden.boxes import MODES, inventory
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
+SLURM = {"sbatch": SlurmOptions(), "no-het.sbatch": SlurmOptions(het=False, time_s=5400.0)}
 
 
 def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
@@ -28,6 +31,13 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
         plan = place(cluster, inventory(mode, cluster))
         text = render(plan, cluster_file=source.name, run=planned_run(cluster))
         yield source.with_name(f"{source.stem}.{mode}.compose.yml"), text
+    try:
+        for name, options in SLURM.items():
+            text = render_slurm_file(source, options, relative_to=source.parent)
+            yield source.with_name(f"{source.stem}.{name}"), text
+    except ConfigError as error:
+        problems = [line.replace(f"{source.parent}/", "") for line in error.problems]
+        yield source.with_suffix(".sbatch-error.txt"), "".join(f"{line}\n" for line in problems)
 
 
 def bad_output(source: Path) -> tuple[Path, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.autorun import Autorun, report, train
+from lab.task.agent.autorun import Autorun, exit_code, main, next_commands, report, train
 from lab.task.agent.oneshot import OneshotError
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import cancel, requests, submit
@@ -192,7 +192,8 @@ def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> N
         "no record\n"
         '{"kind": "final", "accuracy": 0.875}\n'
     )
-    assert list(report(volume, request)) == [
+    assert exit_code(volume, request) == 0
+    assert [*report(volume, request), *next_commands(request)] == [
         "task      state      local steps  global step  last loss  accuracy",
         "--------  ---------  -----------  -----------  ---------  --------",
         "ps-0      succeeded",
@@ -210,6 +211,7 @@ def test_the_report_names_the_task_that_failed(volume: Volume) -> None:
     lines = list(report(volume, request))
     assert "ps-0: exit code 1: a\\x0ab\\x1b[31m" in lines
     assert f"run {request.run_id}: failed" in lines
+    assert exit_code(volume, request) == 1
 
 
 def test_the_report_names_a_result_that_is_missing(volume: Volume) -> None:
@@ -217,3 +219,23 @@ def test_the_report_names_a_result_that_is_missing(volume: Volume) -> None:
     lines = list(report(volume, request))
     assert "not as expected: where they should be" in lines
     assert f"run {request.run_id}: failed" in lines
+    assert exit_code(volume, request) == 1
+
+
+def test_a_batch_job_ends_with_its_run(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**VARIABLES, "LAB_RUNS": str(volume.root)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LAB_EXPERIMENT", raising=False)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for state, code in ((State.FAILED, 1), (State.SUCCEEDED, 0)):
+        monkeypatch.setenv("LAB_RUN", f"async --epochs={code + 1}")
+        monkeypatch.setattr("time.sleep", ending(volume, state))
+        assert main(["--once"]) == code
+        run_id = requests(volume)[-1].run_id
+        last = capsys.readouterr().out.splitlines()[-2:]
+        assert last == [
+            f"lab: run {run_id}: {state}",
+            f"lab: its files are in {volume.run(run_id)}",
+        ]

@@ -11,16 +11,20 @@ Examples:
     lab render --network isolated
     # also draw the cluster
     lab render --picture cluster.svg
+    # a batch script for Slurm, cluster.sbatch
+    lab render clusters/slurm.yaml --target slurm --time 2h
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TypeVar
 
 from lab.backends.selection import AUTO
 from lab.cli.arguments import Flag, ProgramArguments, Switch
+from lab.cli.durations import duration
 from lab.cli.options import (
     ClusterArgument,
     ClusterFile,
@@ -52,12 +56,26 @@ from lab.render import (
     tensorflow_version,
     write,
 )
+from lab.render.slurm import (
+    SLURM_DEFAULTS,
+    SlurmOptions,
+    render_slurm_file,
+    slurm_options,
+    time_limit,
+)
 from lab.run.project import cluster_path
 from lab.service.planning import make_plan
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.faults import parse
 from lab.task.text import short
 from lab.tf_versions import CURRENT, IMAGES
+
+COMPOSE: Final = "compose"
+SLURM: Final = "slurm"
+OUTPUTS: Final = {COMPOSE: "docker-compose.yml", SLURM: "cluster.sbatch"}
+"""The file that each target writes by default."""
+
+Options = TypeVar("Options")
 
 
 def command(  # longer than 60 lines: the parameters are the command line
@@ -83,9 +101,24 @@ def command(  # longer than 60 lines: the parameters are the command line
     explain: Explain = False,
     strict: Strict = False,
     tensorflow: Tensorflow = None,
-    output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
-        "docker-compose.yml"
-    ),
+    target: Annotated[
+        str,
+        Flag("compose (default), or slurm: a batch script", one_of(*OUTPUTS), shows="TARGET"),
+    ] = COMPOSE,
+    time: Annotated[
+        float | None, Flag("slurm: the job's time limit (default: 1h)", duration, shows="TIME")
+    ] = None,
+    het: Annotated[
+        bool, Switch("slurm: nodes of different sizes; --no-het requests only the largest")
+    ] = True,
+    output: Annotated[
+        str | None,
+        Flag(
+            "the file to write, or - for stdout (default: docker-compose.yml, or cluster.sbatch)",
+            text,
+            shows="FILE",
+        ),
+    ] = None,
     force: Force = False,
     picture: Annotated[
         str | None, Flag("also draw the cluster to this SVG file", text, shows="FILE")
@@ -101,9 +134,34 @@ def command(  # longer than 60 lines: the parameters are the command line
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> None:
-    """Render the config as a compose file."""
+    """Render the config as a compose file, or as a batch script for Slurm."""
     path = cluster_path(cluster, file)
     override = run_override(run, rest)
+    output = output or OUTPUTS[target]
+    only = {
+        COMPOSE: {"--time": time is not None, "--no-het": not het},
+        SLURM: {
+            "--gpus-by": gpus_by is not None,
+            "--network": network is not None,
+            "--explain": explain,
+            "--strict": strict,
+            "--picture": picture is not None,
+            f"--gpus {gpus}": gpus not in {AUTO, "none"},
+        },
+    }
+    for flag in (flag for flag, given in only[target].items() if given):
+        raise InputError(f"--target {target} has no {flag}", f"leave out {flag}")
+    if target == SLURM:
+        script = (_recorded(Path(output), slurm_options) if check else None) or SLURM_DEFAULTS
+        script = SlurmOptions(
+            script.gpus and gpus != "none",
+            script.het and het,
+            script.time_s if time is None else time_limit(time),
+            tensorflow or script.tensorflow,
+            override or script.run,
+        )
+        _slurm(path, output, script, check=check, force=force)
+        return
     refused = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
     if check and any(refused.values()):
         # The result must not depend on which GPUs are in use now.
@@ -112,7 +170,7 @@ def command(  # longer than 60 lines: the parameters are the command line
             f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
         )
     # With --check, options that the user did not give are taken from the file.
-    others = _recorded(Path(output)) if check else DEFAULTS
+    others = (_recorded(Path(output), render_options) if check else None) or DEFAULTS
     options = RenderOptions(
         others.mode if gpus == AUTO else gpus,
         tensorflow or (others.tensorflow if others.tensorflow in IMAGES else None),
@@ -143,11 +201,27 @@ def command(  # longer than 60 lines: the parameters are the command line
     if output == "-":
         sys.stdout.write(render_plan(planned.plan, path, trained, options))
     else:
-        target = Path(output)
-        text = render_plan(planned.plan, path, trained, options, relative_to=target.parent)
-        write(target, text)
+        written = Path(output)
+        text = render_plan(planned.plan, path, trained, options, relative_to=written.parent)
+        write(written, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""
-        notify(f"wrote {output}; boot it with {_boot_command(target)}{trains}")
+        notify(f"wrote {output}; boot it with {_boot_command(written)}{trains}")
+
+
+def _slurm(path: Path, output: str, options: SlurmOptions, *, check: bool, force: bool) -> None:
+    """Write a batch script, or compare one."""
+    file = Path(output)
+    if output == "-":
+        sys.stdout.write(render_slurm_file(path, options))
+        return
+    if not check:
+        check_output("--output", file, is_rendered, force=force)
+    text = render_slurm_file(path, options, relative_to=file.parent)
+    if check:
+        _compare(file, text, f"lab render {path} --target slurm")
+    else:
+        write(file, text)
+        notify(f"wrote {output}; submit it in the project's directory with `sbatch {output}`")
 
 
 def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
@@ -166,24 +240,27 @@ def _boot_command(file: Path) -> str:
     return "`docker compose up`" if default else f"`docker compose --file {file} up`"
 
 
-def _recorded(output: Path) -> RenderOptions:
-    """The options of an existing file; the defaults if it has no header."""
+def _recorded(output: Path, read: Callable[[Path], Options | None]) -> Options | None:
+    """The options of an existing file; None if it has no header."""
     if str(output) == "-":
         raise InputError("--check needs a file", "leave out --output -")
     if not output.is_file():
         raise LabError(f"{output} is missing", "write it with `lab render`")
-    return render_options(output) or DEFAULTS
+    return read(output)
 
 
 def _check(path: Path, output: Path, options: RenderOptions) -> None:
-    diff = stale_diff(output, render_file(path, options, relative_to=output.parent))
-    if diff:
+    arguments = [str(path)]
+    if options.gpus_by != DEFAULTS.gpus_by:
+        arguments.append(f"--gpus-by {options.gpus_by}")
+    if options.network != DEFAULTS.network:
+        arguments.append(f"--network {options.network}")
+    text = render_file(path, options, relative_to=output.parent)
+    _compare(output, text, f"lab render {' '.join(arguments)}")
+
+
+def _compare(output: Path, text: str, again: str) -> None:
+    if diff := stale_diff(output, text):
         sys.stdout.write(diff)
-        arguments = [str(path)]
-        if options.gpus_by != DEFAULTS.gpus_by:
-            arguments.append(f"--gpus-by {options.gpus_by}")
-        if options.network != DEFAULTS.network:
-            arguments.append(f"--network {options.network}")
-        again = f"write it again with `lab render {' '.join(arguments)}`"
-        raise LabError(f"{output} is out of date", again)
+        raise LabError(f"{output} is out of date", f"write it again with `{again}`")
     notify(f"{output} is up to date")

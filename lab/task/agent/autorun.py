@@ -8,7 +8,8 @@ tasks do not have its variables, so compose never recreates a task because of th
 
 These two variables identify a run. The service trains it once. After a reboot it resumes an
 interrupted run, or prints the result of an ended one. The service runs until it is stopped, because
-`docker compose up --wait` fails when a container exits.
+`docker compose up --wait` fails when a container exits. With `--once`, as in a batch job, it ends
+with the run; its exit code is 0 if the run succeeded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -205,21 +206,36 @@ def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) ->
 
 
 def report(volume: Volume, request: Request) -> Iterator[str]:
-    """The lines of an ended run: a table of its tasks, the result, and the next commands."""
+    """The lines of an ended run: a table of its tasks, and the result."""
     statuses = _statuses(volume, request)
     records = {task: volume.records(request.run_id, task) for task in request.tasks()}
     yield from _table([_row(status, records[task]) for task, status in statuses.items()])
     state, failed = outcome(request, statuses)
-    missed = []
-    if state is State.SUCCEEDED:
-        missed = unexpected(records.values(), EXPERIMENTS[request.spec.experiment].results)
     for task in failed[:1]:
         yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
+    missed = _missed(volume, request, state)
     for name in missed:
         yield f"not as expected: {short(name)}"
     yield f"run {request.run_id}: {State.FAILED if missed else state}"
+
+
+def next_commands(request: Request) -> Iterator[str]:
+    """The next commands after a run in an environment that waits for more runs."""
     yield f"collect it:   python -m lab collect {request.run_id}"
     yield f"train again:  python -m lab run {request.spec.experiment}"
+
+
+def exit_code(volume: Volume, request: Request) -> int:
+    """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
+    state, _ = outcome(request, _statuses(volume, request))
+    return int(state is not State.SUCCEEDED or bool(_missed(volume, request, state)))
+
+
+def _missed(volume: Volume, request: Request, state: State) -> list[str]:
+    if state is not State.SUCCEEDED:
+        return []
+    records = [volume.records(request.run_id, task) for task in request.tasks()]
+    return unexpected(records, EXPERIMENTS[request.spec.experiment].results)
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
@@ -251,17 +267,28 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def main() -> int:
-    """Train the run of the variables and wait for a stop signal; return the exit code."""
+def main(argv: Sequence[str]) -> int:
+    """Train the run of the variables, then wait for a stop signal; return the exit code.
+
+    Args:
+        argv: `--once`: end with the run.
+    """
+    once = "--once" in argv
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda *_: sys.exit(int(once)))
     volume = Volume(Path(os.environ["LAB_RUNS"]))
     try:
         autorun = Autorun.from_environ(os.environ)
         if autorun is not None:
             for fault in autorun.skipped:
                 _print(f"skipped {fault}: a network fault needs `lab run`")
-            for line in report(volume, train(autorun, volume, _print, time.sleep)):
+            request = train(autorun, volume, _print, time.sleep)
+            for line in report(volume, request):
+                _print(line)
+            if once:
+                _print(f"its files are in {volume.run(request.run_id)}")
+                return exit_code(volume, request)
+            for line in next_commands(request):
                 _print(line)
             _print("the environment waits for further runs; stop it with Ctrl-C")
     except OneshotError as error:
@@ -280,4 +307,4 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,202 @@
+"""The tasks of a Slurm job: `python -m lab.task.agent.slurm [COMPONENT]` in a rendered script.
+
+Without an argument, in the batch step, it prints TensorFlow's cluster spec. With the number of a
+component of the job, in a step, it becomes the agent of one task. It reads these variables::
+
+    LAB_SLURM_NODES   for each component of the job, its nodes; for each node, its tasks and their
+                      number of GPUs: [[["tf1", {"ps-0": 0}]], [["tf2", {"worker-0": 2}]]]
+    LAB_SLURM_JOBS    the names of TensorFlow's jobs, in the config's order: ps worker
+    LAB_RUNS          the run volume
+    LAB_OUTPUT        the directory of the agents' output
+
+and Slurm's own. TensorFlow's `SlurmClusterResolver` does none of this: without GPUs it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from lab.task.protocol import Volume
+from lab.task.protocol.control import requests, state_of
+from lab.task.protocol.statuses import read_status, write_lost
+
+Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
+"""The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""
+
+_FIRST_PORT: Final = 10_000
+_PORTS: Final = 22_016
+"""The ports end below those that Linux gives to clients (32768)."""
+
+_PORTS_OF_A_JOB: Final = 64
+_EXIT_USAGE: Final = 2
+
+
+class SlurmError(Exception):
+    """The job is not as the script expects it; the message has the reason."""
+
+
+def port_of(job: int, position: int) -> int:
+    """Return the port of a task.
+
+    All tasks of a job have different ports, because two nodes may be one host. Jobs with near
+    numbers have different ports, because they may share a node.
+
+    Args:
+        job: The job's number.
+        position: The position of the task in the job, from 0.
+    """
+    return _FIRST_PORT + (job * _PORTS_OF_A_JOB + position) % _PORTS
+
+
+def cluster_spec(
+    components: Components, jobs: Sequence[str], hosts: Sequence[Sequence[str]], job: int
+) -> dict[str, list[str]]:
+    """Return TensorFlow's cluster spec.
+
+    Args:
+        components: The components of the job.
+        jobs: The names of TensorFlow's jobs.
+        hosts: The address of each node of each component.
+        job: The job's number.
+
+    Raises:
+        SlurmError: A component has fewer nodes than the script has requested.
+    """
+    addresses: dict[str, str] = {}
+    for number, (nodes, found) in enumerate(zip(components, hosts, strict=True)):
+        if len(found) < len(nodes):
+            raise SlurmError(
+                f"component {number} of the job has {len(found)} of {len(nodes)} nodes"
+            )
+        for (_, tasks), host in zip(nodes, found, strict=False):
+            for task in tasks:
+                addresses[task] = f"{host}:{port_of(job, len(addresses))}"
+    spec: dict[str, list[str]] = {name: [] for name in jobs}
+    for task in sorted(addresses, key=lambda task: int(task.rpartition("-")[2])):
+        spec[task.rpartition("-")[0]].append(addresses[task])
+    return spec
+
+
+def node_lists(environ: Mapping[str, str], components: int) -> list[str]:
+    """Return Slurm's node list of each component, `n[1-3]`.
+
+    Raises:
+        SlurmError: Slurm has set no such variable.
+    """
+    names = [f"SLURM_JOB_NODELIST_HET_GROUP_{number}" for number in range(components)]
+    if components == 1:
+        names = ["SLURM_JOB_NODELIST"]
+    try:
+        return [environ[name] for name in names]
+    except KeyError as error:
+        raise SlurmError(f"{error.args[0]} is not set; submit the script with `sbatch`") from error
+
+
+def _hosts(lists: Sequence[str]) -> list[list[str]]:
+    """The addresses of the nodes of each component; Slurm may know another than the name."""
+    printed = _output("sinfo", "--noheader", "--Node", f"--nodes={','.join(lists)}", "-o%N %o")
+    addresses = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    names = [_output("scontrol", "show", "hostnames", nodes).split() for nodes in lists]
+    return [[addresses.get(name, name) for name in component] for component in names]
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise SlurmError(f"{command[0]} failed: {last}")
+    return done.stdout
+
+
+def task_environ(
+    components: Components, component: int, environ: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Return the variables of the agent that this task of a step becomes.
+
+    Args:
+        components: The components of the job.
+        component: The number of the component.
+        environ: The variables that Slurm has set.
+
+    Returns:
+        The variables; None: the node has no further task.
+
+    Raises:
+        SlurmError: The node has fewer GPUs than its tasks need.
+    """
+    # Slurm numbers the nodes of a step through all its components.
+    node, tasks = components[component][
+        int(environ["SLURM_NODEID"]) - sum(map(len, components[:component]))
+    ]
+    position = int(environ["SLURM_LOCALID"])
+    if position >= len(tasks):
+        return None
+    names, counts = list(tasks), list(tasks.values())
+    visible = [each for each in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    if sum(counts) > len(visible):
+        host = environ.get("SLURMD_NODENAME", "the node")
+        raise SlurmError(f"{host} has {len(visible)} GPUs, but its tasks need {sum(counts)}")
+    first = sum(counts[:position])
+    own = visible[first : first + counts[position]]
+    return {
+        **environ,
+        "LAB_NODE": node,
+        "LAB_TASK": names[position],
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(own) or "-1",
+    }
+
+
+def end_interrupted(volume: Volume) -> None:
+    """Mark the runs that the job had not ended before Slurm put it back into the queue.
+
+    Their cluster spec names the nodes that it had then.
+
+    Raises:
+        OSError: The volume cannot be written.
+    """
+    for request in requests(volume):
+        for task in () if state_of(volume, request).ended else request.tasks():
+            path = volume.status(request.run_id, task)
+            status = read_status(path, task)
+            if not status.state.ended:
+                write_lost(path, status, "Slurm started the job again")
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Print the cluster spec, or become an agent; return the exit code."""
+    try:
+        components: Components = json.loads(environ["LAB_SLURM_NODES"])
+        if not arguments:
+            if int(environ.get("SLURM_RESTART_COUNT", "0")):
+                end_interrupted(Volume(Path(environ["LAB_RUNS"])))
+            hosts = _hosts(node_lists(environ, len(components)))
+            jobs, number = environ["LAB_SLURM_JOBS"].split(), int(environ["SLURM_JOB_ID"])
+            sys.stdout.write(json.dumps(cluster_spec(components, jobs, hosts, number)))
+            return 0
+        own = task_environ(components, int(arguments[0]), environ)
+    except (SlurmError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return _EXIT_USAGE
+    if own is not None:
+        _become_agent(own)
+    return 0
+
+
+def _become_agent(own: Mapping[str, str]) -> NoReturn:
+    output = Path(own["LAB_OUTPUT"]) / f"{own['LAB_TASK']}.log"
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    command = [sys.executable, "-P", "-m", "lab.task.agent"]
+    os.execve(command[0], command, own)  # noqa: S606
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

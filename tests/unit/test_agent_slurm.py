@@ -1,0 +1,155 @@
+"""The tasks of a Slurm job: the cluster spec, the task of each step, a job that starts again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.task.agent.slurm import (
+    Components,
+    SlurmError,
+    cluster_spec,
+    node_lists,
+    port_of,
+    task_environ,
+)
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
+from lab.task.protocol.control import submit
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import read_status, write_status
+
+COMPONENTS: Components = [
+    [("tf1", {"worker-1": 0, "ps-0": 0})],
+    [("tf2", {"worker-0": 2}), ("tf3", {"ps-1": 0, "worker-2": 1, "worker-3": 1})],
+]
+NODES = json.dumps(COMPONENTS)
+
+# Fakes of Slurm's commands, as 22.05 prints them.
+SINFO = """#!/bin/sh
+test "$3" = "--nodes=a,n[1-2]" || exit 1
+printf 'a 10.0.0.1\\nn1 10.0.0.2\\nn2 n2.cluster\\n'
+"""
+SCONTROL = """#!/bin/sh
+case "$3" in a) echo a ;; *) printf 'n1\\nn2\\n' ;; esac
+"""
+
+
+def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    for name, text in (("sinfo", SINFO), ("scontrol", SCONTROL)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    variables = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "LAB_SLURM_NODES": NODES,
+        "LAB_SLURM_JOBS": "ps worker",
+        "LAB_RUNS": str(folder / "runs"),
+        "LAB_OUTPUT": str(folder),
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "a",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n[1-2]",
+        **environ,
+    }
+    command = [sys.executable, "-m", "lab.task.agent.slurm", *arguments]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(json.loads(done.stdout).items()) == [
+        ("ps", ["10.0.0.1:10769", "n2.cluster:10771"]),
+        ("worker", ["10.0.0.2:10770", "10.0.0.1:10768", "n2.cluster:10772", "n2.cluster:10773"]),
+    ]
+
+
+def test_an_error_of_slurm_is_reported(tmp_path: Path) -> None:
+    done = run(tmp_path, LAB_SLURM_NODES='[[["tf1", {"ps-0": 0}]]]', SLURM_JOB_NODELIST="b")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: sinfo failed: ")
+
+
+def test_ports_of_near_jobs_and_of_all_tasks_of_a_job_differ() -> None:
+    ports = [port_of(job, task) for job in range(70_000, 70_344) for task in range(64)]
+    assert len(set(ports)) == len(ports)
+    assert min(ports) >= 10_000
+    assert max(ports) < 32_768
+
+
+def test_a_component_without_enough_nodes_is_an_error() -> None:
+    with pytest.raises(SlurmError, match="component 1 of the job has 1 of 2 nodes"):
+        cluster_spec(COMPONENTS, ["ps", "worker"], [["a"], ["b"]], 1)
+
+
+def test_a_script_outside_of_a_job_is_an_error(tmp_path: Path) -> None:
+    assert node_lists({"SLURM_JOB_NODELIST": "n1"}, 1) == ["n1"]
+    with pytest.raises(SlurmError, match="SLURM_JOB_NODELIST_HET_GROUP_0 is not set; submit"):
+        node_lists({"SLURM_JOB_NODELIST": "n1"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("component", "node", "local", "task"),
+    [
+        (0, 0, 0, ("tf1", "worker-1", "-1")),
+        (0, 0, 1, ("tf1", "ps-0", "-1")),
+        (1, 1, 0, ("tf2", "worker-0", "4,7")),
+        (1, 2, 0, ("tf3", "ps-1", "-1")),
+        (1, 2, 1, ("tf3", "worker-2", "4")),
+        (1, 2, 2, ("tf3", "worker-3", "7")),
+        (1, 1, 1, None),
+    ],
+)
+def test_each_step_becomes_a_task_with_its_own_gpus(
+    component: int, node: int, local: int, task: tuple[str, str, str] | None
+) -> None:
+    own = task_environ(
+        COMPONENTS,
+        component,
+        {
+            "SLURM_NODEID": str(node),
+            "SLURM_LOCALID": str(local),
+            "CUDA_VISIBLE_DEVICES": "4,7",
+        },
+    )
+    names = ("LAB_NODE", "LAB_TASK", "CUDA_VISIBLE_DEVICES")
+    assert (own and tuple(own[name] for name in names)) == task
+
+
+def test_a_node_with_too_few_gpus_ends_its_step(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "1",
+        SLURM_NODEID="1",
+        SLURM_LOCALID="0",
+        SLURMD_NODENAME="n1",
+        CUDA_VISIBLE_DEVICES="0",
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: n1 has 1 GPUs, but its tasks need 2\n"
+
+
+def test_the_agent_writes_to_the_file_of_its_task(tmp_path: Path) -> None:
+    done = run(tmp_path, "0", SLURM_NODEID="0", SLURM_LOCALID="1")
+    assert (done.stdout, done.stderr) == ("", "")
+    assert "not set" in (tmp_path / "ps-0.log").read_text()  # the agent's: no LAB_PROJECT
+
+
+def test_a_job_that_starts_again_marks_its_runs_as_lost(tmp_path: Path) -> None:
+    volume = Volume(tmp_path / "runs")
+    volume.root.mkdir()
+    for name, state in (("first", State.SUCCEEDED), ("second", State.TRAINING)):
+        submit(volume, Request(f"r-{name}", RunSpec("async"), {"ps": ["a:1"], "worker": ["a:2"]}))
+        for task in ("ps-0", "worker-0"):
+            write_status(volume.status(f"r-{name}", task), TaskStatus(task, State.SUCCEEDED))
+        write_status(volume.status(f"r-{name}", "worker-0"), TaskStatus("worker-0", state))
+    assert run(tmp_path).returncode == 0
+    assert read_status(volume.status("r-second", "worker-0"), "worker-0").state is State.TRAINING
+    assert run(tmp_path, SLURM_RESTART_COUNT="1").returncode == 0
+    status = read_status(volume.status("r-second", "worker-0"), "worker-0")
+    assert (status.state, status.reason) == (State.LOST, "Slurm started the job again")
+    for path in (volume.status("r-second", "ps-0"), volume.status("r-first", "worker-0")):
+        assert read_status(path, path.stem).state is State.SUCCEEDED

@@ -1,0 +1,184 @@
+"""`lab render --target slurm`: the script, its check, and what a Slurm job cannot have."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.config import parse_cluster
+from lab.errors import ConfigError, InputError
+from lab.render.slurm import (
+    SlurmOptions,
+    components_of,
+    load_for_slurm,
+    plan_for_slurm,
+    render_slurm_file,
+    slurm_options,
+    slurm_time,
+    time_limit,
+)
+from tests.golden.cases import HERE
+
+CLUSTER = """\
+version: 1
+name: x
+nodes:
+  tf1: {cpus: 1.5, memory: 1GiB}
+  tf2: {cpus: 3, gpus: 2}
+  tf3: {cpus: 3, gpus: 2}
+  idle: {gpus: 8}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3, tf3], gpus: 1}}
+run: {experiment: async, flags: {epochs: 5}}
+"""
+SCRIPTS = sorted((HERE / "good").glob("*.sbatch"))
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_bash_accepts_the_script(script: Path) -> None:
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+def test_nodes_of_the_same_size_are_one_component() -> None:
+    plan = plan_for_slurm(parse_cluster(CLUSTER.encode(), "x.yaml"), gpus=True)
+    assert [each.options() for each in components_of(plan, het=True)] == [
+        "--nodes=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=1024M",
+        "--nodes=1 --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=1",
+        "--nodes=1 --ntasks-per-node=2 --cpus-per-task=2 --gpus-per-node=2",
+    ]
+    (one,) = components_of(plan, het=False)
+    assert one.options() == (
+        "--nodes=3 --ntasks-per-node=2 --cpus-per-task=3 --mem=1024M --gpus-per-node=2"
+    )
+
+
+def test_a_host_with_few_cpus_does_not_change_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = render_slurm_file(Path("cluster.yaml"), SlurmOptions())
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert render_slurm_file(Path("cluster.yaml"), SlurmOptions()) == text
+
+
+def test_without_gpus_pins_and_shares_do_not_matter(project: Path) -> None:
+    text = CLUSTER.replace("tf2: {cpus: 3, gpus: 2}", "tf2: {cpus: 3, gpus: [3]}")
+    (project / "cluster.yaml").write_text(text.replace("gpus: 1}", "share: true}"))
+    assert "gpus-per-node" not in render_slurm_file(Path("cluster.yaml"), SlurmOptions(gpus=False))
+
+
+def test_what_a_job_cannot_have_is_named_with_its_place(project: Path) -> None:
+    (project / "cluster.yaml").write_text(
+        CLUSTER.replace("tf2: {cpus: 3, gpus: 2}", "tf2: {cpus: 3, gpus: [3, 4]}").replace(
+            "gpus: 1}", "gpus: 1, gpu_memory_fraction: 0.5}"
+        )
+        + "links: {tf1: {delay: 5ms}}\n"
+        + "faults: [kill worker-1 after 5s, 'cut:5s worker-1 after 9 steps']\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        load_for_slurm(Path("cluster.yaml"), gpus=True)
+    assert error.value.problems == [
+        "cluster.yaml:5:24: nodes.tf2.gpus: Slurm selects the GPUs; write their number, 2",
+        "cluster.yaml:8:85: jobs.worker.gpu_memory_fraction: a Slurm job gets whole GPUs; leave"
+        " it out",
+        "cluster.yaml:10:14: links.tf1: a Slurm job cannot change the network; leave it out",
+        "cluster.yaml:11:34: faults[1]: a Slurm job cannot change the network; leave out this"
+        " fault",
+    ]
+
+
+def test_shared_gpus_are_refused(project: Path) -> None:
+    (project / "cluster.yaml").write_text(CLUSTER.replace("gpus: 1}", "share: true}"))
+    with pytest.raises(ConfigError, match=r"8:62: jobs\.worker\.share: a Slurm job gets whole"):
+        load_for_slurm(Path("cluster.yaml"), gpus=True)
+
+
+def test_other_errors_of_the_config_are_reported_too(project: Path) -> None:
+    (project / "cluster.yaml").write_text(CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf9]}"))
+    with pytest.raises(ConfigError, match="there is no node tf9"):
+        load_for_slurm(Path("cluster.yaml"), gpus=True)
+
+
+def test_the_script_is_written_and_checked_with_its_own_options(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["render", "--target", "slurm"]
+    assert main([*command, "--time", "90m", "--no-het", "--run", "sync", "--", "--epochs=2"]) == 0
+    assert "submit it in the project's directory with `sbatch cluster.sbatch`" in (
+        capsys.readouterr().err
+    )
+    script = project / "cluster.sbatch"
+    assert slurm_options(script) == SlurmOptions(
+        gpus=True, het=False, time_s=5400.0, tensorflow="2.21", run="sync --epochs=2"
+    )
+    assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
+    assert main([*command, "--check"]) == 0
+    assert main([*command, "--check", "--time", "2h"]) == 1
+    script.write_text(script.read_text().replace("--nodes=3", "--nodes=4"))
+    capsys.readouterr()
+    assert main([*command, "--check"]) == 1
+    printed = capsys.readouterr()
+    assert "-#SBATCH --nodes=4" in printed.out
+    assert "write it again with `lab render cluster.yaml --target slurm`" in printed.err
+    script.write_text("another file")
+    assert main(command) == 2
+    assert "lab did not write it" in capsys.readouterr().err
+
+
+def test_a_script_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--target", "slurm", "--output", "-", "--run", "none"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("#!/bin/bash\n# Rendered from cluster.yaml by ")
+    assert printed.endswith('wait "$agents"\n')
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        (["--target", "slurm", "--network", "isolated"], "--network"),
+        (["--target", "slurm", "--gpus-by", "cdi"], "--gpus-by"),
+        (["--target", "slurm", "--gpus", "uuid"], "--gpus uuid"),
+        (["--target", "slurm", "--picture", "x.svg"], "--picture"),
+        (["--no-het"], "--no-het"),
+        (["--time", "1h"], "--time"),
+    ],
+)
+def test_flags_of_the_other_target_are_refused(
+    flags: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", *flags]) == 2
+    assert f"has no {flag}; leave out {flag}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(60, "0-00:01:00"), (61, "0-00:02:00"), (5400, "0-01:30:00"), (129_600, "1-12:00:00")],
+)
+def test_time_limits_are_in_slurms_form(seconds: float, text: str) -> None:
+    assert slurm_time(time_limit(seconds)) == text
+
+
+@pytest.mark.parametrize("seconds", [0, 59.9, 400 * 86_400])
+def test_a_time_limit_must_be_possible(seconds: float) -> None:
+    with pytest.raises(InputError, match="from one minute to 365 days"):
+        time_limit(seconds)
+
+
+def test_no_text_of_the_user_becomes_a_line_of_the_script(project: Path) -> None:
+    name = "a\n#SBATCH --nodes=9\necho $(id) `id`.yaml"
+    (project / name).write_text(CLUSTER)
+    run = "async '--data_dir=it'\"'\"'s; `id` here'"
+    text = render_slurm_file(Path(name), SlurmOptions(run=run))
+    assert [line for line in text.splitlines() if "--nodes=9" in line] == [
+        line for line in text.splitlines() if line.startswith(("# Rendered", "# Change"))
+    ]
+    line = next(line for line in text.splitlines() if line.startswith("export LAB_RUN="))
+    command = f'{line}; printf %s "$LAB_RUN"'
+    assert subprocess.check_output(["bash", "-c", command], text=True) == run
