@@ -25,6 +25,7 @@ TABLE = {
     "clusters/two-ps.yaml": (8, 4, 2, 4, 2),
     "clusters/laptop.yaml": (0, 3, 1, 2, 0),
     "clusters/slow-link.yaml": (0, 4, 1, 3, 0),
+    "clusters/slurm.yaml": (2, 3, 1, 2, 1),
 }
 
 # File: the jobs of those experiments that need another shape than parameter servers and workers.
