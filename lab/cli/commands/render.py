@@ -108,9 +108,9 @@ def command(  # longer than 60 lines: the parameters are the command line
     time: Annotated[
         float | None, Flag("slurm: the job's time limit (default: 1h)", duration, shows="TIME")
     ] = None,
-    het: Annotated[
-        bool, Switch("slurm: nodes of different sizes; --no-het requests only the largest")
-    ] = True,
+    no_het: Annotated[
+        bool, Switch("slurm: request all nodes in the size of the largest, as one component")
+    ] = False,
     output: Annotated[
         str | None,
         Flag(
@@ -139,7 +139,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     override = run_override(run, rest)
     output = output or OUTPUTS[target]
     only = {
-        COMPOSE: {"--time": time is not None, "--no-het": not het},
+        COMPOSE: {"--time": time is not None, "--no-het": no_het},
         SLURM: {
             "--gpus-by": gpus_by is not None,
             "--network": network is not None,
@@ -155,7 +155,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         script = (_recorded(Path(output), slurm_options) if check else None) or SLURM_DEFAULTS
         script = SlurmOptions(
             script.gpus and gpus != "none",
-            script.het and het,
+            script.het and not no_het,
             script.time_s if time is None else time_limit(time),
             tensorflow or script.tensorflow,
             override or script.run,
