@@ -478,8 +478,6 @@ def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
         yield f"{name} asks for {counted(needed, 'GPU')}, and a seat has none: it trains on CPUs"
     elif needed and gpus.queue:
         yield f"without `--backend class`, a seat trains {name} on CPUs: it holds no GPU"
-    elif needed and gpus.mig:
-        yield f"{name} counts whole GPUs: in a seat, `lab init` writes a config for MIG devices"
     elif gpus.queue:
         yield f"{name} asks for no GPU, so its runs do not use those of the queue"
     elif gpus.count > needed:

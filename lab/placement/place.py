@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from lab.config import Cluster, LinkConfig, Node
 from lab.config.allocation import allocate_gpus, tasks_by_node
@@ -13,7 +14,7 @@ from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
 from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
-from lab.placement.gpu_selection import select_gpus
+from lab.placement.gpu_selection import GpuSelection, select_gpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.text import short
 
@@ -151,21 +152,23 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
     if inventory.mode == "index" and any(_ids(node) for node in cluster.nodes.values()):
         return _pinned_elsewhere(cluster)
     whole = inventory.whole_gpus
+    # A container that was given MIG devices only, such as a seat of a class, lists no other GPU.
+    countable = whole or inventory.slices
     _check_cut(cluster, inventory)
-    _check_size(cluster, inventory, len(whole))
+    _check_size(cluster, inventory, countable)
     by_pin: dict[int | str, Gpu] = {gpu.device_id: gpu for gpu in (*whole, *inventory.slices)}
     by_pin.update({gpu.index: gpu for gpu in whole})
     holders: dict[str, str] = {}
     for name, node in cluster.nodes.items():
         for pin in node.pins:
             _pin(name, pin, by_pin, holders)
-    free = [gpu for gpu in whole if gpu.device_id not in holders]
+    free = [gpu for gpu in countable if gpu.device_id not in holders]
     counts = {
         name: node.gpu_count
         for name, node in cluster.nodes.items()
         if node.gpu_count and not node.pins
     }
-    chosen = select_gpus(counts, free, inventory.pairs)
+    chosen = select_gpus(counts, free, inventory.pairs) if whole else _slices(counts, free)
     gpus_by_node = {}
     for name, node in cluster.nodes.items():
         if name in chosen:
@@ -176,6 +179,12 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
                 tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED
             )
     return gpus_by_node
+
+
+def _slices(counts: Mapping[str, int], free: Iterable[Gpu]) -> dict[str, GpuSelection]:
+    """Return MIG slices for each node, in the driver's order; there must be enough."""
+    rest, why = iter(free), "only MIG slices are visible"
+    return {node: GpuSelection(tuple(islice(rest, count)), why) for node, count in counts.items()}
 
 
 def _ids(node: Node) -> list[str]:
@@ -226,13 +235,14 @@ def _pin(
     holders[device] = name
 
 
-def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
-    slices = sum(1 for node in cluster.nodes.values() for pin in _ids(node) if pin[:4] == SLICE)
-    needed = cluster.gpus_needed - slices
-    if needed > whole:
-        cut = sum(gpu.is_slice for gpu in inventory.gpus)
+def _check_size(cluster: Cluster, inventory: Inventory, countable: Sequence[Gpu]) -> None:
+    cut = len(inventory.slices)
+    counts_slices = bool(cut) and countable == inventory.slices
+    pins = sum(1 for node in cluster.nodes.values() for pin in _ids(node) if pin[:4] == SLICE)
+    needed = cluster.gpus_needed - (0 if counts_slices else pins)
+    if needed > len(countable):
         also = f" and {cut} MIG slices (to use them, pin their UUIDs)" if cut else ""
-        has = counted(whole, "GPU") + also
+        has = counted(cut, "MIG slice") if counts_slices else counted(len(countable), "GPU") + also
         raise LabError(
             f"{cluster.name!r} needs {counted(needed, 'GPU')}, but this host has {has}", HINT
         )

@@ -187,11 +187,6 @@ def test_the_cluster_config_fits_into_a_seat() -> None:
         (0, 2, "cluster.yaml asks for 2 GPUs, and a seat has none: it trains on CPUs"),
         (2, 1, "a seat has 2 GPUs, and cluster.yaml uses 1"),
         (1, 0, "a seat has 1 GPU, and cluster.yaml uses none"),
-        (
-            {"count": 1, "mig": True},
-            1,
-            "cluster.yaml counts whole GPUs: in a seat, `lab init` writes a config for MIG devices",
-        ),
     ],
 )
 def test_a_seat_that_uses_its_gpus_in_another_way(wanted: object, needs: int, notice: str) -> None:

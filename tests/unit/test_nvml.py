@@ -208,6 +208,25 @@ def test_slices_without_permission_are_left_out(seen: See) -> None:
     ]
 
 
+PLACE = """
+import json, sys
+from lab.config import parse_cluster
+from lab.gpu import read_host
+from lab.placement.place import place
+plan = place(parse_cluster(sys.argv[1].encode(), "c"), read_host())
+print(json.dumps([task.gpus for task in plan.tasks]))
+"""
+
+
+def test_a_count_takes_the_slices_that_a_container_was_given(driver: Have) -> None:
+    config = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"
+    for name, gpu in (("mig-no-permission", -1), ("mig", 0)):
+        done = run(driver(name), "-c", PLACE, config)
+        first = load(name).cards[0]
+        wanted = first.slices[gpu].uuid if gpu else first.uuid
+        assert json.loads(done.stdout) == [[wanted]]
+
+
 def test_a_driver_without_libcuda_is_a_driver(seen: See) -> None:
     found = seen("no-libcuda")
     assert (len(found["gpus"]), found["driver"], found["cuda"]) == (1, "550.54.15", "")

@@ -401,6 +401,26 @@ def test_tasks_may_have_a_slice_each_and_share_one() -> None:
     }
 
 
+def test_a_count_takes_slices_where_nothing_else_is_visible() -> None:
+    nodes = f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(1)}]}}, c: {{}}}}"
+    config = cluster(nodes, "{worker: {on: [a, a, b, c]}}")
+    seat = box(0, slices=3)
+    plan = place(config, seat)
+    assert gpus(plan) == {
+        "worker-0": [mig_of(0)],
+        "worker-1": [mig_of(2)],
+        "worker-2": [mig_of(1)],
+        "worker-3": [],
+    }
+    assert "only MIG slices are visible" in plan.reasons[0]
+    with pytest.raises(LabError, match="needs 3 GPUs, but this host has 2 MIG slices; choose"):
+        place(config, box(0, slices=2))
+    with pytest.raises(LabError, match="needs 1 GPU, but this host has 0 GPUs; choose"):
+        place(cluster("{a: {gpus: 1}}", "{worker: {on: [a]}}"), box(0))
+    with pytest.raises(InputError, match="worker-0 would get 2 MIG slices"):
+        place(cluster("{a: {gpus: 2}}", "{worker: {on: [a]}}"), seat)
+
+
 # ---- GPUs in use
 
 

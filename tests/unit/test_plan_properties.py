@@ -268,6 +268,9 @@ def spans_no_more_than_it_must(cluster: Cluster, plan: Plan, inventory: Inventor
     if plan.mode == "none":
         return
     of_node = {node.name: node.gpus for node in plan.nodes}
+    if not inventory.whole_gpus:
+        event("slices only")
+        return  # all are as good, and other checks say that none has two nodes
     homes = {gpu.device_id: gpu.numa_node for gpu in inventory.gpus}
     parents = {gpu.slice_of for gpu in inventory.gpus}
     pinned_ids = {gpu for name in of_node if cluster.nodes[name].pins for gpu in of_node[name]}

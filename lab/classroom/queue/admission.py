@@ -6,9 +6,8 @@ import hashlib
 import itertools
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Final, TypeVar
 
 from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, Order
@@ -110,15 +109,11 @@ def cluster_of(config: str) -> Cluster:
                 f"nodes.{name}.gpus names a GPU by its UUID, but the queue chooses the GPUs",
                 f"use their number: `gpus: {node.gpu_count}`",
             )
-    counts = {name: node.gpu_count for name, node in cluster.nodes.items()}
-    return _with_gpus(cluster, counts).model_copy(update={"box": Box()})
-
-
-def _with_gpus(cluster: Cluster, gpus: Mapping[str, int | tuple[str, ...]]) -> Cluster:
     nodes = {
-        name: node.model_copy(update={"gpus": gpus[name]}) for name, node in cluster.nodes.items()
+        name: node.model_copy(update={"gpus": node.gpu_count})
+        for name, node in cluster.nodes.items()
     }
-    return cluster.model_copy(update={"nodes": nodes})
+    return cluster.model_copy(update={"nodes": nodes, "box": Box()})
 
 
 def plan_of(entry: Entry, cluster: Cluster, host: Inventory, seat: SeatPlan) -> Plan:
@@ -135,11 +130,6 @@ def plan_of(entry: Entry, cluster: Cluster, host: Inventory, seat: SeatPlan) -> 
     """
     known = {gpu.device_id: gpu for gpu in host.gpus}
     gpus = tuple(known.get(each, Gpu(at, each)) for at, each in enumerate(entry.gpus))
-    if any(gpu.is_slice for gpu in gpus):
-        # A count takes whole GPUs, so name the slices.
-        ids = iter(entry.gpus)
-        slices = {name: tuple(islice(ids, node.gpu_count)) for name, node in cluster.nodes.items()}
-        cluster = _with_gpus(cluster, slices)
     plan = place(cluster, replace(host, mode="uuid" if gpus else "none", gpus=gpus, notices=()))
     return replace(
         plan,
