@@ -11,6 +11,7 @@ E2E = Path(__file__).parent / "e2e"
 
 SHORT = frozenset(
     {
+        "test_class_local.py",
         "test_cli_local.py",
         "test_daily_use.py",
         "test_doctor_here.py",
