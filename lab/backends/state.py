@@ -121,3 +121,19 @@ def with_lock_retry(action: Callable[[], None]) -> None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(_POLL_S)
+
+
+@contextmanager
+def state_errors() -> Iterator[None]:
+    """Convert an OSError of the block into an error that names the state directory.
+
+    Raises:
+        LabError: The state directory cannot be used.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise LabError(
+            f"the state directory {state_directory()} cannot be used: {error.strerror}",
+            "free space there, or set LAB_STATE to another directory",
+        ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import lab
-from lab.backends.local.processes import base_environ
+from lab.backends.python import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
 from lab.task.text import short

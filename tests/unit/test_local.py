@@ -17,9 +17,9 @@ import pytest
 
 from lab.backends.local import LocalBackend, isolation, manifest, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.log_tail import follow, last_lines
 from lab.backends.local.manifest import check_ports_free
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
+from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, descendants, pid_in_namespace
 from lab.backends.state import lock_environment
 from lab.errors import LabError

@@ -22,8 +22,8 @@ from lab.backends.local import environment as local
 from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import Isolation
+from lab.backends.python import base_environ, module_command
 from lab.errors import InputError, LabError
 from lab.run import fault_injection as faultings
 from lab.run.fault_injection import (

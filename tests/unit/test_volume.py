@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.backends.local.state import remove_tree
+from lab.backends.directory import remove_tree
 from lab.task.probes import sync as shipping
 from lab.task.probes import volume as volumes
 from lab.task.probes.sync import stream

@@ -6,26 +6,24 @@ import importlib.util
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from lab.backends import Backend, Check, Notify, no_check
+from lab.backends.directory import remove_tree
 from lab.backends.gpu_record import Handover, hold_gpus, holder_of
 from lab.backends.local import isolation, manifest, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.log_tail import last_lines
-from lab.backends.local.processes import base_environ, module_command
-from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir, remove_tree
+from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir
+from lab.backends.log_tail import last_lines
 from lab.backends.process import ProcessHandle
-from lab.backends.state import lock_environment
+from lab.backends.python import base_environ, missing_python, module_command, python_of
+from lab.backends.state import lock_environment, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals
 from lab.task.probes.version import digest
 from lab.task.protocol import Volume
-from lab.task.protocol.control import requests, state_of
-from lab.tf_versions import IMAGES
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -47,13 +45,7 @@ class LocalBackend(Backend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
-        image = IMAGES[plan.tensorflow]
-        if not image.environment or image.python(root) is not None:
-            return None
-        return (
-            f"there is no {image.environment} with TensorFlow {image.tensorflow};"
-            f" create it with `make {image.target}`"
-        )
+        return missing_python(plan, root)
 
     def up(
         self,
@@ -66,7 +58,7 @@ class LocalBackend(Backend):
     ) -> LocalEnvironment:
         """Boot an environment and wait until every agent runs; see `Backend`."""
         with ExitStack() as lock:
-            with _state_directory():
+            with state_errors():
                 lock.enter_context(lock_environment(self.name, plan.name))
             return self._up(plan, root.resolve(), notify, check, share=share)
 
@@ -130,18 +122,6 @@ class LocalBackend(Backend):
         manifest.check_ports_free(ports)
 
 
-@contextmanager
-def _state_directory() -> Iterator[None]:
-    """Convert an OSError of the block into an error that names the state directory."""
-    try:
-        yield
-    except OSError as error:
-        raise LabError(
-            f"the state directory {state.base()} cannot be used: {error.strerror}",
-            "free space there, or set LAB_STATE to another directory",
-        ) from error
-
-
 def _boot(
     plan: Plan,
     kind: Isolation,
@@ -152,8 +132,8 @@ def _boot(
     check: Check,
     hold: Handover,
 ) -> LocalEnvironment:
-    with _state_directory():
-        kept = _clear(state_dir)
+    with state_errors():
+        kept = state_dir.clear()
         state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
         log = state_dir.log.open("ab")
     prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()
@@ -194,41 +174,18 @@ def _boot(
 def _record_of(
     plan: Plan, kind: Isolation, state_dir: StateDir, root: Path, supervisor: ProcessHandle
 ) -> EnvironmentRecord:
-    # The Python with the plan's TensorFlow: this one, or one in another virtual environment.
-    image = IMAGES[plan.tensorflow]
-    python = image.python(root) if image.environment else None
     return EnvironmentRecord(
         project=plan.name,
         cluster_sha256=plan.cluster_sha256,
         root=str(root),
         isolation=kind,
         process=supervisor,
-        interpreter=str(python or sys.executable),
+        interpreter=python_of(plan, root),
         nodes=manifest.nodes_of(plan, kind),
         tasks=manifest.tasks_of(plan, kind, root=root, runs=state_dir.runs),
         tensorflow=plan.tensorflow,
         sources_sha256=digest(),
     )
-
-
-def _clear(state_dir: StateDir) -> bool:
-    """Remove the files of a stopped environment, except ended runs of a kept run volume.
-
-    Returns:
-        Whether the volume is kept.
-    """
-    volume = Volume(state_dir.runs)
-    kept = {each.run_id for each in requests(volume) if state_of(volume, each).ended}
-    if not state_dir.kept.exists():
-        if state_dir.directory.is_dir():
-            remove_tree(state_dir.directory)
-        return False
-    needed = {state_dir.runs, state_dir.record, state_dir.kept, volume.requests}
-    directories = (state_dir.directory, state_dir.runs, volume.requests)
-    for path in [path for directory in directories for path in directory.iterdir()]:
-        if path not in needed and path.stem not in kept:
-            remove_tree(path)
-    return True
 
 
 def _wait_for_agents(

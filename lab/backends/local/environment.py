@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from lab.backends import (
-    NO_PARTS,
-    Chunk,
-    Command,
-    Environment,
     KeepVolume,
     Notify,
     Precondition,
@@ -24,42 +19,34 @@ from lab.backends import (
     no_precondition,
     remove_volume,
 )
+from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.gpu_record import release
-from lab.backends.local.log_tail import follow as follow_lines
-from lab.backends.local.processes import base_environ, end_processes, inject_fault, versions
-from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir, remove_tree
+from lab.backends.local.processes import end_processes, inject_fault
+from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.process import descendants, is_running, pid_in_namespace
-from lab.backends.selection import known_task, require_agents
-from lab.backends.state import Busy, lock_environment
+from lab.backends.python import base_environ, versions
+from lab.backends.selection import known_task
+from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.task.probes.netfault import link_environ
-from lab.task.probes.sync import stream
-from lab.task.protocol import Request, Volume, control
 from lab.task.protocol.files import read_regular
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
-_POSTS = {
-    "cancel": control.cancel,
-    "kill": control.kill,
-    "fault": control.inject_fault,
-    "collected": control.mark_collected,
-}
 
-
-class LocalEnvironment(Environment):
+class LocalEnvironment(DirectoryEnvironment):
     """A supervisor, its agents, and their run volume."""
 
     backend = "local"
     is_local = True
 
     def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
+        super().__init__(state_dir.runs)
         self._state_dir = state_dir
         self._record = record
-        self._volume = Volume(state_dir.runs)
         self.project = record.project
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
@@ -96,35 +83,16 @@ class LocalEnvironment(Environment):
             for each in self._record.tasks
         ]
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Submit a request to the agents; see `Environment`.
+    def output(self, task: str) -> Path:
+        """The file with the output of a task's agent."""
+        return self._state_dir.output(task)
 
-        Raises:
-            LabError: Another run is active, the supervisor or an agent does not run, or the run
-                volume cannot be written.
-        """
-        if not self.is_up:
-            raise self._stopped()
-        incoming = self._volume.incoming(request.run_id)
-        try:
-            with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
-                require_agents(self.project, self.tasks())
-                for name, folder in parts.items():
-                    shutil.copytree(folder, incoming / name)
-                control.submit(self._volume, request)
-        except control.VolumeBusy as busy:
-            raise Busy(
-                f"{busy} in the local environment {self.project!r}",
-                f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
-            ) from busy
-        except LabError:
-            shutil.rmtree(incoming, ignore_errors=True)
-            raise
-
-    def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run to the run volume; see `Environment`."""
-        with self._volume_errors():
-            _POSTS[command](self._volume, run_id, text)
+    def stopped(self) -> LabError:
+        """The error for an environment that has stopped."""
+        return LabError(
+            f"the local environment {self.project!r} has stopped: its supervisor ended",
+            f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
+        )
 
     def block_host(self, notify: Notify) -> None:
         """Do nothing: namespaces have no route to the host, and without them nothing helps."""
@@ -149,59 +117,6 @@ class LocalEnvironment(Environment):
         link = next((each.link for each in self._record.nodes if each.name == node), None)
         given = link_environ(link.rate_bits, link.delay_us) if link else {}
         inject_fault(node, self._enter(pid), arguments, given)
-
-    def runs(self) -> list[Request]:
-        """All requests on the run volume, oldest first."""
-        return control.requests(self._volume)
-
-    def collected(self) -> Mapping[str, str]:
-        """Run id to run store, as noted on the volume; see `Environment`."""
-        return control.collected(self._volume)
-
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`.
-
-        Raises:
-            LabError: There is no such run, or the environment stopped before the run ended. The
-                error is raised after all files on the run volume are sent.
-        """
-        collected = dict(offsets)
-        chunks = partial(stream, self._volume, run_id, all_sizes=all_sizes)
-        with self._volume_errors():
-            for chunk in chunks(offsets, follow=follow, rest=rest):
-                if chunk is None and not self.is_up:
-                    break
-                if chunk is not None and not chunk.fault:
-                    collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
-                yield chunk
-            else:
-                return
-            yield from chunks(collected, follow=False, rest=True)
-        if not control.ended(self._volume, run_id):
-            raise self._stopped()
-
-    def logs(
-        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
-    ) -> Iterator[str]:
-        """Lines of the agents' standard output, `worker-0  | …`; see `Environment`.
-
-        Raises:
-            InputError: There is no such task.
-        """
-        names = {each.task: each.task for each in self._record.tasks}
-        wanted = [known_task(self.project, names, task) for task in tasks] or list(names)
-        files = {task: self._state_dir.output(task) for task in wanted}
-        width = max(map(len, files), default=0)
-        lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
-        return (f"{task:<{width}}  | {line}" for task, line in lines)
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the namespaces of the task's agent.
@@ -332,26 +247,3 @@ class LocalEnvironment(Environment):
         with suppress(FileNotFoundError):
             return f"agent ended, {self._state_dir.ended(task).read_text(encoding='utf-8')}"
         return "no agent"
-
-    @contextmanager
-    def _volume_errors(self) -> Iterator[None]:
-        """Convert errors of the run volume into errors for the user.
-
-        Raises:
-            LabError: There is no such run, or the volume cannot be used.
-        """
-        try:
-            yield
-        except control.NoSuchRun as error:
-            raise LabError(str(error)) from error
-        except OSError as error:
-            raise LabError(
-                f"the run volume {self._state_dir.runs} cannot be used: {error.strerror}",
-                "free space there, and check that you own it",
-            ) from error
-
-    def _stopped(self) -> LabError:
-        return LabError(
-            f"the local environment {self.project!r} has stopped: its supervisor ended",
-            f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
-        )

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lab.backends.local.processes import base_environ
 from lab.backends.local.state import EnvironmentRecord, StateDir
+from lab.backends.python import base_environ
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
 from lab.tf_versions import CURRENT

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from lab.backends.local.manifest import address
-from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
+from lab.backends.python import base_environ, module_command
 from lab.task.text import short
 
 # The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.

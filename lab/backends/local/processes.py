@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import lab
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.process import ProcessHandle, descendants, is_running
+from lab.backends.python import base_environ, module_command
 from lab.errors import LabError
 from lab.task.probes.netfault import MODULE
-
-# Variables that would change the behavior of an agent or of a program.
-_DROPPED = {
-    *("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"),
-    *("TF_CONFIG", "PYTHONSAFEPATH"),
-}
-_PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
 
 # The supervisor waits 10 s for its agents.
 _TERM_WITHIN_S = 15.0
@@ -36,30 +26,6 @@ _POLL_S = 0.05
 
 _REVERT_S: Final = 5.0
 """Seconds that a network fault has to revert its changes."""
-
-
-def module_command(module: str, python: str = sys.executable) -> list[str]:
-    """Return the command line of a module; it imports nothing from the current directory."""
-    return [python, "-P", "-m", module]
-
-
-def base_environ() -> dict[str, str]:
-    """Return this process's environment variables, with `lab` in PYTHONPATH."""
-    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    package_root = str(Path(lab.__file__).parents[1])
-    paths = [package_root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
-
-
-def versions(python: str) -> dict[str, str]:
-    """Return the versions of the main packages that are installed for a Python."""
-    # The packages of another Python are read from its directory, without starting it.
-    beside = Path(python).parents[1].glob("lib/python*/site-packages")
-    where = sys.path if python == sys.executable else [str(folder) for folder in beside]
-    found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
-    firsts = (next(iter(each), None) for each in found)
-    own = {"python": platform.python_version()} if python == sys.executable else {}
-    return own | {each.name: each.version for each in firsts if each is not None}
 
 
 def end_processes(

@@ -7,12 +7,11 @@ supervisor's `supervisor.log`.
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from lab.backends.directory import EnvironmentDir, directory_of
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
 from lab.errors import LabError
@@ -22,8 +21,6 @@ from lab.tf_versions import CURRENT
 
 START = b"go\n"
 """The supervisor's first line of input: the record is written, and it may start agents."""
-
-_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class Isolation(StrEnum):
@@ -118,29 +115,18 @@ class EnvironmentRecord:
             raise ValueError(f"not an environment record: {error}") from error
 
 
-class StateDir:
+class StateDir(EnvironmentDir):
     """The state directory of one environment.
 
     Attributes:
-        directory: The directory.
-        record: The file with the environment's record.
-        runs: The run volume.
-        kept: A file that marks a run volume as kept, because it has files that are not collected.
         log: The supervisor's output.
         hosts: The nodes' /etc/hosts.
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.record = directory / "environment.json"
-        self.runs = directory / "runs"
-        self.kept = directory / "kept"
+        super().__init__(directory)
         self.log = directory / "supervisor.log"
         self.hosts = directory / "hosts"
-
-    def output(self, task: str) -> Path:
-        """The file with the output of a task's agent."""
-        return self.directory / "output" / f"{task}.log"
 
     def ended(self, task: str) -> Path:
         """The file that says how a task's agent ended; it exists only after the end."""
@@ -178,9 +164,7 @@ def state_dir(project: str) -> StateDir:
     Raises:
         LabError: The name is not valid.
     """
-    if not _PROJECT.fullmatch(project):
-        raise LabError(f"{project!r} is not a project name", "use a-z, 0-9 and hyphens")
-    return StateDir(base() / project)
+    return StateDir(directory_of("local", project))
 
 
 def state_dirs() -> list[StateDir]:
@@ -191,19 +175,3 @@ def state_dirs() -> list[StateDir]:
 def namespaces_cache() -> Path:
     """Return the file that caches a successful probe for namespaces."""
     return base() / "namespaces.known"  # no project has a name with a dot
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a file, or a directory with its content.
-
-    It uses `rm`, because Python's functions fail at a depth of some hundred directories.
-
-    Raises:
-        LabError: Files are left.
-    """
-    done = subprocess.run(
-        ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        last = " ".join(done.stderr.strip().splitlines()[-1:])
-        raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")

@@ -22,8 +22,8 @@ from types import FrameType
 
 from lab.backends.local.forkserver import ForkServer, start_forkserver
 from lab.backends.local.manifest import parse_cpuset
-from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir, TaskRecord
+from lab.backends.python import base_environ, module_command
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.fork_client import VARIABLE
 

@@ -15,10 +15,11 @@ from typing import Any
 import pyroute2
 import pytest
 
+from lab.backends.directory import remove_tree
 from lab.backends.local import LocalBackend, backend, manifest, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
-from lab.backends.local.state import EnvironmentRecord, Isolation, remove_tree
+from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
