@@ -36,7 +36,7 @@ test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; wi
 	$(BIN)/python -m pytest tests/gpu -rs
 
 test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root)
-	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e/test_slurm.py
+	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e/test_slurm.py tests/e2e/test_daily_use.py -k slurm
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines

@@ -45,7 +45,8 @@ def divide(item: pytest.Item) -> None:
     needs_engine = item.get_closest_marker("engine") is not None or "engine" in getattr(
         item, "fixturenames", ()
     )
-    if needs_engine or item.path.name not in SHORT:
+    needs_slurm = item.get_closest_marker("slurm") is not None
+    if needs_engine or needs_slurm or item.path.name not in SHORT:
         item.add_marker(pytest.mark.long)
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(ENGINE_S if needs_engine else E2E_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import sys
@@ -18,6 +19,16 @@ _DROPPED = {
     *("TF_CONFIG", "PYTHONSAFEPATH"),
 }
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
+
+
+def missing_tensorflow() -> str | None:
+    """Return why TensorFlow is missing for this Python, with a hint; None if it is installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return (
+            f"TensorFlow is not installed for {sys.executable}; "
+            "install it with `pip install 'lab[tensorflow]'`"
+        )
+    return None
 
 
 def python_of(plan: Plan, root: Path) -> str:

@@ -19,12 +19,17 @@ AUTO: Final = "auto"
 LOCAL: Final = "local"
 COMPOSE: Final = "compose"
 CLASS: Final = "class"
+SLURM: Final = "slurm"
 KINDS: Final[Mapping[str, str]] = {
     LOCAL: "processes",
     COMPOSE: "containers",
-    CLASS: "a queue",
+    CLASS: "queue",
+    SLURM: "jobs",
 }
 """Each backend's name, and what its tasks are."""
+
+ON_REQUEST: Final = frozenset({CLASS, SLURM})
+"""The backends that `auto` does not choose: others wait in their queues."""
 
 BACKENDS: Final = (AUTO, *KINDS)
 """What `--backend` takes."""
@@ -49,14 +54,15 @@ def backends() -> list[Backend]:
     from lab.backends.classroom import ClassBackend  # noqa: PLC0415
     from lab.backends.compose import ComposeBackend  # noqa: PLC0415
     from lab.backends.local import LocalBackend  # noqa: PLC0415
+    from lab.backends.slurm import SlurmBackend  # noqa: PLC0415
 
-    return [ComposeBackend(), LocalBackend(), ClassBackend()]
+    return [ComposeBackend(), LocalBackend(), ClassBackend(), SlurmBackend()]
 
 
 def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:
     """Choose the environment that is up, else the first backend that can boot the plan.
 
-    `auto` takes no place in the queue of a class.
+    `auto` takes no place in a queue.
 
     Args:
         name: `auto`, or a backend's name.
@@ -75,7 +81,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             reason = backend.unavailable_reason()
             if reason is None:
                 usable.append(backend)
-            elif name == backend.name or backend.name != CLASS:
+            elif name == backend.name or backend.name not in ON_REQUEST:
                 reasons[backend.name] = reason
     for backend in usable:
         environment = backend.find(plan.name)
@@ -83,7 +89,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             notify(f"backend {backend.name}: environment {plan.name!r} is up")
             return Choice(backend, environment)
     for backend in usable:
-        if name == AUTO and backend.name == CLASS:
+        if name == AUTO and backend.name in ON_REQUEST:
             continue
         reason = backend.missing_image(plan, root=root)
         if reason is None:

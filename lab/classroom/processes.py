@@ -20,8 +20,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.directory import remove_tree
 from lab.backends.gpu_record import VARIABLE as GPU_RECORD
-from lab.backends.local.state import remove_tree
 from lab.backends.state import SEAT_VARIABLE
 from lab.classroom.seat import CLUSTER_CONFIG, LESSONS, fill
 from lab.classroom.state import ClassDir, LocalPorts, StoredClass

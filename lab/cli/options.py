@@ -19,7 +19,7 @@ ClusterArgument = Annotated[
 BackendName = Annotated[
     str,
     Flag(
-        "the backend: " + ", ".join([AUTO, *(f"{name} ({kind})" for name, kind in KINDS.items())]),
+        ", ".join([AUTO, *(f"{name} ({kind})" for name, kind in KINDS.items())]),
         one_of(*BACKENDS),
         shows="NAME",
     ),

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.config import Cluster
-from lab.config.diagnostics import Problem
+from lab.config.diagnostics import Problem, texts
 from lab.config.load import CLUSTER, parse_config, read_file
 from lab.config.model import PartialCluster
 from lab.config.validation import validate
-from lab.errors import InputError
+from lab.errors import ConfigError, InputError
 from lab.gpu import another_host
 from lab.gpu.model import Inventory
 from lab.placement.place import place
@@ -206,8 +206,10 @@ def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.te
         tensorflow: The TensorFlow version of the tasks.
 
     Raises:
-        LabError: The config asks for more GPUs than its `box:` has.
+        ConfigError: The config has values that a Slurm job cannot have.
     """
+    if problems := texts(unsupported(cluster, gpus=gpus)):
+        raise ConfigError(problems)
     nowhere = Inventory("none", (), None, None)
     inventory = another_host(cluster.gpus_needed) if gpus else nowhere
     return replace(place(cluster, inventory), tensorflow=tensorflow)

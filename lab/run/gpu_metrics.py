@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.backends.selection import CLASS
+from lab.backends.selection import CLASS, SLURM
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -241,7 +241,8 @@ def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
             come from another thread.
     """
     gpus = gpus_of(info)
-    if not gpus or info.state.ended or info.backend == CLASS:  # a seat sees no GPU of the host
+    # A seat sees no GPU of the host, and a job has other GPUs.
+    if not gpus or info.state.ended or info.backend in {CLASS, SLURM}:
         yield
         return
     end = threading.Event()

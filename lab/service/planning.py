@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.backends import Notify
-from lab.backends.selection import AUTO, CLASS
+from lab.backends.selection import AUTO, CLASS, SLURM
 from lab.config import Cluster, load_cluster
-from lab.errors import LabError
+from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu import Inventory, take_inventory
 from lab.gpu.support import Support, build_of, by_gpus
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
+from lab.render.slurm import plan_for_slurm
 from lab.run.project import cluster_path, find_root
 from lab.sweep.grid import with_workers
 from lab.tf_versions import CURRENT
@@ -119,12 +120,18 @@ def make_plan(
         cluster: The config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         tensorflow: The tasks' TensorFlow version.
-        backend: The backend's name. For the queue of a class, the plan is for another host.
+        backend: The backend's name. For a queue, the plan is for another host.
         explain: Receives the reason for each node's GPUs and each task's CPUs.
 
     Raises:
+        InputError: The config has values, or the mode is one, that a job of Slurm cannot have.
         LabError: The cluster does not fit the host.
     """
+    if backend == SLURM:
+        if mode not in {AUTO, "none"}:
+            raise InputError(f"--gpus {mode}: Slurm selects the GPUs", "leave it out, or use none")
+        gpus = mode == AUTO
+        return PlanResult(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), (), "")
     if backend == CLASS and mode != "none":
         mode = "index"
     inventory = take_inventory(mode, cluster)

@@ -67,13 +67,22 @@ def summary_of(out: str) -> dict[str, Any]:
     return summary
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("compose", marks=pytest.mark.engine)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "local",
+        pytest.param("compose", marks=pytest.mark.engine),
+        pytest.param("slurm", marks=pytest.mark.slurm),
+    ],
+)
 def project(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """An environment that is up for all tests of this module."""
     if request.param == "compose":
         request.getfixturevalue("image")
+    if request.param == "slurm":
+        request.getfixturevalue("slurm")
     folder = tmp_path_factory.mktemp("daily")
     for name in ("scripts", "data"):
         (folder / name).mkdir()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lab.cli import main
+from tests.commands import lab, start
 from tests.engine import ROOT
 from tests.slurm import NODES, Slurm, wait_until
+
+pytestmark = pytest.mark.slurm
 
 SHOW = 'echo "$SLURMD_NODENAME $SLURM_PROCID ${CUDA_VISIBLE_DEVICES:-none}"'
 PATIENCE_S = 180.0
@@ -124,3 +131,110 @@ def test_a_job_that_slurm_requeues_trains_again(slurm: Slurm, project: Path) -> 
     output = (project / f"slurm-{job}.out").read_text()
     assert ended == "COMPLETED 0:0", output
     assert "resumes from its checkpoint" in output
+
+
+WAITS = """\
+import os, signal, time
+
+signal.signal(signal.SIGTERM, lambda *_: exit(0))
+print("worker=%d,epoch=0,global_step=1, local_step=1, loss = 0.5" % 0, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def waits(project: Path, slurm: Slurm) -> Iterator[str]:
+    """A program that runs until it is stopped; afterwards no job of lab is left."""
+    (project / "waits.py").write_text(WAITS)
+    yield "waits.py"
+    assert jobs(slurm) == []
+    assert list((project / "state/slurm").glob("*/")) == []
+
+
+def jobs(slurm: Slurm) -> list[str]:
+    """The names of lab's jobs in the queue."""
+    names = slurm.run("squeue", "--noheader", "--format=%j").splitlines()
+    return [name for name in names if name.startswith("lab-")]
+
+
+def until(process: subprocess.Popen[str], text: str) -> None:
+    """Read a command's standard error up to a text."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(lines))
+
+
+def only_run(project: Path) -> dict[str, object]:
+    """The recorded facts of the only run."""
+    (path,) = (project / "runs").glob("*/run.json")
+    return dict(json.loads(path.read_text()))
+
+
+@pytest.mark.tensorflow
+def test_lab_run_trains_in_a_job_and_leaves_nothing(slurm: Slurm, project: Path) -> None:
+    out, err = lab(project, "run", "async", "--backend", "slurm", "--epochs=1", "--json")
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["state"], summary["backend"]) == ("succeeded", "slurm")
+    assert summary["updates_conserved"] is True
+    assert summary["records_lost"] == 0
+    assert {task["task"]: task["local_step"] for task in summary["tasks"]} == {
+        "ps-0": None,
+        "worker-0": 550,
+        "worker-1": 550,
+    }
+    assert "other users of the cluster's network can reach TensorFlow's servers" in err
+    assert jobs(slurm) == []
+    assert list((project / "state/slurm").glob("*/")) == []
+
+
+def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(
+    slurm: Slurm, project: Path, waits: str
+) -> None:
+    command = ["sbatch", "--parsable", "--nodes=3", "--exclusive", "--wrap=sleep 300"]
+    full = slurm.run(*command).strip()
+    process = start(project, "run", waits, "--backend", "slurm")
+    try:
+        until(process, "waits in the queue: Resources")
+        assert len(set(jobs(slurm))) == 1
+        _, err = lab(project, "up", "--backend", "slurm", code=1)
+        assert "another command uses the slurm environment 'slurm' now" in err
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 130
+        assert "did not start; its directory is removed" in err
+        assert list((project / "runs").iterdir()) == []
+    finally:
+        process.kill()
+        slurm.run("scancel", full)
+
+
+def test_ctrl_c_ends_the_run_and_its_job(project: Path, waits: str) -> None:
+    process = start(project, "run", waits, "--backend", "slurm")
+    until(process, "worker-1: training")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert only_run(project)["state"] == "cancelled"
+
+
+def test_scancel_from_outside_cancels_the_run(slurm: Slurm, project: Path, waits: str) -> None:
+    process = start(project, "run", waits, "--backend", "slurm")
+    until(process, "worker-1: training")
+    slurm.run("scancel", f"--name={jobs(slurm)[0]}")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert only_run(project)["state"] == "cancelled"
+
+
+def test_a_job_that_cannot_start_its_agents_is_an_error(
+    slurm: Slurm, project: Path, waits: str
+) -> None:
+    text = (project / "cluster.yaml").read_text()
+    (project / "cluster.yaml").write_text(text.replace("gpus: 1", "gpus: 9"))
+    _, err = lab(project, "run", waits, "--backend", "slurm", code=1)
+    assert "sbatch failed: sbatch: error: " in err
+    assert "see if `sinfo` answers" in err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +15,13 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir
 from lab.backends.log_tail import last_lines
 from lab.backends.process import ProcessHandle
-from lab.backends.python import base_environ, missing_python, module_command, python_of
+from lab.backends.python import (
+    base_environ,
+    missing_python,
+    missing_tensorflow,
+    module_command,
+    python_of,
+)
 from lab.backends.state import lock_environment, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Plan
@@ -36,12 +40,7 @@ class LocalBackend(Backend):
 
     def unavailable_reason(self) -> str | None:
         """Why TensorFlow is missing here, with a hint; None if it is installed."""
-        if importlib.util.find_spec("tensorflow") is None:
-            return (
-                f"TensorFlow is not installed for {sys.executable}; "
-                "install it with `pip install 'lab[tensorflow]'`"
-            )
-        return None
+        return missing_tensorflow()
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""

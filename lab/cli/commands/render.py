@@ -103,7 +103,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     tensorflow: Tensorflow = None,
     target: Annotated[
         str,
-        Flag("compose (default), or slurm: a batch script", one_of(*OUTPUTS), shows="TARGET"),
+        Flag("compose, or slurm: a batch script", one_of(*OUTPUTS), shows="TARGET"),
     ] = COMPOSE,
     time: Annotated[
         float | None, Flag("slurm: the job's time limit (default: 1h)", duration, shows="TIME")

@@ -1,0 +1,117 @@
+"""Slurm's commands: submit a job, find it, cancel it.
+
+A job is found by its name, which is unique. So a command that was killed while it submitted a job
+leaves nothing that cannot be found.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabError
+from lab.task.text import short
+
+_PATIENCE_S: Final = 60.0
+"""Seconds that Slurm has to answer a command."""
+
+PENDING: Final = "PENDING"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job in Slurm's queue.
+
+    Attributes:
+        id: Its number; of a heterogeneous job, the number of its first component.
+        state: Its state, as Slurm names it; `PENDING` if a component waits.
+        reason: Why it waits, as Slurm names it; "" if unknown.
+    """
+
+    id: int
+    state: str
+    reason: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has its nodes."""
+        return self.state not in {PENDING, "CONFIGURING", "REQUEUED"}
+
+
+def submit(
+    script: Path, *, name: str, output: Path, root: Path, environ: Mapping[str, str]
+) -> None:
+    """Submit a batch script.
+
+    Args:
+        script: The script.
+        name: The job's name.
+        output: The file with the script's output.
+        root: The project's directory, in which the job starts.
+        environ: The environment variables of the job.
+
+    Raises:
+        LabError: Slurm refuses it.
+    """
+    options = [f"--job-name={name}", f"--output={output}", f"--chdir={root}"]
+    _run(["sbatch", "--parsable", *options, str(script)], environ)
+
+
+def find(name: str) -> Job | None:
+    """Find a job of this user; None if it has ended.
+
+    Raises:
+        LabError: Slurm does not answer.
+    """
+    command = ["squeue", "--noheader", "--me", f"--name={name}", "--format=%A|%T|%r"]
+    components = [line.strip().split("|", 2) for line in _run(command).splitlines()]
+    if not components:
+        return None
+    # Slurm may start the components of a job one after the other.
+    waiting = [each for each in components if each[1] == PENDING]
+    _, state, _ = (waiting or components)[0]
+    reasons = [reason for *_, reason in waiting if reason not in {"None", ""}]
+    return Job(min(int(number) for number, *_ in components), state, (reasons or [""])[0])
+
+
+def cancel(name: str) -> None:
+    """Cancel a job of this user; do nothing if it has ended.
+
+    Raises:
+        LabError: Slurm does not answer.
+    """
+    _run(["scancel", "--quiet", "--me", f"--name={name}"])
+
+
+def version() -> str:
+    """Return Slurm's version, such as `slurm-wlm 22.05.8`.
+
+    Raises:
+        LabError: Slurm's commands cannot be run.
+    """
+    return _run(["sinfo", "--version"]).strip()
+
+
+def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LabError(
+            f"{command[0]} does not answer: {short(str(error))}", "see if `sinfo` answers"
+        ) from error
+    if done.returncode:
+        printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
+        raise LabError(f"{command[0]} failed: {short(printed, 300)}", "see if `sinfo` answers")
+    return done.stdout

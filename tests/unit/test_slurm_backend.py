@@ -1,0 +1,363 @@
+"""The backend `slurm`, with fakes of Slurm's commands; tests/e2e/test_slurm.py has a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lab.backends import Environment
+from lab.backends.selection import AUTO, choose
+from lab.backends.slurm import SlurmBackend, backend, queue, state
+from lab.backends.slurm import environment as environments
+from lab.backends.slurm.environment import SlurmEnvironment
+from lab.config import parse_cluster
+from lab.errors import ConfigError, InputError, LabError
+from lab.placement.plan import Plan
+from lab.service.planning import make_plan
+from lab.tf_versions import TF1
+
+CLUSTER = """\
+version: 1
+name: x
+nodes: {tf1: {}, tf2: {gpus: 1}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
+"""
+WAITS = "7|PENDING|Resources\n8|RUNNING|None\n"
+RUNS = "7|RUNNING|None\n8|RUNNING|None\n"
+
+SBATCH = """#!/bin/sh
+test -f "$FAKE/refuses" && cat "$FAKE/refuses" >&2 && exit 1
+echo "$@" > "$FAKE/options"
+env > "$FAKE/environ"
+cp "$FAKE/first" "$FAKE/queue"
+echo 7
+"""
+SCANCEL = """#!/bin/sh
+echo "$@" >> "$FAKE/cancelled"
+test -f "$FAKE/deaf" || : > "$FAKE/queue"
+"""
+COMMANDS = {
+    "sbatch": SBATCH,
+    "squeue": '#!/bin/sh\ncat "$FAKE/queue"\n',
+    "scancel": SCANCEL,
+    "sinfo": "#!/bin/sh\necho slurm-wlm 22.05.8\n",
+}
+
+
+@dataclass
+class Fake:
+    """Slurm's commands, which read and write files."""
+
+    folder: Path
+
+    def set(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def read(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    for name, text in COMMANDS.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("FAKE", str(folder))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    fake = Fake(folder)
+    fake.set("queue", "")
+    fake.set("first", RUNS)
+    return fake
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return make_plan(parse_cluster(CLUSTER.encode(), "x.yaml"), AUTO, backend="slurm").plan
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens in each pause of the backend."""
+    steps: list[Callable[[], None]] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds > 0
+        steps.pop(0)()
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(backend, "time", clock)
+    return steps
+
+
+def announce(*tasks: str) -> None:
+    """The agents of these tasks start."""
+    agents = state.state_dir("x").runs / "agents"
+    agents.mkdir(exist_ok=True)
+    for task in tasks:
+        about = {"address": f"{task}.host:1", "gpus": "none" if task == "ps-0" else "0,1"}
+        (agents / f"{task}.json").write_text(json.dumps(about))
+
+
+def up(plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]) -> SlurmEnvironment:
+    pauses.append(lambda: announce("ps-0", "worker-0"))
+    return SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+
+
+def test_the_reason_of_the_wait_is_shown_once(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    slurm.set("first", WAITS)
+    output: list[str] = []
+    pauses += [
+        lambda: None,
+        lambda: slurm.set("queue", "7|PENDING|Priority\n8|PENDING|None\n"),
+        lambda: slurm.set("queue", RUNS),
+        lambda: announce("ps-0"),
+        lambda: announce("worker-0"),
+    ]
+    environment = SlurmBackend().up(plan, root=tmp_path, notify=output.append)
+    assert output == [
+        "job 7 waits in the queue: Resources",
+        "job 7 waits in the queue: Priority",
+        "job 7 starts its tasks",
+        "slurm: job 7 runs; 2 tasks are up",
+    ]
+    assert environment.cluster_spec() == {"ps": ["ps-0.host:1"], "worker": ["worker-0.host:1"]}
+    assert [(each.gpus, each.alive, each.detail) for each in environment.tasks()] == [
+        ((), True, "job 7 running"),
+        (("0", "1"), True, "job 7 running"),
+    ]
+    name = environment._record.job
+    directory = state.state_dir("x").directory
+    assert slurm.read("options").split() == [
+        *("--parsable", f"--job-name={name}", f"--output={directory}/job.log"),
+        *(f"--chdir={tmp_path}", f"{directory}/cluster.sbatch"),
+    ]
+    assert f"LAB_JOB_DIR={directory}\n" in slurm.read("environ")
+    assert stat.S_IMODE(state.state_dir("x").runs.stat().st_mode) == 0o700
+    assert environment.boot_file()[0] == "cluster.sbatch"
+    assert "autorun" not in environment.boot_file()[1]
+    assert environment.provenance()["slurm"] == "slurm-wlm 22.05.8"
+
+
+def test_another_process_finds_it_and_removes_it(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    job = up(plan, tmp_path, pauses)._record.job
+    (found,) = SlurmBackend().all()
+    assert (found.project, found.folder, found.tensorflow) == ("x", str(tmp_path), "2.21")
+    with pytest.raises(LabError, match=r"'x' is job 7 already, running; wait for it, or remove"):
+        up(plan, tmp_path, pauses)
+    found.down(lambda _: None)
+    assert slurm.read("cancelled") == f"--quiet --me --name={job}\n"
+    assert SlurmBackend().projects() == []
+    found.down(lambda _: None)  # nothing is left
+
+
+def test_a_run_volume_is_kept_on_request(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    up(plan, tmp_path, pauses).down(lambda _: None, keeps=lambda: True)
+    (left,) = SlurmBackend().find_orphans()
+    assert left.runs() == []
+    assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
+    with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
+        left.submit(None)  # type: ignore[arg-type]
+
+
+def test_a_waiting_job_is_no_environment_that_is_up(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    up(plan, tmp_path, pauses)
+    slurm.set("queue", WAITS)
+    assert SlurmBackend().find("x") is None
+    (waiting,) = SlurmBackend().find_orphans()
+    assert [(task.alive, task.detail) for task in waiting.tasks()] == [
+        (False, "job 7 pending: Resources")
+    ] * 2
+
+
+def test_an_interrupt_in_the_queue_cancels_the_job(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    slurm.set("first", WAITS)
+    pauses.append(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+    assert "--name=lab-x-" in slurm.read("cancelled")
+    assert SlurmBackend().projects() == []
+
+
+def test_a_check_that_fails_cancels_the_job(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    def check(environment: Environment) -> None:
+        raise LabError(f"no good: {environment.project}")
+
+    pauses.append(lambda: announce("ps-0", "worker-0"))
+    with pytest.raises(LabError, match="no good: x"):
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None, check=check)
+    assert slurm.read("queue") == ""
+    assert SlurmBackend().projects() == []
+
+
+def test_a_refused_script_leaves_nothing(slurm: Fake, plan: Plan, tmp_path: Path) -> None:
+    slurm.set("refuses", "sbatch: error: invalid partition \x1b[31m\n")
+    with pytest.raises(LabError, match=r"sbatch failed: sbatch: error: invalid.*; see if `sinfo`"):
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+    assert SlurmBackend().projects() == []
+
+
+@pytest.mark.parametrize("printed", ["", "error: n1 has 0 GPUs\n"])
+def test_a_job_that_ends_before_its_tasks_run_is_an_error(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]], printed: str
+) -> None:
+    def end() -> None:
+        slurm.set("queue", "")
+        state.state_dir("x").log.write_text(printed)
+
+    pauses.append(end)
+    with pytest.raises(LabError) as error:
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+    assert str(error.value) == f"the job of 'x' has ended: {printed.strip() or 'no output'}"
+
+
+def test_a_task_that_does_not_start_is_an_error(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "_START_S", 0.0)
+    pauses.append(lambda: announce("ps-0"))
+    with pytest.raises(LabError, match=r"the job of 'x' has no agent of worker-0: no output"):
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+
+
+def test_a_job_that_does_not_end_is_an_error(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    slurm.set("deaf", "")
+    monkeypatch.setattr(environments, "_END_S", -1.0)
+    with pytest.raises(LabError, match="job 7 of x has not ended after -1 s; see `scontrol show"):
+        environment.down(lambda _: None)
+    assert SlurmBackend().projects() == ["x"]
+
+
+def test_slurm_is_asked_only_now_and_then(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    slurm.set("queue", "")
+    assert environment.is_up
+    assert environment.job(fresh=True) is None
+    assert not environment.is_up
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("", None),
+        ("12|RUNNING|None\n", queue.Job(12, "RUNNING", "")),
+        ("13|RUNNING|None\n12|PENDING|(Priority)|x\n", queue.Job(12, "PENDING", "(Priority)|x")),
+        ("12|COMPLETING|None\n", queue.Job(12, "COMPLETING", "")),
+    ],
+)
+def test_the_components_of_a_job_are_one_job(slurm: Fake, text: str, job: queue.Job | None) -> None:
+    slurm.set("queue", text)
+    assert queue.find("lab-x") == job
+    assert job is None or job.runs is (job.state != "PENDING")
+
+
+def test_what_a_job_cannot_do_is_refused(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    with pytest.raises(LabError, match="cannot change the network of node tf1; use other faults"):
+        environment.inject_network_fault("tf1", [])
+    with pytest.raises(InputError, match=r"no shell in a job of Slurm; use `srun --jobid=7 "):
+        environment.shell("ps-0")
+    with pytest.raises(InputError, match="has no task 'ps-9'"):
+        environment.shell("ps-9")
+    assert environment.probe_gpus(tensorflow=True) == {}
+
+
+def test_a_damaged_record_is_an_error(slurm: Fake) -> None:
+    directory = state.state_dir("x").directory
+    directory.mkdir(parents=True)
+    (directory / "environment.json").write_text("{")
+    with pytest.raises(LabError, match=r"environment\.json cannot be read: .*; cancel its job"):
+        SlurmBackend().find_any("x")
+
+
+def test_a_host_without_slurm(
+    slurm: Fake, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SlurmBackend().unavailable_reason() is None
+    (slurm.folder / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(slurm.folder))
+    with pytest.raises(LabError, match=r"squeue does not answer: .*; see if `sinfo` answers"):
+        queue.find("lab-x")
+    shutil.rmtree(slurm.folder)
+    with pytest.raises(LabError, match=r"backend slurm: this host has no `sbatch`; log in to"):
+        choose("slurm", plan, tmp_path, [SlurmBackend()], lambda _: None)
+
+
+def test_auto_does_not_choose_a_queue(slurm: Fake, plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(LabError):
+        choose(AUTO, plan, tmp_path, [SlurmBackend()], lambda _: None)
+    output: list[str] = []
+    choose("slurm", plan, tmp_path, [SlurmBackend()], output.append)
+    assert output == ["backend slurm: as requested"]
+
+
+def test_the_python_of_another_tensorflow_must_be_installed(
+    slurm: Fake, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    reason = SlurmBackend().missing_image(plan, root=tmp_path)
+    assert reason is not None
+    assert reason.startswith("TensorFlow is not installed for ")
+    other = make_plan(
+        parse_cluster(CLUSTER.encode(), "x.yaml"),
+        "none",
+        backend="slurm",
+        tensorflow=TF1.tensorflow,
+    ).plan
+    monkeypatch.setattr("lab.tf_versions.TensorFlowVersion.python", lambda *_: None)
+    assert "create it with `make heritage`" in str(
+        SlurmBackend().missing_image(other, root=tmp_path)
+    )
+
+
+def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:
+    cluster = parse_cluster(CLUSTER.encode(), "x.yaml")
+    plan = make_plan(cluster, "none", backend="slurm").plan
+    assert [task.gpus for task in plan.tasks] == [(), ()]
+    with pytest.raises(InputError, match="--gpus uuid: Slurm selects the GPUs; leave it out"):
+        make_plan(cluster, "uuid", backend="slurm")
+    pinned = parse_cluster(CLUSTER.replace("gpus: 1", "gpus: [3]").encode(), "x.yaml")
+    with pytest.raises(ConfigError, match=r"nodes\.tf2\.gpus: Slurm selects the GPUs; write"):
+        make_plan(pinned, AUTO, backend="slurm")
