@@ -115,6 +115,7 @@ def test_each_step_becomes_a_task_with_its_own_gpus(
             "CUDA_VISIBLE_DEVICES": "4,7",
         },
     )
+    assert own is None or own["LAB_LOCKS"] == "0"
     names = ("LAB_NODE", "LAB_TASK", "CUDA_VISIBLE_DEVICES")
     assert (own and tuple(own[name] for name in names)) == task
 

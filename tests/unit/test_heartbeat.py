@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from lab.task.agent.agent import Agent
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.execution import Execution
 from lab.task.protocol import Volume
-from lab.task.protocol.heartbeat import Heartbeat
+from lab.task.protocol.heartbeat import Heartbeat, PeerMonitor
 
 
 @pytest.fixture
@@ -34,6 +36,34 @@ def test_an_agent_survives_a_volume_that_refuses(
 
     monkeypatch.setattr(os, "utime", refuse)
     presence.beat()
+
+
+def test_an_agent_without_a_lock_is_known_by_its_heartbeat_only(
+    place: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {
+        "LAB_PROJECT": "demo",
+        "LAB_NODE": "tf1",
+        "LAB_TASK": "worker-0",
+        "LAB_CLUSTER": json.dumps(place.cluster),
+        "LAB_RUNS": str(place.runs),
+        "LAB_SCRIPTS": str(place.scripts),
+        "LAB_DATA": str(place.data),
+    }
+    assert AgentConfig.from_environ(variables).locks
+    config = AgentConfig.from_environ({**variables, "LAB_LOCKS": "0"})
+    volume = Volume(place.runs)
+    Heartbeat(volume, place.task, locks=config.locks).announce()
+    assert not volume.agent_lock(place.task).exists()
+    clock_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    peers = PeerMonitor(volume, [place.task])
+    reasons = []
+    for _ in range(16):
+        clock_s[0] += 1.0
+        peers.check()
+        reasons.append(peers.lost_reason(place.task))
+    assert reasons == [*[None] * 15, "its agent has sent no heartbeat for 15 s"]
 
 
 def test_another_fault_of_the_volume_ends_the_agent(

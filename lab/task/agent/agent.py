@@ -96,7 +96,12 @@ class Agent:
         self._launcher = launcher
         self._volume = Volume(config.runs)
         self._heartbeat = Heartbeat(
-            self._volume, config.task, node=config.node, address=config.address, gpus=config.gpus
+            self._volume,
+            config.task,
+            locks=config.locks,
+            node=config.node,
+            address=config.address,
+            gpus=config.gpus,
         )
         self._queue = RequestQueue(self._volume, config.task, agent_log)
         self._execution: Execution | None = None

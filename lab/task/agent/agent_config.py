@@ -32,6 +32,7 @@ class AgentConfig:
         experiment: The experiment that the leader starts at boot, or "".
         flags: Further arguments of that experiment, as a shell command line.
         tensorflow: The TensorFlow version of the programs, such as `2.21`; "" if unknown.
+        locks: Whether all agents run on one host, so that a free lock shows an agent's end.
     """
 
     project: str
@@ -45,6 +46,7 @@ class AgentConfig:
     experiment: str = ""
     flags: str = ""
     tensorflow: str = ""
+    locks: bool = True
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> AgentConfig:
@@ -77,6 +79,7 @@ class AgentConfig:
             experiment=environ.get("LAB_EXPERIMENT", ""),
             flags=environ.get("LAB_FLAGS", ""),
             tensorflow=environ.get("LAB_TENSORFLOW_VERSION", ""),
+            locks=environ.get("LAB_LOCKS") != "0",
         )
 
     @property

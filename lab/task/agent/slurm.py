@@ -148,6 +148,7 @@ def task_environ(
         **environ,
         "LAB_NODE": node,
         "LAB_TASK": names[position],
+        "LAB_LOCKS": "0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(own) or "-1",
     }

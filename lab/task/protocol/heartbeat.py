@@ -36,14 +36,17 @@ START_WITHIN_S = 120.0
 class Heartbeat:
     """An agent's file on the run volume; its modification time is the heartbeat."""
 
-    def __init__(self, volume: Volume, task: str, **about: str) -> None:
+    def __init__(self, volume: Volume, task: str, *, locks: bool = True, **about: str) -> None:
         """Prepare the file; `announce` writes it.
 
         Args:
             volume: The run volume.
             task: The agent's task.
+            locks: Whether to take a lock. Not between hosts: a file system may keep a lock on one
+                host, and show another host an old heartbeat for some seconds.
             **about: Further entries of the file.
         """
+        self._locks = locks
         self._about = {"task": task, **about}
         self._path = volume.agent(task)
         self._lock_path = volume.agent_lock(task)
@@ -60,7 +63,8 @@ class Heartbeat:
         content = {**self._about, "pid": os.getpid(), "started_unix": self._started}
         # Without `parents`: the agent must not create a removed volume again.
         self._path.parent.mkdir(exist_ok=True)
-        self._take_lock()
+        if self._locks:
+            self._take_lock()
         write_atomically(self._path, json.dumps(content))
 
     def _take_lock(self) -> None:
