@@ -74,19 +74,26 @@ echo "lab: cluster spec $LAB_CLUSTER"
 srun --mpi=none --kill-on-bad-exit=0 \\
 {steps} &
 agents=$!
+
+# A minute before the time limit, the run saves and ends.
+trap '"$python" -P -m lab.task.agent.slurm end || true' USR1
 """
 _WAIT: Final = """
-# The agents wait for runs until the job ends.
-wait "$agents"
+# The agents wait for runs until the job ends. A signal ends `wait`, too.
+while kill -0 "$agents" 2>/dev/null; do
+    wait "$agents" || true
+done
 """
 _RUN: Final = """
-# The run. The job ends with it, or when the agents have ended.
+# The run. The job ends with it, or when the agents have ended. A signal ends `wait`, too.
 export LAB_RUN={run}
 export LAB_RUN_TERMS={terms}
 "$python" -P -m lab.task.agent.autorun --once &
 run=$!
 status=0
-wait -n "$agents" "$run" || status=$?
+while kill -0 "$agents" 2>/dev/null && kill -0 "$run" 2>/dev/null; do
+    wait -n "$agents" "$run" && status=0 || status=$?
+done
 if kill "$run" 2>/dev/null; then
     echo "lab: the agents ended before the run" >&2
     status=1
@@ -311,7 +318,8 @@ def _header(
     does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
     requests = "#SBATCH hetjob\n".join(
         f"# {short(', '.join(name for name, _ in component.nodes))}\n"
-        f"#SBATCH --job-name={plan.name} --time={slurm_time(options.time_s)} --requeue\n"
+        f"#SBATCH --job-name={plan.name} --time={slurm_time(options.time_s)} --requeue"
+        " --signal=B:USR1@60\n"
         f"#SBATCH {component.options()}\n"
         for component in components
     )

@@ -238,3 +238,18 @@ def test_a_job_that_cannot_start_its_agents_is_an_error(
     _, err = lab(project, "run", waits, "--backend", "slurm", code=1)
     assert "sbatch failed: sbatch: error: " in err
     assert "see if `sinfo` answers" in err
+
+
+@pytest.mark.tensorflow
+def test_the_warning_of_the_time_limit_saves_a_checkpoint(slurm: Slurm, project: Path) -> None:
+    process = start(project, "run", "async", "--backend", "slurm", "--epochs=100")
+    until(process, "worker-1: training")
+    # Slurm sends it a minute before the limit.
+    job = slurm.run("squeue", "--noheader", "--format=%A", f"--name={jobs(slurm)[0]}").split()
+    slurm.run("scancel", "--batch", "--signal=USR1", min(job, key=int))
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "the time limit of the job is near" in err
+    assert only_run(project)["state"] == "cancelled"
+    assert list((project / "runs").glob("*/checkpoints/*.index"))
+    assert jobs(slurm) == []

@@ -154,3 +154,16 @@ def test_a_job_that_starts_again_marks_its_runs_as_lost(tmp_path: Path) -> None:
     assert (status.state, status.reason) == (State.LOST, "Slurm started the job again")
     for path in (volume.status("r-second", "ps-0"), volume.status("r-first", "worker-0")):
         assert read_status(path, path.stem).state is State.SUCCEEDED
+
+
+def test_a_minute_before_the_time_limit_the_run_is_cancelled(tmp_path: Path) -> None:
+    volume = Volume(tmp_path / "runs")
+    volume.root.mkdir()
+    cluster = {"ps": ["a:1"], "worker": ["a:2"]}
+    submit(volume, Request("r-first", RunSpec("async"), cluster))
+    for task in ("ps-0", "worker-0"):
+        write_status(volume.status("r-first", task), TaskStatus(task, State.SUCCEEDED))
+    submit(volume, Request("r-second", RunSpec("async"), cluster))
+    assert run(tmp_path, "end").returncode == 0
+    assert not volume.cancel("r-first").exists()
+    assert "the time limit of the job is near" in volume.cancel("r-second").read_text()

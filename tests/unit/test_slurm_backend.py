@@ -260,8 +260,8 @@ def test_a_job_that_does_not_end_is_an_error(
 ) -> None:
     environment = up(plan, tmp_path, pauses)
     slurm.set("deaf", "")
-    monkeypatch.setattr(environments, "_END_S", -1.0)
-    with pytest.raises(LabError, match="job 7 of x has not ended after -1 s; see `scontrol show"):
+    monkeypatch.setattr(environments, "_END_S", 0.0)
+    with pytest.raises(LabError, match="job 7 of x has not ended after 0 s; see `scontrol show"):
         environment.down(lambda _: None)
     assert SlurmBackend().projects() == ["x"]
 

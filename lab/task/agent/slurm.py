@@ -1,7 +1,8 @@
-"""The tasks of a Slurm job: `python -m lab.task.agent.slurm [COMPONENT]` in a rendered script.
+"""The tasks of a Slurm job: `python -m lab.task.agent.slurm [COMPONENT | end]` in a script.
 
 Without an argument, in the batch step, it prints TensorFlow's cluster spec. With the number of a
-component of the job, in a step, it becomes the agent of one task. It reads these variables::
+component of the job, in a step, it becomes the agent of one task. With `end` it cancels the run, so
+that the chief saves the parameters. It reads these variables::
 
     LAB_SLURM_NODES   for each component of the job, its nodes; for each node, its tasks and their
                       number of GPUs: [[["tf1", {"ps-0": 0}]], [["tf2", {"worker-0": 2}]]]
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from lab.task.protocol import Volume
-from lab.task.protocol.control import requests, state_of
+from lab.task.protocol.control import cancel, requests, state_of
 from lab.task.protocol.statuses import read_status, write_lost
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
@@ -170,9 +171,23 @@ def end_interrupted(volume: Volume) -> None:
                 write_lost(path, status, "Slurm started the job again")
 
 
+def cancel_runs(volume: Volume) -> None:
+    """Request the end of the run that is under way, before Slurm ends its tasks.
+
+    Raises:
+        OSError: The volume cannot be written.
+    """
+    for request in requests(volume):
+        if not state_of(volume, request).ended:
+            cancel(volume, request.run_id, "the time limit of the job is near")
+
+
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Print the cluster spec, or become an agent; return the exit code."""
+    """Print the cluster spec, become an agent, or cancel the run; return the exit code."""
     try:
+        if arguments == ["end"]:
+            cancel_runs(Volume(Path(environ["LAB_RUNS"])))
+            return 0
         components: Components = json.loads(environ["LAB_SLURM_NODES"])
         if not arguments:
             if int(environ.get("SLURM_RESTART_COUNT", "0")):
