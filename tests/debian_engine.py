@@ -74,11 +74,13 @@ class DebianEngine:
         environment: The variables by which `docker` and docker-py find it.
         home: Its directory, for files that it and its client share.
         version: The engine's version.
+        network: Its network namespace, where the host has its addresses on the engine's networks.
     """
 
     environment: Mapping[str, str]
     home: Path
     version: str
+    network: Path
 
 
 @contextlib.contextmanager
@@ -157,7 +159,7 @@ def a_debian_engine(
         version = engines.run(
             ["docker", "version", "--format", "{{.Server.Version}}"], environment=found
         )
-        yield DebianEngine(found, home, version.strip())
+        yield DebianEngine(found, home, version.strip(), Path(f"/proc/{daemon.pid}/ns/net"))
 
 
 def _stop(daemon: subprocess.Popen[bytes]) -> None:

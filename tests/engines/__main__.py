@@ -79,6 +79,7 @@ def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
             variables["LAB_BASE_IMAGE"] = BASE
         subprocess.run(
             [
+                *("nsenter", f"--net={engine.network}"),
                 *(sys.executable, "-m", "pytest", "-rfEs", "-p", "no:tools.errors.plugin"),
                 *(f"--junit-xml={report.name}", *cell.tests),
             ],

@@ -18,6 +18,9 @@ TRAINING: Final = (
 )
 """Experiments async and sync, also by `docker compose up` alone."""
 
+CLASS: Final = ("tests/e2e/test_class.py", "tests/e2e/test_class_queue.py")
+"""A class and its queue: isolation of the seats, turns, reset and end; a seat trains."""
+
 CDI: Final = "tests/e2e/test_cdi.py"
 
 
@@ -64,7 +67,7 @@ class Cell:
         """The tests that it runs."""
         return (
             *CONTAINERS,
-            *(TRAINING if self.trains else ()),
+            *((*TRAINING, *CLASS) if self.trains else ()),
             *((CDI,) if self.cdi else ()),
         )
 
