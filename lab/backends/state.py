@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from lab.errors import LabError
 
@@ -27,6 +27,8 @@ BUSY_S: Final = 5.0
 """Seconds that a command waits for a lock that another command holds."""
 
 _POLL_S: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Busy(LabError):  # noqa: N818  (a state)
@@ -107,7 +109,7 @@ def _opened(path: Path) -> IO[Any]:
         return path.open("rb")
 
 
-def with_lock_retry(action: Callable[[], None]) -> None:
+def with_lock_retry(action: Callable[[], T]) -> T:
     """Call a function that needs a lock; repeat it while another command holds the lock.
 
     Raises:

@@ -30,6 +30,7 @@ from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
 from lab.threads import in_background
 from tests.agents import wait_for
+from tests.e2e.test_class import host
 from tests.e2e.test_compose import docker, inspect, left_behind, no_word
 from tests.e2e.test_local_environment import free_port
 from tests.golden.boxes import box, uuid_of
@@ -80,7 +81,13 @@ for place in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def room(class_image: str, pinning: None) -> Iterator[ClassDir]:
+def before(class_image: str, pinning: None) -> dict[str, list[str]]:
+    """This host before the class."""
+    return host()
+
+
+@pytest.fixture(scope="module")
+def room(class_image: str, before: dict[str, list[str]]) -> Iterator[ClassDir]:
     """The class; its two GPUs are those of a made-up host."""
     text = CONFIG.format(port=free_port(), slice=SLICE_S)
     plan = plan_class(
@@ -322,10 +329,13 @@ def test_a_reset_collects_and_removes_what_a_seat_has_in_the_queue(
     has_the_run(copy, f"{copy.stem}/queue", tmp_path, bob.gpus)
 
 
-def test_the_end_collects_and_removes_everything(room: ClassDir, tmp_path: Path) -> None:
+def test_the_end_collects_and_removes_everything(
+    room: ClassDir, before: dict[str, list[str]], tmp_path: Path
+) -> None:
     bob = left_under_way(room, "bob")
-    down(room, tmp_path / "work.zip", no_word)
+    lines: list[str] = []
+    down(room, tmp_path / "work.zip", lines.append)
+    assert any(", 1 queue environment; " in line for line in lines)
     has_the_run(tmp_path / "work.zip", "bob/queue", tmp_path / "work", bob.gpus)
     assert left_behind(bob.project) == []
-    assert docker("ps", "--all", "--quiet", "--filter", f"label=lab.class={NAME}") == ""
-    assert not room.path.exists()
+    assert host() == before

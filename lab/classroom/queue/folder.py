@@ -151,18 +151,20 @@ def _left(folder: ClassDir, seats: Collection[str], *, keep: bool) -> list[str]:
     return [seat for seat in seats if seat in found]
 
 
-def _remove(backend: ComposeBackend, project: str) -> None:
+def _remove(backend: ComposeBackend, project: str) -> bool:
+    """Remove an environment; return whether there was one."""
     with lock_environment(backend.name, project):
         found = backend.find_any(project)  # a boot that is still under way has the lock
     if found is not None:
         found.down(lambda _line: None)
+    return found is not None
 
 
 def remove_environments(folder: ClassDir) -> int:
     """Remove all environments of the queue, when its service has ended.
 
     Returns:
-        The number of environments that had containers.
+        The number of environments that there were.
 
     Raises:
         LabError: The engine refuses.
@@ -170,11 +172,12 @@ def remove_environments(folder: ClassDir) -> int:
     if not QueueDir(folder).path.exists():
         return 0  # its service never began
     backend = ComposeBackend()
-    booted = [each for each in QueueDir(folder).ledger().entries if each.state != State.WAITING]
-    for entry in booted:
-        with_lock_retry(partial(_remove, backend, entry.project))
+    removed = 0
+    for entry in QueueDir(folder).ledger().entries:
+        if entry.state is not State.WAITING:
+            removed += with_lock_retry(partial(_remove, backend, entry.project))
     for seat in folder.stored().plan.seats:
         # A seat has at most one live environment, and those that are kept.
         for project in islice(project_names(folder.name, seat.name), KEPT + 2):
             lock_path(backend.name, project).unlink(missing_ok=True)
-    return sum(each.is_live for each in booted)
+    return removed
