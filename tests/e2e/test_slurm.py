@@ -253,3 +253,31 @@ def test_the_warning_of_the_time_limit_saves_a_checkpoint(slurm: Slurm, project:
     assert only_run(project)["state"] == "cancelled"
     assert list((project / "runs").glob("*/checkpoints/*.index"))
     assert jobs(slurm) == []
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("experiment", "config"), [("sync", "slurm.yaml"), ("multiworker", "workers.yaml")]
+)
+def test_other_experiments_train_in_a_job(
+    slurm: Slurm, project: Path, experiment: str, config: str
+) -> None:
+    (project / "cluster.yaml").write_bytes((ROOT / "clusters" / config).read_bytes())
+    out, _ = lab(project, "run", experiment, "--backend", "slurm", "--epochs=1", "--json")
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    assert summary["records_lost"] == 0
+    assert jobs(slurm) == []
+
+
+def test_a_node_that_goes_down_ends_the_run_and_the_job(
+    slurm: Slurm, project: Path, waits: str
+) -> None:
+    process = start(project, "run", waits, "--backend", "slurm")
+    until(process, "worker-1: training")
+    slurm.run("scontrol", "update", "NodeName=n3", "State=down", "Reason=test")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert only_run(project)["state"] in {"cancelled", "lost", "failed"}
+    # Its daemon still runs, so that Slurm takes it back.
+    wait_until(lambda: slurm.states()["n3"] == "idle", "n3 does not come back", PATIENCE_S)
