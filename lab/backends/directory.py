@@ -11,7 +11,17 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from lab.backends import NO_PARTS, Chunk, Command, Environment
+from lab.backends import (
+    NO_PARTS,
+    Chunk,
+    Command,
+    Environment,
+    KeepVolume,
+    Notify,
+    Precondition,
+    no_precondition,
+    remove_volume,
+)
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment, state_directory
@@ -48,6 +58,41 @@ class DirectoryEnvironment(Environment):
     @abstractmethod
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
+
+    @abstractmethod
+    def is_recorded(self) -> bool:
+        """Whether its record is still that of this object."""
+
+    @abstractmethod
+    def end(self, *, keep_volume: bool = False) -> None:
+        """End it and remove its directory; the caller holds the lock.
+
+        Args:
+            keep_volume: Whether to keep the run volume and the environment's record.
+
+        Raises:
+            LabError: Parts of it are left.
+        """
+
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
+        """End it and remove its directory; see `Environment`.
+
+        Raises:
+            LabError: Another command uses the environment now, or parts of it are left.
+        """
+        with lock_environment(self.backend, self.project):
+            if not self.is_recorded():
+                return  # another command has removed it, and may have booted a new one
+            unless()
+            keep = keeps()
+            notify(f"{self.backend}: removing {self.project}")
+            self.end(keep_volume=keep)
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents; see `Environment`.

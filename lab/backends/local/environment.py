@@ -11,13 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from lab.backends import (
-    KeepVolume,
     Notify,
-    Precondition,
     TaskInfo,
     gpu_probe,
-    no_precondition,
-    remove_volume,
 )
 from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.gpu_record import release
@@ -26,7 +22,6 @@ from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.process import descendants, is_running, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
-from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.task.probes.netfault import link_environ
@@ -187,25 +182,9 @@ class LocalEnvironment(DirectoryEnvironment):
         """`processes.json`: the nodes and the tasks with their environment variables."""
         return "processes.json", self._record.to_json()
 
-    def down(
-        self,
-        notify: Notify,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
-    ) -> None:
-        """End all its processes and remove its directory; see `Environment`.
-
-        Raises:
-            LabError: Another command uses the environment now, or parts of it are left.
-        """
-        with lock_environment(self.backend, self.project):
-            if self._state_dir.read() != self._record:
-                return  # another command has removed it, and may have booted a new one
-            unless()
-            keep = keeps()
-            notify(f"local: removing {self.project}")
-            self.end(keep_volume=keep)
+    def is_recorded(self) -> bool:
+        """Whether its record is still that of this object."""
+        return self._state_dir.read() == self._record
 
     def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
         """End all its processes and remove its directory; the caller holds the lock.

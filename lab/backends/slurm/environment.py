@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends import (
-    KeepVolume,
     Notify,
-    Precondition,
     TaskInfo,
-    no_precondition,
-    remove_volume,
 )
 from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.python import versions
 from lab.backends.selection import SLURM, known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
-from lab.backends.state import lock_environment
 from lab.errors import InputError, LabError
 from lab.gpu.verification import GpuView
 from lab.task.protocol.files import read_regular
@@ -168,25 +163,9 @@ class SlurmEnvironment(DirectoryEnvironment):
         """`cluster.sbatch`: the batch script."""
         return self._state_dir.script.name, self._state_dir.script.read_text(encoding="utf-8")
 
-    def down(
-        self,
-        notify: Notify,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
-    ) -> None:
-        """Cancel its job and remove its directory; see `Environment`.
-
-        Raises:
-            LabError: Another command uses the environment now, or its job does not end.
-        """
-        with lock_environment(self.backend, self.project):
-            if self._state_dir.read() != self._record:
-                return  # another command has removed it, and may have booted a new one
-            unless()
-            keep = keeps()
-            notify(f"slurm: removing {self.project}")
-            self.end(keep_volume=keep)
+    def is_recorded(self) -> bool:
+        """Whether its record is still that of this object."""
+        return self._state_dir.read() == self._record
 
     def end(self, *, keep_volume: bool = False) -> None:
         """Cancel its job and remove its directory; the caller holds the lock.
