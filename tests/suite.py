@@ -39,17 +39,25 @@ ENGINE_S = 2700.0
 
 
 def divide(item: pytest.Item) -> None:
-    """Mark an end-to-end test `long` unless it is short, and set its time limit."""
+    """Mark the parts of the end-to-end tests, and set the time limit of each test.
+
+    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`.
+    """
     if E2E not in item.path.parents:
         return
-    needs_engine = item.get_closest_marker("engine") is not None or "engine" in getattr(
-        item, "fixturenames", ()
-    )
-    needs_slurm = item.get_closest_marker("slurm") is not None
+    needs_engine, needs_slurm = _needs(item, "engine"), _needs(item, "slurm")
+    if needs_slurm:
+        item.add_marker(pytest.mark.slurm)
     if needs_engine or needs_slurm or item.path.name not in SHORT:
         item.add_marker(pytest.mark.long)
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(ENGINE_S if needs_engine else E2E_S))
+
+
+def _needs(item: pytest.Item, fixture: str) -> bool:
+    """Whether a test has a fixture, or the marker with the same name."""
+    marked = item.get_closest_marker(fixture) is not None
+    return marked or fixture in getattr(item, "fixturenames", ())
 
 
 def restore_signals() -> None:

@@ -1,4 +1,4 @@
-"""`make test` and `make test-all` run each test once; the tests start with default signals."""
+"""The targets of `.ci/run` run each test once; the tests start with default signals."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def pytest_calls(target: str) -> list[list[str]]:
     return before + [shlex.split(line.partition(marker)[2]) for line in recipe if marker in line]
 
 
-def test_make_test_all_runs_each_test_once(request: pytest.FixtureRequest) -> None:
-    """Each part of the suite is run whole, or once with `-m long` and once with `-m "not long"`."""
+def test_ci_runs_each_test_once(request: pytest.FixtureRequest) -> None:
+    """Each part of the suite is run whole, or once for each of the markers of `suite.divide`."""
     parts: dict[str, list[str]] = {}
-    for part, *options in pytest_calls("test-all"):
+    for part, *options in pytest_calls("test-all") + pytest_calls("test-slurm"):
         chosen = options[options.index("-m") + 1] if "-m" in options else "all"
         assert not any("::" in each or each in {"-k", "--deselect", "--ignore"} for each in options)
         parts.setdefault(part, []).append(chosen)
     assert set(parts) == set(request.config.getini("testpaths"))
     for part, chosen in parts.items():
-        assert sorted(chosen) in (["all"], ["long", "not long"]), part
-    assert "make test-all" in (ROOT / ".ci/run").read_text().splitlines()
+        assert sorted(chosen) in (["all"], ["long and not slurm", "not long", "slurm"]), part
+    assert {"make test-all", "make test-slurm"} < set((ROOT / ".ci/run").read_text().splitlines())
 
 
 def test_make_test_runs_all_unit_tests_and_short_ones(request: pytest.FixtureRequest) -> None:
@@ -70,6 +70,8 @@ class Item:
         (Item("e2e/test_session.py", pytest.mark.long), True, suite.E2E_S),
         (Item("e2e/test_session.py", pytest.mark.engine), True, suite.ENGINE_S),
         (Item("e2e/test_session.py", fixtures="engine image"), True, suite.ENGINE_S),
+        (Item("e2e/test_session.py", pytest.mark.slurm), True, suite.E2E_S),
+        (Item("e2e/test_session.py", fixtures="slurm"), True, suite.E2E_S),
         (Item("e2e/test_session.py", pytest.mark.timeout(7)), False, 7),
         (Item("e2e/test_of_tomorrow.py"), True, suite.E2E_S),
         (Item("unit/test_session.py"), False, None),
@@ -81,6 +83,12 @@ def test_long_tests_and_their_time_limits(item: Item, long: bool, limit_s: float
     limit = item.get_closest_marker("timeout")
     assert (item.get_closest_marker("long") is not None) is long
     assert (None if limit is None else limit.args[0]) == limit_s
+
+
+def test_a_test_with_a_slurm_is_not_part_of_make_test_all() -> None:
+    item = Item("e2e/test_of_tomorrow.py", fixtures="project slurm")
+    suite.divide(item)  # type: ignore[arg-type]
+    assert item.get_closest_marker("slurm") is not None
 
 
 IGNORING = f"""\
