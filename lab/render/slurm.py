@@ -56,17 +56,23 @@ unset LAB_EXPERIMENT LAB_FLAGS LAB_LEASH LAB_FORKSERVER TF_CONFIG PYTHONSAFEPATH
 # are below LAB_JOB_DIR, which all nodes must see.
 export LAB_PROJECT={name}
 export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
-export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-$SLURM_JOB_ID}}"
+export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
 export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
 export LAB_TENSORFLOW_VERSION={tensorflow} LAB_STAMPS=1
 export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
-python="${{LAB_PYTHON:-$PWD/{environment}/bin/python}}"
+python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
 mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
 
 # The nodes of each component of the job, and their tasks with the number of their GPUs.
 export LAB_SLURM_NODES={components}
 export LAB_SLURM_JOBS={jobs}
-LAB_CLUSTER="$("$python" -P -m lab.task.agent.slurm)"
+
+# Slurm's nodes in the same order, and their addresses, which may be others than their names.
+nodes="{lists}"
+LAB_SLURM_HOSTS="$(scontrol show hostnames "$nodes")"
+LAB_SLURM_ADDRESSES="$(sinfo --noheader --Node --nodes="$nodes" --format="%N %o")"
+export LAB_SLURM_HOSTS LAB_SLURM_ADDRESSES
+LAB_CLUSTER="$("${{python[@]}}" -P -m lab.task.agent.slurm)"
 export LAB_CLUSTER
 echo "lab: cluster spec $LAB_CLUSTER"
 
@@ -76,7 +82,7 @@ srun --mpi=none --kill-on-bad-exit=0 \\
 agents=$!
 
 # A minute before the time limit, the run saves and ends.
-trap '"$python" -P -m lab.task.agent.slurm end || true' USR1
+trap '"${{python[@]}}" -P -m lab.task.agent.slurm end || true' USR1
 """
 _WAIT: Final = """
 # The agents wait for runs until the job ends. A signal ends `wait`, too.
@@ -88,7 +94,7 @@ _RUN: Final = """
 # The run. The job ends with it, or when the agents have ended. A signal ends `wait`, too.
 export LAB_RUN={run}
 export LAB_RUN_TERMS={terms}
-"$python" -P -m lab.task.agent.autorun --once &
+"${{python[@]}}" -P -m lab.task.agent.autorun --once &
 run=$!
 status=0
 while kill -0 "$agents" 2>/dev/null && kill -0 "$run" 2>/dev/null; do
@@ -288,15 +294,18 @@ def render_slurm(
         [[name, {task.name: len(task.gpus) for task in own}] for name, own in each.nodes]
         for each in components
     ]
+    het = len(components) > 1
+    groups = [f"_HET_GROUP_{number}" for number in range(len(components))] if het else [""]
     text = _SCRIPT.format(
         name=plan.name,
         tensorflow=plan.tensorflow,
         environment=IMAGES[plan.tensorflow].environment or ".venv",
         components=shlex.quote(json.dumps(nodes)),
+        lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
         jobs=shlex.quote(" ".join(dict.fromkeys(task.job for task in plan.tasks))),
         steps=" : \\\n".join(
-            f"    {f'--het-group={number} ' if len(components) > 1 else ''}{component.options()}"
-            f' "$python" -P -m lab.task.agent.slurm {number}'
+            f"    {f'--het-group={number} ' if het else ''}{component.options()}"
+            f' "${{python[@]}}" -P -m lab.task.agent.slurm {number}'
             for number, component in enumerate(components)
         ),
     )

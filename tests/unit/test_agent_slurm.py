@@ -12,9 +12,6 @@ import pytest
 
 from lab.task.agent.slurm import (
     Components,
-    SlurmError,
-    cluster_spec,
-    node_lists,
     port_of,
     task_environ,
 )
@@ -29,29 +26,18 @@ COMPONENTS: Components = [
 ]
 NODES = json.dumps(COMPONENTS)
 
-# Fakes of Slurm's commands, as 22.05 prints them.
-SINFO = """#!/bin/sh
-test "$3" = "--nodes=a,n[1-2]" || exit 1
-printf 'a 10.0.0.1\\nn1 10.0.0.2\\nn2 n2.cluster\\n'
-"""
-SCONTROL = """#!/bin/sh
-case "$3" in a) echo a ;; *) printf 'n1\\nn2\\n' ;; esac
-"""
-
 
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    for name, text in (("sinfo", SINFO), ("scontrol", SCONTROL)):
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
     variables = {
-        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PATH": os.environ["PATH"],
         "LAB_SLURM_NODES": NODES,
         "LAB_SLURM_JOBS": "ps worker",
         "LAB_RUNS": str(folder / "runs"),
         "LAB_OUTPUT": str(folder),
         "SLURM_JOB_ID": "12",
-        "SLURM_JOB_NODELIST_HET_GROUP_0": "a",
-        "SLURM_JOB_NODELIST_HET_GROUP_1": "n[1-2]",
+        "LAB_SLURM_HOSTS": "a\nn2\nn1",
+        # A node has a line for each of its partitions.
+        "LAB_SLURM_ADDRESSES": "a 10.0.0.1\nn1 n1.cluster\nn1 n1.cluster\nn2 10.0.0.2",
         **environ,
     }
     command = [sys.executable, "-m", "lab.task.agent.slurm", *arguments]
@@ -62,15 +48,15 @@ def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: P
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert list(json.loads(done.stdout).items()) == [
-        ("ps", ["10.0.0.1:10769", "n2.cluster:10771"]),
-        ("worker", ["10.0.0.2:10770", "10.0.0.1:10768", "n2.cluster:10772", "n2.cluster:10773"]),
+        ("ps", ["10.0.0.1:10769", "n1.cluster:10771"]),
+        ("worker", ["10.0.0.2:10770", "10.0.0.1:10768", "n1.cluster:10772", "n1.cluster:10773"]),
     ]
 
 
-def test_an_error_of_slurm_is_reported(tmp_path: Path) -> None:
-    done = run(tmp_path, LAB_SLURM_NODES='[[["tf1", {"ps-0": 0}]]]', SLURM_JOB_NODELIST="b")
+def test_a_job_with_another_number_of_nodes_is_an_error(tmp_path: Path) -> None:
+    done = run(tmp_path, LAB_SLURM_HOSTS="a\nn1")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: sinfo failed: ")
+    assert done.stderr == "error: the job has 2 nodes, but the script needs 3\n"
 
 
 def test_ports_of_near_jobs_and_of_all_tasks_of_a_job_differ() -> None:
@@ -78,17 +64,6 @@ def test_ports_of_near_jobs_and_of_all_tasks_of_a_job_differ() -> None:
     assert len(set(ports)) == len(ports)
     assert min(ports) >= 10_000
     assert max(ports) < 32_768
-
-
-def test_a_component_without_enough_nodes_is_an_error() -> None:
-    with pytest.raises(SlurmError, match="component 1 of the job has 1 of 2 nodes"):
-        cluster_spec(COMPONENTS, ["ps", "worker"], [["a"], ["b"]], 1)
-
-
-def test_a_script_outside_of_a_job_is_an_error(tmp_path: Path) -> None:
-    assert node_lists({"SLURM_JOB_NODELIST": "n1"}, 1) == ["n1"]
-    with pytest.raises(SlurmError, match="SLURM_JOB_NODELIST_HET_GROUP_0 is not set; submit"):
-        node_lists({"SLURM_JOB_NODELIST": "n1"}, 2)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ that the chief saves the parameters. It reads these variables::
     LAB_SLURM_NODES   for each component of the job, its nodes; for each node, its tasks and their
                       number of GPUs: [[["tf1", {"ps-0": 0}]], [["tf2", {"worker-0": 2}]]]
     LAB_SLURM_JOBS    the names of TensorFlow's jobs, in the config's order: ps worker
+    LAB_SLURM_HOSTS   the names of the job's nodes, in the order of its components
+    LAB_SLURM_ADDRESSES
+                      a line for each node, with its name and its address
     LAB_RUNS          the run volume
     LAB_OUTPUT        the directory of the agents' output
 
-and Slurm's own. TensorFlow's `SlurmClusterResolver` does none of this: without GPUs it fails.
+and Slurm's own. It calls none of Slurm's commands, because an image has none. TensorFlow's
+`SlurmClusterResolver` does none of this: without GPUs it fails.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,63 +59,37 @@ def port_of(job: int, position: int) -> int:
 
 
 def cluster_spec(
-    components: Components, jobs: Sequence[str], hosts: Sequence[Sequence[str]], job: int
+    components: Components, jobs: Sequence[str], hosts: Sequence[str], job: int
 ) -> dict[str, list[str]]:
     """Return TensorFlow's cluster spec.
 
     Args:
         components: The components of the job.
         jobs: The names of TensorFlow's jobs.
-        hosts: The address of each node of each component.
+        hosts: The address of each node, in the order of the components.
         job: The job's number.
 
     Raises:
-        SlurmError: A component has fewer nodes than the script has requested.
+        SlurmError: The job has another number of nodes than the script has requested.
     """
+    nodes = [tasks for component in components for _, tasks in component]
+    if len(hosts) != len(nodes):
+        raise SlurmError(f"the job has {len(hosts)} nodes, but the script needs {len(nodes)}")
     addresses: dict[str, str] = {}
-    for number, (nodes, found) in enumerate(zip(components, hosts, strict=True)):
-        if len(found) < len(nodes):
-            raise SlurmError(
-                f"component {number} of the job has {len(found)} of {len(nodes)} nodes"
-            )
-        for (_, tasks), host in zip(nodes, found, strict=False):
-            for task in tasks:
-                addresses[task] = f"{host}:{port_of(job, len(addresses))}"
+    for tasks, host in zip(nodes, hosts, strict=True):
+        for task in tasks:
+            addresses[task] = f"{host}:{port_of(job, len(addresses))}"
     spec: dict[str, list[str]] = {name: [] for name in jobs}
     for task in sorted(addresses, key=lambda task: int(task.rpartition("-")[2])):
         spec[task.rpartition("-")[0]].append(addresses[task])
     return spec
 
 
-def node_lists(environ: Mapping[str, str], components: int) -> list[str]:
-    """Return Slurm's node list of each component, `n[1-3]`.
-
-    Raises:
-        SlurmError: Slurm has set no such variable.
-    """
-    names = [f"SLURM_JOB_NODELIST_HET_GROUP_{number}" for number in range(components)]
-    if components == 1:
-        names = ["SLURM_JOB_NODELIST"]
-    try:
-        return [environ[name] for name in names]
-    except KeyError as error:
-        raise SlurmError(f"{error.args[0]} is not set; submit the script with `sbatch`") from error
-
-
-def _hosts(lists: Sequence[str]) -> list[list[str]]:
-    """The addresses of the nodes of each component; Slurm may know another than the name."""
-    printed = _output("sinfo", "--noheader", "--Node", f"--nodes={','.join(lists)}", "-o%N %o")
-    addresses = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    names = [_output("scontrol", "show", "hostnames", nodes).split() for nodes in lists]
-    return [[addresses.get(name, name) for name in component] for component in names]
-
-
-def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = " ".join(done.stderr.strip().splitlines()[-1:])
-        raise SlurmError(f"{command[0]} failed: {last}")
-    return done.stdout
+def _hosts(environ: Mapping[str, str]) -> list[str]:
+    """The addresses of the nodes; Slurm may know another than the name."""
+    lines = environ["LAB_SLURM_ADDRESSES"].splitlines()
+    addresses = dict(line.split(maxsplit=1) for line in lines)
+    return [addresses.get(name, name) for name in environ["LAB_SLURM_HOSTS"].split()]
 
 
 def task_environ(
@@ -192,7 +169,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         if not arguments:
             if int(environ.get("SLURM_RESTART_COUNT", "0")):
                 end_interrupted(Volume(Path(environ["LAB_RUNS"])))
-            hosts = _hosts(node_lists(environ, len(components)))
+            hosts = _hosts(environ)
             jobs, number = environ["LAB_SLURM_JOBS"].split(), int(environ["SLURM_JOB_ID"])
             sys.stdout.write(json.dumps(cluster_spec(components, jobs, hosts, number)))
             return 0
