@@ -16,7 +16,7 @@ from lab.gpu.support import Support, build_of, by_gpus
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render.slurm import plan_for_slurm
+from lab.render.slurm import load_for_slurm, plan_for_slurm
 from lab.run.project import cluster_path, find_root
 from lab.sweep.grid import with_workers
 from lab.tf_versions import CURRENT
@@ -112,6 +112,7 @@ def make_plan(
     *,
     tensorflow: str = CURRENT.tensorflow,
     backend: str = AUTO,
+    file: Path | None = None,
     explain: Notify | None = None,
 ) -> PlanResult:
     """Place a cluster on this host.
@@ -121,6 +122,7 @@ def make_plan(
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         tensorflow: The tasks' TensorFlow version.
         backend: The backend's name. For a queue, the plan is for another host.
+        file: The file of the config, for the line of an error; None: it has none.
         explain: Receives the reason for each node's GPUs and each task's CPUs.
 
     Raises:
@@ -131,6 +133,8 @@ def make_plan(
         if mode not in {AUTO, "none"}:
             raise InputError(f"--gpus {mode}: Slurm selects the GPUs", "leave it out, or use none")
         gpus = mode == AUTO
+        if file is not None:
+            load_for_slurm(file, gpus=gpus)
         return PlanResult(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), (), "")
     if backend == CLASS and mode != "none":
         mode = "index"

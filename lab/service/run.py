@@ -143,6 +143,7 @@ def prepare_run(
             options.gpus,
             tensorflow=experiment.tensorflow,
             backend=options.backend,
+            file=project.path,
             explain=explain,
         )
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)

@@ -19,11 +19,13 @@ from lab.backends.selection import AUTO, choose
 from lab.backends.slurm import SlurmBackend, backend, queue, state
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment
+from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.service.planning import make_plan
 from lab.tf_versions import TF1
+from tests.commands import ROOT
 
 CLUSTER = """\
 version: 1
@@ -179,7 +181,11 @@ def test_a_run_volume_is_kept_on_request(
 
 
 def test_a_waiting_job_is_no_environment_that_is_up(
-    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     up(plan, tmp_path, pauses)
     slurm.set("queue", WAITS)
@@ -188,6 +194,8 @@ def test_a_waiting_job_is_no_environment_that_is_up(
     assert [(task.alive, task.detail) for task in waiting.tasks()] == [
         (False, "job 7 pending: Resources")
     ] * 2
+    assert main(["ps", "x"]) == 0
+    assert "not running (job 7 pending: Resources)" in capsys.readouterr().out
 
 
 def test_an_interrupt_in_the_queue_cancels_the_job(
@@ -219,7 +227,9 @@ def test_a_check_that_fails_cancels_the_job(
 
 def test_a_refused_script_leaves_nothing(slurm: Fake, plan: Plan, tmp_path: Path) -> None:
     slurm.set("refuses", "sbatch: error: invalid partition \x1b[31m\n")
-    with pytest.raises(LabError, match=r"sbatch failed: sbatch: error: invalid.*; see if `sinfo`"):
+    with pytest.raises(
+        LabError, match=r"sbatch failed: .*invalid.*; see what `sinfo` shows, then set"
+    ):
         SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
     assert SlurmBackend().projects() == []
 
@@ -361,3 +371,17 @@ def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:
     pinned = parse_cluster(CLUSTER.replace("gpus: 1", "gpus: [3]").encode(), "x.yaml")
     with pytest.raises(ConfigError, match=r"nodes\.tf2\.gpus: Slurm selects the GPUs; write"):
         make_plan(pinned, AUTO, backend="slurm")
+
+
+def test_what_slurm_cannot_express_is_refused_with_its_line(
+    slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("gpus: 1", "gpus: [3]"))
+    monkeypatch.chdir(tmp_path)
+    for command in ("up", "run async"):
+        assert main([*command.split(), "--backend", "slurm"]) == 2
+        expected = (
+            "cluster.yaml:3:30: nodes.tf2.gpus: Slurm selects the GPUs; write their number, 1"
+        )
+        assert capsys.readouterr().err.splitlines() == [expected]

@@ -113,5 +113,8 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         ) from error
     if done.returncode:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
-        raise LabError(f"{command[0]} failed: {short(printed, 300)}", "see if `sinfo` answers")
+        raise LabError(
+            f"{command[0]} failed: {short(printed, 300)}",
+            "see what `sinfo` shows, then set your site's options, such as SBATCH_PARTITION",
+        )
     return done.stdout

@@ -50,7 +50,7 @@ def command(
             task.node,
             task.address,
             " ".join(task.gpus) or "none",
-            task.detail if task.alive else f"stopped ({task.detail})",
+            task.detail if task.alive else f"not running ({task.detail})",
             explain(statuses[task.task]) if task.task in statuses else "waiting",
         )
         for task in tasks

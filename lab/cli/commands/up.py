@@ -46,6 +46,7 @@ def command(
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
         backend=backend,
+        file=project.path,
         explain=notify if explain else None,
     )
     name = planned.plan.name
