@@ -36,6 +36,7 @@ from benchmarks import (
     results,
     scaling,
     slow_link,
+    slurm,
     start,
     telemetry,
     throughput,
@@ -62,6 +63,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "throughput": throughput.measure,
     "container-ladder": container_ladder.measure,
     "class-load": class_load.measure,
+    "slurm": slurm.measure,
     "scaling": scaling.measure,
     "slow-link": slow_link.measure,
     "in-graph": in_graph.measure,
@@ -71,6 +73,7 @@ UNMEASURED: Final = (
     ladder.unmeasured,
     container_ladder.unmeasured,
     class_load.unmeasured,
+    slurm.unmeasured,
 )
 """Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")

@@ -27,15 +27,19 @@ from lab.task.protocol import TASK
 
 STEPS, QUICK_STEPS = 6_000, 1_500
 _EVERY_S: Final = 0.2
+_AGENT: Final = b"\0lab.task.agent"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 HOW: Final = (
-    "CPU seconds of the client, the supervisor, the fork server and the agents, relative to the"
-    " programs (mnist_async.py, softmax, 1 ps and {workers} workers, {steps:,} global steps) in the"
-    " same time, from the kernel's counters. The interval begins with the first sample after"
-    " every program's first records, and ends with the last sample of all programs. On local, with"
-    " the plain view."
+    "CPU seconds of {lab}, relative to the programs (mnist_async.py, softmax, 1 ps and {workers}"
+    " workers, {steps:,} global steps) in the same time, from the kernel's counters. The interval"
+    " begins with the first sample after every program's first records, and ends with the last"
+    " sample of all programs. On {backend}, with the plain view."
 )
+_PROCESSES: Final = {
+    "local": "the client, the supervisor, the fork server and the agents",
+    "slurm": "the client with its calls of `squeue`, the batch script, `srun` and the agents",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class Case:
         cluster: Its config.
         workers: The number of workers; there is also one parameter server.
         value: The limit of the share.
+        backend: The backend.
     """
 
     key: str
     cluster: Path
     workers: int
     value: float
+    backend: str = "local"
 
 
 CASES: Final = (
@@ -63,26 +69,31 @@ CASES: Final = (
 
 def measure(setting: Setting) -> list[Outcome]:
     """Measure the share on local, with four tasks and with eight."""
-    return [_measure(setting, case) for case in CASES]
+    return [measure_case(setting, case) for case in CASES]
 
 
-def _measure(setting: Setting, case: Case) -> Outcome:
+def measure_case(setting: Setting, case: Case) -> Outcome:
+    """Measure the share on one cluster."""
     steps = QUICK_STEPS if setting.quick else STEPS
     tasks = case.workers + 1
-    print_progress(f"overhead on local, {tasks} tasks: {setting.pairs} runs")
+    print_progress(f"overhead on {case.backend}, {tasks} tasks: {setting.pairs} runs")
 
-    def measured_share() -> float:
+    def measured_share() -> tuple[float, float]:
         return share(setting.place, steps, case)
 
     one = with_progress("client and agents / programs", measured_share, _shown)
-    values = [one() for _ in range(setting.pairs)]
+    shares = [one() for _ in range(setting.pairs)]
     return Outcome(
         key=case.key,
-        what=f"CPU time of the client and the agents / of the programs, {tasks} tasks",
+        what="CPU time of the client and the agents / of the programs,"
+        f" {tasks} tasks{'' if case.backend == 'local' else f' on {case.backend}'}",
         unit="ratio",
         target=Target("at most", case.value),
-        found=pairs.estimate(values),
-        how=HOW.format(steps=steps, workers=case.workers),
+        found=pairs.estimate([lab for lab, _ in shares]),
+        how=HOW.format(
+            lab=_PROCESSES[case.backend], steps=steps, workers=case.workers, backend=case.backend
+        ),
+        details={"the agents alone": f"{pairs.estimate([own for _, own in shares]).median:.2%}"},
     )
 
 
@@ -92,23 +103,27 @@ class Spent:
 
     Attributes:
         lab: CPU seconds of the client, the supervisor and the agents.
+        agents: CPU seconds of the agents.
         programs: CPU seconds of the programs.
         count: The number of programs.
     """
 
     lab: float
+    agents: float
     programs: float
     count: int
 
 
-def share(place: Workplace, steps: int, case: Case) -> float:
-    """Return the CPU time of `lab` relative to the programs', while all programs trained.
+def share(place: Workplace, steps: int, case: Case) -> tuple[float, float]:
+    """Return the CPU times of `lab` and of its agents relative to the programs'.
+
+    The interval is that in which all programs trained.
 
     Raises:
         TrainingError: The run did not succeed, or was too short.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = lab_run("local", runs, [f"--global_steps={steps}"], case.cluster)
+    command = lab_run(case.backend, runs, [f"--global_steps={steps}"], case.cluster)
     with (place.folder / "output").open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -127,7 +142,8 @@ def share(place: Workplace, steps: int, case: Case) -> float:
     if len(whole) < 2:  # noqa: PLR2004
         raise TrainingError("the training was too short for two samples; use more steps")
     first, last_sample = whole[0], whole[-1]
-    return (last_sample.lab - first.lab) / (last_sample.programs - first.programs)
+    programs = last_sample.programs - first.programs
+    return (last_sample.lab - first.lab) / programs, (last_sample.agents - first.agents) / programs
 
 
 def _samples(
@@ -146,7 +162,7 @@ def _all_train(runs: Path, workers: int) -> bool:
 
 
 def _spent(marker: bytes) -> Spent:
-    lab = programs = 0.0
+    lab = agents = programs = 0.0
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -157,7 +173,8 @@ def _spent(marker: bytes) -> Spent:
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue  # the process has ended
-        seconds = (int(fields[11]) + int(fields[12])) / _TICKS
+        # With its ended children: a call of `squeue` is too short for a sample.
+        seconds = sum(map(int, fields[11:15])) / _TICKS
         if PROGRAM.encode() in command or TASK.fullmatch(
             name
         ):  # a forked program has its task's name
@@ -165,8 +182,9 @@ def _spent(marker: bytes) -> Spent:
             count += 1
         else:
             lab += seconds
-    return Spent(lab, programs, count)
+            agents += seconds if command.rstrip(b"\0").endswith(_AGENT) else 0.0
+    return Spent(lab, agents, programs, count)
 
 
-def _shown(value: float) -> str:
-    return f"{value:.2%}"
+def _shown(found: tuple[float, float]) -> str:
+    return f"{found[0]:.2%}, the agents alone {found[1]:.2%}"

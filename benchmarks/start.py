@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks import pairs
 from benchmarks.environment import environment
 from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.steps import all_stepped_at
-from benchmarks.trainings import TASKS, Workplace, by_lab
+from benchmarks.trainings import CLUSTER, TASKS, Workplace, by_lab
 
 FLAGS = ("--epochs=1", "--seed=1", "--record_every=1")
 
@@ -92,9 +94,11 @@ def _measure(setting: Setting, case: Case) -> Outcome:
     )
 
 
-def first_steps(place: Workplace, backend: str) -> float:
+def first_steps(
+    place: Workplace, backend: str, flags: Sequence[str] = FLAGS, cluster: Path = CLUSTER
+) -> float:
     """Return the seconds from the start of `lab run` to the first step of the last worker."""
-    training = by_lab(place, backend, FLAGS)
+    training = by_lab(place, backend, flags, cluster)
     return all_stepped_at(training.records) - training.began_unix
 
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from benchmarks import engine, pairs
 from benchmarks.containers import by_containers
 from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.steps import steps_per_second
-from benchmarks.trainings import Training, Workplace, by_hand, by_lab
+from benchmarks.trainings import CLUSTER, WORKERS, Training, Workplace, by_hand, by_lab
 
-TARGETS = {"local": Target("at least", 0.97), "compose": Target("at least", 0.95)}
+TARGETS = {
+    "local": Target("at least", 0.97),
+    "compose": Target("at least", 0.95),
+    "slurm": Target("at least", 0.97),
+}
 STEPS, QUICK_STEPS = 3_000, 1_500
 SEED = 1
 
 HOW = (
-    "mnist_async.py, softmax, 1 ps and 3 workers, {steps:,} global steps, seed {seed}; global steps"
-    " per second while all three workers train, from the step records of both sides. `lab run`"
-    " boots and removes its environment each time, so that nothing of it runs while the other side"
-    " trains ({way}). Start and end are not counted."
+    "mnist_async.py, softmax, 1 ps and {workers} workers, {steps:,} global steps, seed {seed};"
+    " global steps per second while all workers train, from the step records of both sides."
+    " `lab run` boots and removes its environment each time, so that nothing of it runs while the"
+    " other side trains ({way}). Start and end are not counted."
 )
 
 
@@ -34,12 +39,16 @@ class Way:
         name: The name in the table.
         how: A description.
         train: The function that trains with the given flags of the program.
+        cluster: The config of `lab`, with the same tasks.
+        workers: The number of workers.
     """
 
     key: str
     name: str
     how: str
     train: Callable[[Workplace, Sequence[str]], Training]
+    cluster: Path = CLUSTER
+    workers: int = WORKERS
 
 
 ONE_SHELL = Way(
@@ -71,13 +80,14 @@ def measure(setting: Setting) -> list[Outcome]:
         if backend == "compose":
             with engine.ready(setting.place) as why_not:
                 ways = [BESIDE[setting.beside]] if setting.beside else BESIDE.values()
-                found += [_on(backend, setting, why_not, way) for way in ways]
+                found += [measure_way(backend, setting, why_not, way) for way in ways]
         else:
-            found.append(_on(backend, setting, "", ONE_SHELL))
+            found.append(measure_way(backend, setting, "", ONE_SHELL))
     return found
 
 
-def _on(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
+def measure_way(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
+    """Measure a backend against a way without `lab`."""
     steps = QUICK_STEPS if setting.quick else STEPS
     flags = (f"--global_steps={steps}", f"--seed={SEED}")
     raw: list[tuple[float, float]] = []
@@ -86,7 +96,9 @@ def _on(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
         raw = pairs.interleaved(
             with_progress(
                 f"lab run on {backend}",
-                lambda: steps_per_second(by_lab(setting.place, backend, flags).records),
+                lambda: steps_per_second(
+                    by_lab(setting.place, backend, flags, way.cluster).records
+                ),
                 _shown,
             ),
             with_progress(
@@ -103,7 +115,7 @@ def _on(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
         unit="ratio",
         target=TARGETS[backend],
         found=pairs.ratio(raw) if raw else None,
-        how=HOW.format(steps=steps, seed=SEED, way=way.how),
+        how=HOW.format(workers=way.workers, steps=steps, seed=SEED, way=way.how),
         why_not=why_not,
         details={
             "`lab run`": _shown(pairs.estimate(by_lab_alone).median),

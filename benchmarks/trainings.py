@@ -21,6 +21,7 @@ from lab.records import Record, parse_record
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "benchmarks/cluster.yaml"
+CLUSTER_OF_3 = ROOT / "benchmarks/cluster3.yaml"
 CLUSTER_OF_8 = ROOT / "benchmarks/cluster8.yaml"
 PROGRAM = "mnist_async.py"
 WORKERS = 3
@@ -120,8 +121,8 @@ def by_lab(
     command = lab_run(backend, runs, flags, cluster)
     began = time.time()
     must(place, "lab run", command)
-    (run,) = runs.iterdir()
-    return Training(began, {task: json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
+    files = runs.glob("*/tasks/*.jsonl")
+    return Training(began, {file.stem: json_records(file) for file in files})
 
 
 def by_listing(place: Workplace, program: Path, arguments: Sequence[str]) -> Training:
@@ -151,6 +152,8 @@ def by_hand(
     program: str | Path = PROGRAM,
     shells: bool = False,
     together: bool = False,
+    tasks: Sequence[str] = TASKS,
+    prefix: Sequence[str] = (),
 ) -> Training:
     """Train with processes on 127.0.0.1 without `lab`, with a port for each.
 
@@ -165,13 +168,15 @@ def by_hand(
             (`sched_autogroup`), which changes the rate on few CPUs.
         together: Whether all workers wait for a start barrier, as under task agents; the program
             must report when it is ready.
+        tasks: The tasks.
+        prefix: A command that starts each process, such as `srun`.
 
     Raises:
         TrainingError: A worker did not succeed.
     """
     folder = Path(tempfile.mkdtemp(prefix="by-hand-", dir=place.folder))
-    ports = _free_ports(len(TASKS))
-    hosts = dict(zip(TASKS, (f"127.0.0.1:{port}" for port in ports), strict=True))
+    ports = _free_ports(len(tasks))
+    hosts = dict(zip(tasks, (f"127.0.0.1:{port}" for port in ports), strict=True))
     spec = [
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
         for job in ("ps", "worker")
@@ -182,12 +187,12 @@ def by_hand(
         began = time.time()
         deadline = time.monotonic() + TIMEOUT_S
         processes = {}
-        for task in TASKS:
+        for task in tasks:
             job, _, index = task.rpartition("-")
             output = stack.enter_context((folder / task).open("wb"))
             command = [sys.executable, str(program), f"--job_name={job}", f"--task_index={index}"]
             process = subprocess.Popen(
-                [*command, *spec, *flags],
+                [*prefix, *command, *spec, *flags],
                 env=environ,
                 cwd=ROOT / "scripts",
                 stdin=subprocess.DEVNULL,
@@ -206,7 +211,7 @@ def by_hand(
             if code != 0:
                 output_end = (folder / task).read_text(errors="replace")[-2000:]
                 raise TrainingError(f"{task} without lab: exit code {code}: {output_end}")
-    return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
+    return Training(began, {task: by_hand_records(folder / task) for task in tasks})
 
 
 def _wait_until_ready(

@@ -23,8 +23,17 @@ from benchmarks.configs import NODES, PER_NODE, SHARING, sharing, text, thousand
 from benchmarks.outcome import Outcome, Target
 from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, range_of, ratio
 from benchmarks.rendering import FEW, MANY, grown
+from benchmarks.slurm import TASKS as SLURM_TASKS
+from benchmarks.slurm import pending_s, started
 from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
-from benchmarks.trainings import CLUSTER, CLUSTER_OF_8, TASKS, by_hand_records, workplace
+from benchmarks.trainings import (
+    CLUSTER,
+    CLUSTER_OF_3,
+    CLUSTER_OF_8,
+    TASKS,
+    by_hand_records,
+    workplace,
+)
 from lab.config import load_cluster
 from lab.config.model import MAX_TASKS
 from lab.gpu import take_inventory
@@ -359,6 +368,42 @@ def test_benchmark_config_has_its_tasks() -> None:
     cluster = load_cluster(CLUSTER)
     plan = place(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == list(TASKS)
+
+
+def test_config_of_slurm_has_a_node_for_each_task() -> None:
+    cluster = load_cluster(CLUSTER_OF_3)
+    plan = place(cluster, take_inventory("none", cluster))
+    assert [task.name for task in plan.tasks] == list(SLURM_TASKS)
+    assert len({task.node for task in plan.tasks}) == len(SLURM_TASKS)
+
+
+JOB = """\
+[2026-11-25T23:59:59.900] _slurm_rpc_submit_batch_job: JobId=3 InitPrio=4294901757 usec=473
+[2026-11-26T00:00:00.125] sched: Allocate JobId=3 NodeList=n[1-3] #CPUs=12 Partition=lab
+[2026-11-26T00:00:07.957] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=3 uid 0
+"""
+HET_JOB = """\
+[2026-11-25T18:31:44.584] _slurm_rpc_submit_batch_het_job: JobId=3 usec=473
+[2026-11-25T18:31:45.227] sched/backfill: _start_job: Started JobId=3+0(3) in lab on n1
+[2026-11-25T18:31:46.584] sched/backfill: _start_job: Started JobId=3+1(4) in lab on n[2-3]
+"""
+
+
+def test_the_time_in_the_queue_is_that_of_the_controllers_log() -> None:
+    assert pending_s(JOB) == pytest.approx(0.225)
+    assert pending_s(HET_JOB) == pytest.approx(2.0)
+    for log in ("", JOB + HET_JOB, HET_JOB.splitlines()[0]):
+        with pytest.raises(ValueError, match="the controller's log has"):
+            pending_s(log)
+
+
+def test_the_start_of_a_job_is_compared_without_its_queue() -> None:
+    found = started([(7.0, 1.0, 3.0), (5.0, 0.5, 3.0), (9.0, 3.0, 4.0)], "")
+    assert found.found is not None
+    assert found.found.values == (2.0, 1.5, 1.5)
+    assert found.details["of which pending"] == "1.00 s"
+    assert found.verdict() == "met narrowly"
+    assert started([], "no Slurm").verdict() == "not measured"
 
 
 def test_config_of_eight_tasks() -> None:
