@@ -37,6 +37,7 @@ PACKAGES = {
     "srun": "slurm-client",
 }
 LOCK = Path(tempfile.gettempdir()) / "lab-tests-install.lock"
+POLICY = Path("/usr/sbin/policy-rc.d")
 PATIENCE_S = 60.0
 START_S = 60.0
 STOP_S = 60.0
@@ -192,24 +193,39 @@ def install(*commands: str) -> None:
     """Install the packages that bring these commands, without starting the services in them.
 
     One process at a time: the tests may run in several.
+
+    Raises:
+        NoEngine: They are missing, and cannot be installed.
     """
+    if not (missing := _missing(commands)):
+        return
+    names = " ".join(missing)
+    if shutil.which("apt-get", path=system_path()) is None:
+        raise NoEngine(f"not installed: {names}; this host has no apt-get, so install them by hand")
+    if os.geteuid() != 0:
+        raise NoEngine(f"not installed: {names}; install them as root")
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [
-            PACKAGES[each] for each in commands if shutil.which(each, path=system_path()) is None
-        ]
-        if missing:
-            _install_packages(missing)
+        if missing := _missing(commands):
+            try:
+                _install_packages(missing)
+            except NoEngine as error:
+                raise NoEngine(f"cannot install {names}: {' '.join(str(error).split())}") from error
+
+
+def _missing(commands: Sequence[str]) -> list[str]:
+    """The packages of the commands that this host lacks."""
+    path = system_path()
+    return [PACKAGES[each] for each in commands if shutil.which(each, path=path) is None]
 
 
 def _install_packages(packages: Sequence[str]) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    policy = Path("/usr/sbin/policy-rc.d")
     with contextlib.ExitStack() as stack:
-        if not policy.exists():
-            policy.write_text("#!/bin/sh\nexit 101\n")
-            policy.chmod(0o755)
-            stack.callback(policy.unlink)
+        if not POLICY.exists():
+            POLICY.write_text("#!/bin/sh\nexit 101\n")
+            POLICY.chmod(0o755)
+            stack.callback(POLICY.unlink)
         run(["apt-get", "update", "-q"], environment=quiet)
         run(["apt-get", "install", "-qy", "--no-install-recommends", *packages], environment=quiet)
 

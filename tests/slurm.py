@@ -7,6 +7,7 @@ request, because it installs Debian's packages as root.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -28,12 +29,19 @@ CPUS = 4
 """CPUs of a node. Slurm counts them, and the nodes share those of this host."""
 
 GPUS = 2
-START_S = 60.0
-STOP_S = 30.0
+SLOTS = 6
+"""The most Slurms of the tests on this host."""
+
+JOBS = 57
+"""The job numbers of a Slurm. The ports of a job follow from its number, and repeat after 344."""
+
+START_S = 180.0
+STOP_S = 60.0
 _POLL_S = 0.1
 
 # `config_overrides`: nodes may have more CPUs than this host. Without cgroups, nodes can share a
-# host. Without `bf_interval`, heterogeneous jobs wait for half a minute.
+# host. Without `bf_interval`, heterogeneous jobs wait for half a minute. Slurm forgets a job after
+# `MinJobAge`, and uses its number again.
 CONFIG = """\
 ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
@@ -58,7 +66,9 @@ SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=2
 GresTypes=gpu
 ReturnToService=2
 KillWait=10
-MinJobAge=300
+FirstJobId={first}
+MaxJobId={last}
+MinJobAge=30
 {nodes}
 PartitionName=lab Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP OverSubscribe=NO
 """
@@ -131,10 +141,9 @@ class Slurm:
 
     def stop(self) -> None:
         """Cancel all jobs and end all daemons."""
-        subprocess.run(
-            ["scancel", "--state=RUNNING"], env=dict(self.environment), check=False, timeout=STOP_S
-        )
-        with contextlib.suppress(NoSlurm):
+        with contextlib.suppress(NoSlurm, subprocess.TimeoutExpired):
+            command = ["scancel", "--state=RUNNING"]
+            subprocess.run(command, env=dict(self.environment), check=False, timeout=STOP_S)
             wait_until(lambda: not self._jobs(), "jobs did not end", STOP_S)
         for daemon in reversed(self._daemons.values()):
             daemon.terminate()
@@ -144,12 +153,16 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        _end_processes(self.home)
 
     def _jobs(self) -> str:
         command = ["squeue", "--noheader", "--states=RUNNING,COMPLETING"]
         done = subprocess.run(
-            command, env=dict(self.environment), capture_output=True, text=True, check=False
+            command,
+            env=dict(self.environment),
+            capture_output=True,
+            text=True,
+            timeout=STOP_S,
+            check=False,
         )
         return done.stdout
 
@@ -174,13 +187,33 @@ def a_slurm() -> Iterator[Slurm]:
         install(*COMMANDS)
     except NoEngine as error:
         raise NoSlurm(str(error)) from error
-    home = Path(tempfile.mkdtemp(prefix="lab-slurm-", dir="/var/tmp"))
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, home, ignore_errors=True)
+    with slot() as number, contextlib.ExitStack() as stack:
+        home = Path(f"/var/tmp/lab-slurm-{number}")
+        _remove(home)  # what killed tests have left
+        home.mkdir(mode=0o755)
+        stack.callback(_remove, home)
         slurm = Slurm(home, _environment(home))
         stack.callback(slurm.stop)
-        _start(slurm)
+        _start(slurm, first_job=1 + number * JOBS)
         yield slurm
+
+
+@contextlib.contextmanager
+def slot() -> Iterator[int]:
+    """Hold a number that no other Slurm of the tests has, for its directory and its job numbers.
+
+    Raises:
+        NoSlurm: All are held.
+    """
+    for number in range(SLOTS):
+        with Path(tempfile.gettempdir(), f"lab-tests-slurm-{number}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            return
+    raise NoSlurm(f"{SLOTS} private Slurms run on this host; wait for one to end")
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float) -> None:
@@ -206,15 +239,14 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "PATH": system_path(), "SLURM_CONF": str(home / "slurm.conf")}
 
 
-def _start(slurm: Slurm) -> None:
+def _start(slurm: Slurm, first_job: int) -> None:
     home = slurm.home
-    home.chmod(0o755)
     for name in ("munge", "state"):
         (home / name).mkdir(mode=0o755)
     _start_munge(slurm)
     devices = _fake_gpus(home)
     (home / "gres.conf").write_text(_gres(devices))
-    (home / "slurm.conf").write_text(_config(home))
+    (home / "slurm.conf").write_text(_config(home, first_job))
     slurm.start("slurmctld", "slurmctld", "-D")
     for name in NODES:
         slurm.start_node(name)
@@ -269,7 +301,7 @@ def _gres(devices: Mapping[str, Sequence[Path]]) -> str:
     )
 
 
-def _config(home: Path) -> str:
+def _config(home: Path, first_job: int) -> str:
     ports = _free_ports(len(NODES) + 1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     nodes = [
@@ -278,7 +310,12 @@ def _config(home: Path) -> str:
         for node, port in zip(NODES, ports[1:], strict=True)
     ]
     return CONFIG.format(
-        host=socket.gethostname(), home=home, port=ports[0], nodes="\n".join(nodes)
+        host=socket.gethostname(),
+        home=home,
+        port=ports[0],
+        first=first_job,
+        last=first_job + JOBS - 1,
+        nodes="\n".join(nodes),
     )
 
 
@@ -290,12 +327,23 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _end_processes(home: Path) -> None:
-    """End what a killed daemon has left: step daemons, which have our configuration."""
+def _remove(home: Path) -> None:
+    """Remove a Slurm's directory, and end what killed daemons have left.
+
+    These are step daemons and programs; all have its configuration.
+    """
     wanted = f"SLURM_CONF={home}/slurm.conf".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            if wanted in (process / "environ").read_bytes().split(b"\0"):
-                os.kill(int(process.name), signal.SIGKILL)
+
+    def ended() -> bool:
+        left = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                own = int(process.name) == os.getpid()
+                if not own and wanted in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    left = True
+        return not left
+
+    wait_until(ended, f"processes of {home} do not end", STOP_S)
+    if home.exists():
+        shutil.rmtree(home)
