@@ -266,9 +266,41 @@ def test_second_stop_does_not_wait(stage: Stage) -> None:
     stage.wait_state("worker-0", State.READY)
     agent.terminate()
     wait_for(lambda: stage.log("worker-0") == b"deaf\n", "the program was told")
+    # A signal that follows at once is the same one.
+    wait_for(lambda: agent.terminate() or agent.poll() is not None, "the agent ends")
+    assert agent.returncode == 0
+    assert stage.status("worker-0").state is State.CANCELLED
+
+
+def test_a_repeated_signal_leaves_the_program_its_time(stage: Stage) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def save(*_):\n  time.sleep(0.3)\n  print('saved')\n  sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+    )
+    agent = stage.agent("worker-0")
+    stage.submit(stage.program(program + START + FOREVER))
+    stage.wait_state("worker-0", State.READY)
+    agent.terminate()
+    agent.send_signal(signal.SIGHUP)
+    assert agent.wait(timeout=PATIENCE_S) == 0
+    status = stage.status("worker-0")
+    assert (status.state, status.exit_code) == (State.CANCELLED, 0)
+    assert stage.log("worker-0") == b"saved\n"
+
+
+def test_a_signal_at_the_end_of_the_agent_is_ignored(stage: Stage) -> None:
+    code = (
+        "import signal, sys\n"
+        "from lab.task.agent.agent import main\n"
+        "sys.exit(main() or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)\n"
+    )
+    command = [sys.executable, "-c", code]
+    agent = subprocess.Popen(command, env=stage.environ("worker-0"), stdout=subprocess.DEVNULL)
+    stage.agents["worker-0"] = agent
+    wait_for(stage.volume.agent("worker-0").exists, "the agent runs")
     agent.terminate()
     assert agent.wait(timeout=PATIENCE_S) == 0
-    assert stage.status("worker-0").state is State.CANCELLED
 
 
 def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> None:

@@ -11,6 +11,7 @@ ended, with an exit code for the result. The other agents stay until they get a 
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -33,6 +34,10 @@ from lab.task.protocol.heartbeat import Heartbeat
 
 _SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_REPEATED_S = 0.5
+"""Seconds in which a stop signal counts once. Slurm signals all processes of a step; Apptainer's
+parent process, which is one of them, forwards the signal to the agent."""
 
 
 class StopSignal:
@@ -51,6 +56,7 @@ class StopSignal:
         """
         self.reason: str | None = None
         self.count = 0
+        self._counted_s = -math.inf
         self._leash = leash
         self._wake_read, wake_write = socket.socketpair()
         self._wake_write = wake_write  # kept open
@@ -58,7 +64,7 @@ class StopSignal:
             end.setblocking(False)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 
     def wait(self, at_most_s: float, also: Sequence[int] = ()) -> None:
@@ -81,7 +87,9 @@ class StopSignal:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.reason = f"the agent was stopped ({signal.Signals(number).name})"
-        self.count += 1
+        now = time.monotonic()
+        if now - self._counted_s > _REPEATED_S:
+            self.count, self._counted_s = self.count + 1, now
 
 
 class Agent:
@@ -222,3 +230,7 @@ def main() -> int:
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"
         )
         return 1
+    finally:
+        # At its exit, Python restores the default actions, and a repeated signal would kill it.
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
