@@ -41,7 +41,7 @@ MAX_TIME_S: Final = 365 * 86_400.0
 _STATE: Final = re.compile(
     r"^# lab: target=slurm gpus=(count|none) het=(yes|no) time=(\d{1,8})"
     r" tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"
-    r"(?:\n# lab: run=(.+)$)?",
+    r"(?:\n# lab: run=(.+)$)?(?:\n# lab: container=(.+)$)?",
     re.MULTILINE,
 )
 _MAX_HEADER: Final = 4000  # characters that are searched for the header
@@ -59,10 +59,9 @@ export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
 export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
 export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
 export LAB_TENSORFLOW_VERSION={tensorflow} LAB_STAMPS=1
-export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
-python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
 mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
 
+{python}
 # The nodes of each component of the job, and their tasks with the number of their GPUs.
 export LAB_SLURM_NODES={components}
 export LAB_SLURM_JOBS={jobs}
@@ -83,6 +82,25 @@ agents=$!
 
 # A minute before the time limit, the run saves and ends.
 trap '"${{python[@]}}" -P -m lab.task.agent.slurm end || true' USR1
+"""
+_PYTHON: Final = """\
+# The Python of all tasks, with lab from the project's directory.
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
+python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
+"""
+_CONTAINER: Final = """\
+# The Python of all tasks is that of the image, with lab from the project's directory. The image
+# gets the variables of the job, but neither packages of the host nor those in the home directory.
+image={image}
+if [ ! -r "$image" ]; then
+    echo "error: there is no image $image on $HOSTNAME; copy it to where all nodes see it" >&2
+    exit 2
+elif ! command -v apptainer >/dev/null; then
+    echo "error: there is no apptainer on $HOSTNAME; load its module before sbatch" >&2
+    exit 2
+fi
+export PYTHONPATH="$PWD" PYTHONNOUSERSITE=1
+python=(apptainer exec{nv} --bind "$PWD" --bind "$LAB_JOB_DIR" "$image" python3)
 """
 _WAIT: Final = """
 # The agents wait for runs until the job ends. A signal ends `wait`, too.
@@ -120,6 +138,8 @@ class SlurmOptions:
         time_s: The time limit of the job, in seconds.
         tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
         run: The value of `--run` with its flags; "": the config's run.
+        container: The Apptainer image of its tasks, a path; relative ones start at the project's
+            directory. "": the project's virtual environment.
     """
 
     gpus: bool = True
@@ -127,6 +147,7 @@ class SlurmOptions:
     time_s: float = TIME_S
     tensorflow: str | None = None
     run: str = ""
+    container: str = ""
 
 
 SLURM_DEFAULTS: Final = SlurmOptions()
@@ -299,7 +320,7 @@ def render_slurm(
     text = _SCRIPT.format(
         name=plan.name,
         tensorflow=plan.tensorflow,
-        environment=IMAGES[plan.tensorflow].environment or ".venv",
+        python=_python(plan, options.container),
         components=shlex.quote(json.dumps(nodes)),
         lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
         jobs=shlex.quote(" ".join(dict.fromkeys(task.job for task in plan.tasks))),
@@ -314,6 +335,16 @@ def render_slurm(
         terms = json.dumps({"start": dict(run.start), "faults": list(run.faults)})
         end = _RUN.format(run=shlex.quote(shlex.join(run.arguments)), terms=shlex.quote(terms))
     return _header(plan, components, run, options, cluster_file) + text + end
+
+
+def _python(plan: Plan, container: str) -> str:
+    """The lines that set the Python of the tasks."""
+    if not container:
+        return _PYTHON.format(environment=IMAGES[plan.tensorflow].environment or ".venv")
+    # A path that starts with a slash is no option of a command, whatever its name is.
+    start = "" if container.startswith("/") else '"$PWD"/'
+    nv = " --nv" if any(task.gpus for task in plan.tasks) else ""
+    return _CONTAINER.format(image=start + shlex.quote(container), nv=nv)
 
 
 def _header(
@@ -343,6 +374,7 @@ def _header(
         f" het={'yes' if options.het else 'no'} time={options.time_s:.0f}"
         f" tensorflow={plan.tensorflow} cluster-sha256={plan.cluster_sha256}\n"
         + (f"# lab: run={options.run}\n" if options.run else "")
+        + (f"# lab: container={options.container}\n" if options.container else "")
         + f"\n{requests}\n"
     )
 
@@ -364,10 +396,22 @@ def time_limit(seconds: float) -> float:
     return float(math.ceil(seconds))
 
 
+def container_image(path: str) -> str:
+    """Check the path of an image. The file may be on the cluster only.
+
+    Raises:
+        InputError: It is the address of a registry, or it has control characters.
+    """
+    if "://" in path or not path.isprintable():
+        hint = "make one with `apptainer build lab.sif`, and write its path"
+        raise InputError(f"--container: {short(visible(path))} is not a file", hint)
+    return path
+
+
 def slurm_options(path: Path) -> SlurmOptions | None:
     """Return the options of a batch script, by its header; None if file or header is missing."""
     state = _STATE.search(current_text(path)[:_MAX_HEADER])
     if state is None:
         return None
-    gpus, het, time_s, tensorflow, run = state.groups()
-    return SlurmOptions(gpus == "count", het == "yes", float(time_s), tensorflow, run or "")
+    gpus, het, time_s, *texts = state.groups(default="")
+    return SlurmOptions(gpus == "count", het == "yes", float(time_s), *texts)

@@ -21,7 +21,11 @@ from tests.golden.boxes import MODES, inventory
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
-SLURM = {"sbatch": SlurmOptions(), "no-het.sbatch": SlurmOptions(het=False, time_s=5400.0)}
+SLURM = {
+    "sbatch": SlurmOptions(),
+    "no-het.sbatch": SlurmOptions(het=False, time_s=5400.0),
+    "container.sbatch": SlurmOptions(container="it's/$(id) `id`.sif"),
+}
 
 
 def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from lab.render.slurm import (
     slurm_time,
     time_limit,
 )
+from lab.task.text import visible
 from tests.golden.cases import HERE
 
 CLUSTER = """\
@@ -110,13 +113,19 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["render", "--target", "slurm"]
-    assert main([*command, "--time", "90m", "--no-het", "--run", "sync", "--", "--epochs=2"]) == 0
+    flags = ["--time", "90m", "--no-het", "--container", "my lab.sif"]
+    assert main([*command, *flags, "--run", "sync", "--", "--epochs=2"]) == 0
     assert "submit it in the project's directory with `sbatch cluster.sbatch`" in (
         capsys.readouterr().err
     )
     script = project / "cluster.sbatch"
     assert slurm_options(script) == SlurmOptions(
-        gpus=True, het=False, time_s=5400.0, tensorflow="2.21", run="sync --epochs=2"
+        gpus=True,
+        het=False,
+        time_s=5400.0,
+        tensorflow="2.21",
+        run="sync --epochs=2",
+        container="my lab.sif",
     )
     assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
     assert main([*command, "--check"]) == 0
@@ -126,7 +135,9 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     assert main([*command, "--check"]) == 1
     printed = capsys.readouterr()
     assert "-#SBATCH --nodes=4" in printed.out
-    assert "write it again with `lab render cluster.yaml --target slurm`" in printed.err
+    again = printed.err.partition("write it again with `")[2].partition("`")[0]
+    assert main(shlex.split(again)[1:]) == 0
+    assert main([*command, "--check"]) == 0
     script.write_text("another file")
     assert main(command) == 2
     assert "lab did not write it" in capsys.readouterr().err
@@ -149,6 +160,7 @@ def test_a_script_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
         (["--target", "slurm", "--picture", "x.svg"], "--picture"),
         (["--no-het"], "--no-het"),
         (["--time", "1h"], "--time"),
+        (["--container", "lab.sif"], "--container"),
     ],
 )
 def test_flags_of_the_other_target_are_refused(
@@ -170,6 +182,56 @@ def test_time_limits_are_in_slurms_form(seconds: float, text: str) -> None:
 def test_a_time_limit_must_be_possible(seconds: float) -> None:
     with pytest.raises(InputError, match="from one minute to 365 days"):
         time_limit(seconds)
+
+
+@pytest.mark.parametrize("path", ["docker://lab:cpu", "a\n#SBATCH --nodes=9"])
+def test_an_image_is_a_file(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--target", "slurm", "--container", path]) == 2
+    error = capsys.readouterr().err
+    assert f"--container: {visible(path)} is not a file; make one with `apptainer build" in error
+
+
+APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$PYTHONPATH" "$@" > arguments\n'
+
+
+def head(container: str, folder: Path, *, gpus: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a script up to its Python, which gets one argument; Slurm's part is left out."""
+    options = SlurmOptions(container=container, gpus=gpus)
+    text = render_slurm_file(Path("cluster.yaml"), options)
+    text = text.partition("\n# The nodes of each component")[0]
+    environ = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "PYTHONPATH": "/host"}
+    command = ["bash", "-c", f'{text}\n"${{python[@]}}" argument']
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["-x $(id) it's.sif", "{project}/lab.sif"])
+@pytest.mark.parametrize("gpus", [True, False])
+def test_the_python_of_an_image_sees_the_project_and_the_jobs_directory(
+    project: Path, name: str, gpus: bool
+) -> None:
+    (project / "apptainer").write_text(APPTAINER)
+    (project / "apptainer").chmod(0o755)
+    image = project / name.format(project=project)
+    image.touch()
+    done = head(name.format(project=project), project, gpus=gpus)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = (project / "arguments").read_text().splitlines()
+    assert found == [
+        *(str(project), "exec"),
+        *(["--nv"] if gpus else []),
+        *("--bind", str(project), "--bind", f"{project}/slurm-7", str(image)),
+        *("python3", "argument"),
+    ]
+
+
+def test_a_missing_image_and_a_missing_apptainer_end_the_job(project: Path) -> None:
+    done = head("lab.sif", project)
+    assert done.returncode == 2
+    assert f"error: there is no image {project}/lab.sif on {os.uname().nodename};" in done.stderr
+    (project / "lab.sif").touch()
+    done = head("lab.sif", project)
+    assert done.returncode == 2
+    assert "; load its module before sbatch\n" in done.stderr
 
 
 def test_no_text_of_the_user_becomes_a_line_of_the_script(project: Path) -> None:

@@ -13,10 +13,13 @@ Examples:
     lab render --picture cluster.svg
     # a batch script for Slurm, cluster.sbatch
     lab render clusters/slurm.yaml --target slurm --time 2h
+    # its tasks run in an Apptainer image
+    lab render clusters/slurm.yaml --target slurm --container lab.sif
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +62,7 @@ from lab.render import (
 from lab.render.slurm import (
     SLURM_DEFAULTS,
     SlurmOptions,
+    container_image,
     render_slurm_file,
     slurm_options,
     time_limit,
@@ -111,6 +115,10 @@ def command(  # longer than 60 lines: the parameters are the command line
     no_het: Annotated[
         bool, Switch("slurm: request all nodes in the size of the largest, as one component")
     ] = False,
+    container: Annotated[
+        str | None,
+        Flag("slurm: run the tasks in this Apptainer image", text, shows="IMAGE"),
+    ] = None,
     output: Annotated[
         str | None,
         Flag(
@@ -139,7 +147,11 @@ def command(  # longer than 60 lines: the parameters are the command line
     override = run_override(run, rest)
     output = output or OUTPUTS[target]
     only = {
-        COMPOSE: {"--time": time is not None, "--no-het": no_het},
+        COMPOSE: {
+            "--time": time is not None,
+            "--no-het": no_het,
+            "--container": container is not None,
+        },
         SLURM: {
             "--gpus-by": gpus_by is not None,
             "--network": network is not None,
@@ -159,6 +171,7 @@ def command(  # longer than 60 lines: the parameters are the command line
             script.time_s if time is None else time_limit(time),
             tensorflow or script.tensorflow,
             override or script.run,
+            script.container if container is None else container_image(container),
         )
         _slurm(path, output, script, check=check, force=force)
         return
@@ -218,10 +231,25 @@ def _slurm(path: Path, output: str, options: SlurmOptions, *, check: bool, force
         check_output("--output", file, is_rendered, force=force)
     text = render_slurm_file(path, options, relative_to=file.parent)
     if check:
-        _compare(file, text, f"lab render {path} --target slurm")
+        _compare(file, text, _slurm_command(path, output, options))
     else:
         write(file, text)
         notify(f"wrote {output}; submit it in the project's directory with `sbatch {output}`")
+
+
+def _slurm_command(path: Path, output: str, options: SlurmOptions) -> str:
+    """The command that writes a batch script with these options."""
+    run, *flags = shlex.split(options.run) or [""]
+    given = {
+        "--gpus=none": not options.gpus,
+        "--no-het": not options.het,
+        f"--time={options.time_s:.0f}s": options.time_s != SLURM_DEFAULTS.time_s,
+        f"--container={options.container}": options.container,
+        f"--output={output}": output != OUTPUTS[SLURM],
+        f"--run={run}": run,
+    }
+    words = [str(path), "--target=slurm", *(flag for flag, used in given.items() if used)]
+    return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
 
 
 def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
