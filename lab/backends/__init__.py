@@ -195,6 +195,19 @@ class Environment(Protocol):
     def runs(self) -> list[Request]:
         """All requests on the run volume, oldest first."""
 
+    def continuation(self, run_id: str, notify: Notify) -> Request | None:
+        """Wait for the run that continues an ended one; None: none does.
+
+        Args:
+            run_id: The run that has ended.
+            notify: Receives the reason of the wait.
+
+        Raises:
+            LabError: The backend does not answer.
+        """
+        del run_id, notify
+        return None
+
     def collected(self) -> Mapping[str, str]:
         """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
 

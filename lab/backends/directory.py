@@ -59,6 +59,9 @@ class DirectoryEnvironment(Environment):
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
 
+    def mark_ends(self) -> None:
+        """Mark the tasks whose agents have ended without writing the end of their task."""
+
     @abstractmethod
     def is_recorded(self) -> bool:
         """Whether its record is still that of this object."""
@@ -158,6 +161,7 @@ class DirectoryEnvironment(Environment):
                 yield chunk
             else:
                 return
+            self.mark_ends()
             yield from chunks(collected, follow=False, rest=True)
         if not control.ended(self._volume, run_id):
             raise self.stopped()

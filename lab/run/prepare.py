@@ -18,9 +18,10 @@ from lab.run.program import OwnProgram
 from lab.run.run_info import RunInfo, TaskRow, parameters_of
 from lab.run.status import RunStatus
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec, new_run_id
+from lab.task.protocol import Request, RunSpec, new_run_id
 from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
 from lab.task.protocol.experiments import Experiment, registered, with_seed
+from lab.task.protocol.states import State
 
 _PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "numpy", "docker", "pyroute2")
 _GIT_TIMEOUT_S: Final = 10
@@ -89,6 +90,34 @@ def prepare(submission: Submission, store: Path) -> RunDir:
     except BaseException:
         run.discard()
         raise
+    return run
+
+
+def prepare_continuation(old: RunDir, request: Request) -> RunDir:
+    """Create `runs/<id>/run.json` for the run with which an interrupted run continues.
+
+    Raises:
+        LabError: `run.json` of the interrupted run cannot be read.
+        OSError: The run's directory cannot be written.
+    """
+    before = old.read()
+    info = replace(
+        before,
+        run_id=request.run_id,
+        spec=request.spec,
+        cluster=request.cluster,
+        epoch_workers=epoch_workers(before),
+        started_unix=time.time(),
+        submitted_unix=request.submitted_unix,
+        state=State.STARTING,
+        reason="",
+        stopped_unix=None,
+        collected=False,
+        left=(),
+        **parameters_of(request.spec),
+    )
+    run = RunDir(old.path.parent / info.run_id)
+    run.create(info)
     return run
 
 

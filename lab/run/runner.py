@@ -15,6 +15,7 @@ from lab.run import lifecycle
 from lab.run.collect import View, follow
 from lab.run.discovery import under_way
 from lab.run.fault_injection import NetworkFaults
+from lab.run.prepare import prepare_continuation
 from lab.run.recovery import report_kept, uncollected_runs
 from lab.run.run_info import RunInfo
 from lab.run.status import PATIENCE_S
@@ -75,31 +76,53 @@ def execute_run(
         OSError: A file could not be written.
     """
     environment = found
-    with run.opened() as opened, signals.as_interrupt():
+    with signals.as_interrupt():
         try:
-            if environment is None:
-                with signals.blockable_interrupts() as defer:
-                    environment = boot(defer)
-            else:
-                environment.block_host(notify)
-            lifecycle.record_environment(opened, environment)
-            if detach:
-                _detach(opened, environment, notify)
-                keep = True
-            else:
-                with view(opened.info) as shown:
-                    _follow(opened, environment, shown)
-            return lifecycle.finish(opened)
-        except (KeyboardInterrupt, LabError, OSError) as error:
-            # If the disk is still full, a second OSError must not hide the first error.
-            hidden = () if isinstance(error, LabError) else (OSError,)
-            with signals.ignore_signals(), suppress(*hidden):
-                _abort(opened, environment, error, notify)
-            raise
+            while True:
+                with run.opened() as opened:
+                    try:
+                        if environment is None:
+                            with signals.blockable_interrupts() as defer:
+                                environment = boot(defer)
+                        else:
+                            environment.block_host(notify)
+                        lifecycle.record_environment(opened, environment)
+                        if detach:
+                            _detach(opened, environment, notify)
+                            keep = True
+                        else:
+                            with view(opened.info) as shown:
+                                _follow(opened, environment, shown)
+                        summary = lifecycle.finish(opened)
+                    except (KeyboardInterrupt, LabError, OSError) as error:
+                        # If the disk is still full, a second OSError must not hide the first error.
+                        hidden = () if isinstance(error, LabError) else (OSError,)
+                        with signals.ignore_signals(), suppress(*hidden):
+                            _abort(opened, environment, error, notify)
+                        raise
+                following = None if detach else _continuation(run, environment, notify)
+                if following is None:
+                    return summary
+                run = following
         finally:
             if found is None and environment is not None and not keep:
                 with signals.ignore_signals():
                     teardown(run, environment, notify)
+
+
+def _continuation(run: RunDir, environment: Environment, notify: Notify) -> RunDir | None:
+    """Wait for the run that continues an ended one; None: none does. An interrupt prevents it."""
+    try:
+        request = environment.continuation(run.run_id, notify)
+    except KeyboardInterrupt:
+        for newest in environment.runs()[-1:]:
+            environment.cancel(newest.run_id, INTERRUPTED)
+        raise
+    if request is None:
+        return None
+    following = prepare_continuation(run, request)
+    notify(f"run {following.run_id} continues run {run.run_id}: {following.path}")
+    return following
 
 
 def _abort(
@@ -136,11 +159,15 @@ def _detach(run: OpenRun, environment: Environment, notify: Notify) -> None:
 
 
 def _follow(run: OpenRun, environment: Environment, view: View) -> None:
-    """Submit the run and follow it; after an interrupt or an OSError, cancel it."""
+    """Submit the run and follow it; after an interrupt or an OSError, cancel it.
+
+    A run that continues another one is already submitted.
+    """
     with ExitStack() as ending:
         try:
-            with signals.block_interrupts():
-                lifecycle.submit(run, environment)
+            if not run.info.has_started:
+                with signals.block_interrupts():
+                    lifecycle.submit(run, environment)
             _describe(run, environment, view.notice)
             faults = NetworkFaults(environment, run.run_id, run.info.spec.faults, view.notice)
             ending.callback(faults.end)

@@ -23,6 +23,7 @@ from lab.run.status import StatusProber, finalize, volume_status
 from lab.run.store import RunDir, all_runs, safe_run_id
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
+from lab.task.protocol import Request
 
 FOLLOWER_S: Final = 30.0
 """Seconds that the process that follows a run has to collect it after its end."""
@@ -102,7 +103,12 @@ def attach(
     notify: Notify,
     view: Callable[[RunInfo], AbstractContextManager[View]],
 ) -> Summary:
-    """Follow a run until its end and collect it; for a run on no run volume, only summarize it.
+    """Follow a run, and those that continue it, until the end, and collect them.
+
+    A run on no run volume is only summarized.
+
+    Returns:
+        The summary of the last run.
 
     Raises:
         LabError: The run cannot be followed.
@@ -111,7 +117,11 @@ def attach(
     if found.request is None or found.environment is None:
         finalize(found.run, StatusProber(backends))
         return summarize(found.run)
-    return collect_one(found.request, found.environment, runs_dir, notify, follow=True, view=view)
+    request: Request | None = found.request
+    while request is not None:
+        summary = collect_one(request, found.environment, runs_dir, notify, follow=True, view=view)
+        request = found.environment.continuation(summary.run_id, notify)
+    return summary
 
 
 def cancel(found: LocatedRun, reason: str) -> None:

@@ -205,6 +205,12 @@ def execute(
 
     def once(target: Target, begin: Notify) -> tuple[RunDir, Summary]:
         run = prepare(submission, prepared.runs_dir)
+
+        def shown(info: RunInfo) -> AbstractContextManager[View]:
+            nonlocal run  # the run that continues an interrupted one
+            run = RunDir(prepared.runs_dir / info.run_id)
+            return view(run, info)
+
         begin(run.run_id)
         notify(f"run {run.run_id}: {run.path}")
         for line in submission.program.notes() if submission.program is not None else ():
@@ -216,7 +222,7 @@ def execute(
                 found=target.found,
                 keep=options.keep,
                 detach=options.detach,
-                view=partial(view, run),
+                view=shown,
                 notify=notify,
             )
         except KeyboardInterrupt:

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.agent.continuation import continued_spec
 from lab.task.agent.slurm import (
     Components,
+    begin_again,
     port_of,
     task_environ,
 )
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.states import State
+from lab.task.protocol.control import cancel, requests, state_of, submit
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import read_status, write_status
 
 COMPONENTS: Components = [
@@ -129,6 +132,97 @@ def test_a_job_that_starts_again_marks_its_runs_as_lost(tmp_path: Path) -> None:
     assert (status.state, status.reason) == (State.LOST, "Slurm started the job again")
     for path in (volume.status("r-second", "ps-0"), volume.status("r-first", "worker-0")):
         assert read_status(path, path.stem).state is State.SUCCEEDED
+    assert len(requests(volume)) == 2  # the policy of the lost run is `fail`
+
+
+STOPPED = TaskStatus("worker-0", State.CANCELLED, cause=Cause.INTERRUPTED)
+LOST = TaskStatus("worker-0", State.TRAINING)  # the batch step marks it
+FAILED = TaskStatus("worker-0", State.FAILED, cause=Cause.PEER_LOST)
+RESTART, CONTINUE = OnFailure.RESTART, OnFailure.CONTINUE
+CLUSTER = {"ps": ["a:1"], "worker": ["b:1"]}
+
+
+def begin_again_after(
+    tmp_path: Path, worker: TaskStatus, spec: RunSpec, *, autorun: str = ""
+) -> Volume:
+    """Slurm starts a job again after the run `r-1`."""
+    volume = Volume(tmp_path / "runs")
+    volume.agents.mkdir(parents=True)
+    volume.agent("worker-0").touch()
+    submit(volume, Request("r-1", spec, CLUSTER, autorun=autorun))
+    write_status(volume.status("r-1", "worker-0"), worker)
+    ps = TaskStatus("ps-0", State.CANCELLED, cause=Cause.INTERRUPTED)
+    write_status(volume.status("r-1", "ps-0"), ps)
+    (volume.run("r-1") / "checkpoints").mkdir()
+    (volume.run("r-1") / "checkpoints/model-7.index").touch()
+    begin_again(volume, {"ps": ["c:1"], "worker": ["d:1"]})
+    assert not volume.agent("worker-0").exists()
+    return volume
+
+
+@pytest.mark.parametrize(
+    ("worker", "policy", "restarts", "then"),
+    [
+        (STOPPED, OnFailure.FAIL, 0, (OnFailure.FAIL, 0)),
+        (STOPPED, RESTART, 1, (RESTART, 1)),
+        (FAILED, OnFailure.FAIL, 0, (OnFailure.FAIL, 0)),
+        (LOST, RESTART, 2, (RESTART, 1)),
+        (LOST, RESTART, 1, (OnFailure.FAIL, 0)),
+        (LOST, CONTINUE, 0, (CONTINUE, 0)),
+    ],
+)
+def test_a_job_that_starts_again_continues_its_run(
+    tmp_path: Path,
+    worker: TaskStatus,
+    policy: OnFailure,
+    restarts: int,
+    then: tuple[OnFailure, int],
+) -> None:
+    spec = RunSpec("async", args=("--epochs=2",), on_failure=policy, restarts=restarts)
+    volume = begin_again_after(tmp_path, worker, spec)
+    first, second = requests(volume)
+    assert state_of(volume, first).ended
+    assert second.cluster == {"ps": ["c:1"], "worker": ["d:1"]}
+    assert second.spec.resumed_from == "r-1"
+    assert second.spec.args == ("--epochs=2", "--global_steps=1100")
+    assert (second.spec.on_failure, second.spec.restarts) == then
+    assert (volume.run(second.run_id) / "checkpoints/model-7.index").exists()
+
+
+@pytest.mark.parametrize(
+    ("worker", "spec", "autorun"),
+    [
+        (LOST, RunSpec("async"), ""),
+        (STOPPED, RunSpec("mine", own=True), ""),
+        (STOPPED, RunSpec("async"), "digest"),  # `autorun` continues it
+        (TaskStatus("worker-0", State.SUCCEEDED), RunSpec("async"), ""),
+    ],
+    ids=["policy fail", "own program", "rendered", "succeeded"],
+)
+def test_a_job_that_starts_again_waits_for_runs_after_other_ends(
+    tmp_path: Path, worker: TaskStatus, spec: RunSpec, autorun: str
+) -> None:
+    volume = begin_again_after(tmp_path, worker, spec, autorun=autorun)
+    assert [request.run_id for request in requests(volume)] == ["r-1"]
+
+
+def test_a_cancelled_run_is_not_continued(tmp_path: Path) -> None:
+    volume = begin_again_after(tmp_path, LOST, RunSpec("async", on_failure=CONTINUE))
+    last = requests(volume)[-1]
+    cancel(volume, last.run_id, "interrupted")
+    begin_again(volume, CLUSTER)
+    assert [request.run_id for request in requests(volume)] == ["r-1", last.run_id]
+
+
+def test_a_fault_is_injected_only_once(tmp_path: Path) -> None:
+    volume = Volume(tmp_path / "runs")
+    faults = ("kill worker-0 after 5 steps", "stop worker-0 after 9 steps")
+    request = Request("r-1", RunSpec("async", faults=faults), CLUSTER)
+    submit(volume, request)
+    done = volume.faults("r-1") / "worker-0/request-0.json"
+    done.parent.mkdir(parents=True)
+    done.write_text(json.dumps({"fault": faults[0], "time_unix": 1.0}))
+    assert continued_spec(volume, request).faults == faults[1:]
 
 
 def test_a_minute_before_the_time_limit_the_run_is_cancelled(tmp_path: Path) -> None:

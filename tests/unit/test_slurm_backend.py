@@ -16,7 +16,7 @@ import pytest
 
 from lab.backends import Environment
 from lab.backends.selection import AUTO, choose
-from lab.backends.slurm import SlurmBackend, backend, queue, state
+from lab.backends.slurm import SlurmBackend, queue, state
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
@@ -24,6 +24,10 @@ from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.service.planning import make_plan
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import Cause, State
+from lab.task.protocol.statuses import read_status, write_status
 from lab.tf_versions import TF1
 from tests.commands import ROOT
 
@@ -47,11 +51,16 @@ SCANCEL = """#!/bin/sh
 echo "$@" >> "$FAKE/cancelled"
 test -f "$FAKE/deaf" || : > "$FAKE/queue"
 """
+SCONTROL = """#!/bin/sh
+echo "$@" > "$FAKE/requeued"
+cp "$FAKE/waits" "$FAKE/queue"
+"""
 COMMANDS = {
     "sbatch": SBATCH,
     "squeue": '#!/bin/sh\ncat "$FAKE/queue"\n',
     "scancel": SCANCEL,
     "sinfo": "#!/bin/sh\necho slurm-wlm 22.05.8\n",
+    "scontrol": SCONTROL,
 }
 
 
@@ -100,7 +109,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
         steps.pop(0)()
 
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(backend, "time", clock)
+    monkeypatch.setattr(environments, "time", clock)
     return steps
 
 
@@ -255,7 +264,7 @@ def test_a_task_that_does_not_start_is_an_error(
     pauses: list[Callable[[], None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "_START_S", 0.0)
+    monkeypatch.setattr(environments, "_START_S", 0.0)
     pauses.append(lambda: announce("ps-0"))
     with pytest.raises(LabError, match=r"the job of 'x' has no agent of worker-0: no output"):
         SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
@@ -293,12 +302,131 @@ def test_slurm_is_asked_only_now_and_then(
         ("12|RUNNING|None\n", queue.Job(12, "RUNNING", "")),
         ("13|RUNNING|None\n12|PENDING|(Priority)|x\n", queue.Job(12, "PENDING", "(Priority)|x")),
         ("12|COMPLETING|None\n", queue.Job(12, "COMPLETING", "")),
+        ("12|PENDING|None\n13|COMPLETING|None\n", queue.Job(12, "COMPLETING", "")),
     ],
 )
 def test_the_components_of_a_job_are_one_job(slurm: Fake, text: str, job: queue.Job | None) -> None:
     slurm.set("queue", text)
     assert queue.find("lab-x") == job
     assert job is None or job.runs is (job.state != "PENDING")
+
+
+def an_ended_run(status: TaskStatus, policy: OnFailure = OnFailure.FAIL) -> Volume:
+    """A run on the volume, with the worker's status; the parameter server was stopped."""
+    volume = Volume(state.state_dir("x").runs)
+    spec = RunSpec("async", on_failure=policy, restarts=2 * (policy is OnFailure.RESTART))
+    control.submit(volume, Request("r-1", spec, {"ps": ["a:1"], "worker": ["b:1"]}, 1.0))
+    for each in (TaskStatus("ps-0", State.CANCELLED, cause=Cause.INTERRUPTED), status):
+        write_status(volume.status("r-1", each.task), each)
+    return volume
+
+
+STOPPED = TaskStatus("worker-0", State.CANCELLED, cause=Cause.INTERRUPTED)
+LOST = TaskStatus("worker-0", State.LOST, cause=Cause.NODE_LOST)
+
+
+def continues(volume: Volume) -> None:
+    """The batch step submits the next run, and the agents start."""
+    control.submit(volume, Request("r-2", RunSpec("async"), {"ps": ["c:1"], "worker": ["d:1"]}))
+    announce("ps-0", "worker-0")
+
+
+def test_a_job_that_slurm_puts_back_continues_its_run(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    volume = an_ended_run(STOPPED)
+    slurm.set("queue", "7|PENDING|None\n8|COMPLETING|None\n")
+    output: list[str] = []
+    shutil.rmtree(volume.agents)
+    pauses += [
+        lambda: slurm.set("queue", WAITS),
+        lambda: slurm.set("queue", RUNS),
+        lambda: continues(volume),
+    ]
+    request = environment.continuation("r-1", output.append)
+    assert request is not None
+    assert request.run_id == "r-2"
+    assert output == [
+        "job 7 is back in the queue; run r-1 continues when it starts",
+        "job 7 waits in the queue: Resources",
+        "job 7 starts its tasks",
+        "slurm: job 7 runs; 2 tasks are up",
+    ]
+    assert pauses == []
+    assert environment.continuation("r-1", output.append) == request  # for another client
+
+
+def test_a_lost_agent_puts_the_job_back_by_the_policy(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    volume = an_ended_run(LOST, OnFailure.RESTART)
+    slurm.set("waits", WAITS)
+
+    def start() -> None:
+        slurm.set("queue", RUNS)
+        continues(volume)
+
+    pauses.append(start)
+    request = environment.continuation("r-1", lambda _: None)
+    assert request is not None
+    assert request.run_id == "r-2"
+    assert slurm.read("requeued") == "requeue 7\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "then"),
+    [(LOST, RUNS), (LOST, WAITS), (STOPPED, ""), (STOPPED, RUNS)],
+    ids=["policy fail", "policy fail in the queue", "scancel", "an agent was stopped"],
+)
+def test_other_runs_end(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    status: TaskStatus,
+    then: str,
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    an_ended_run(status)
+    slurm.set("queue", then)
+    assert environment.continuation("r-1", pytest.fail) is None
+    assert slurm.read("requeued") == ""
+
+
+def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    an_ended_run(STOPPED)
+    slurm.set("queue", WAITS)
+    pauses.append(lambda: slurm.set("queue", ""))
+    output: list[str] = []
+    assert environment.continuation("r-1", output.append) is None
+    assert output[-1] == "the job of 'x' has ended: no output"
+
+
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [("", "Slurm ended the job"), (WAITS, "Slurm put the job back into the queue")],
+)
+def test_tasks_without_an_end_are_lost_with_their_job(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    then: str,
+    reason: str,
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    volume = an_ended_run(TaskStatus("worker-0", State.TRAINING))
+    slurm.set("queue", then)
+    environment.job(fresh=True)
+    assert list(environment.stream("r-1", {}, follow=True))
+    status = read_status(volume.status("r-1", "worker-0"), "worker-0")
+    assert (status.state, status.reason) == (State.LOST, reason)
+    assert read_status(volume.status("r-1", "ps-0"), "ps-0").state is State.CANCELLED
 
 
 def test_what_a_job_cannot_do_is_refused(

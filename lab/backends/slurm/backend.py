@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from lab.backends import Backend, Check, Notify, no_check
-from lab.backends.log_tail import last_lines
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
 from lab.backends.selection import SLURM
 from lab.backends.slurm import queue, state
@@ -24,12 +22,6 @@ from lab.placement.plan import Plan
 from lab.render.slurm import SLURM_DEFAULTS, render_slurm
 from lab.signals import ignore_signals
 from lab.task.probes.version import digest
-
-_START_S: Final = 120.0
-"""Seconds that the agents have to start when the job has its nodes."""
-
-_POLL_S: Final = 1.0
-_MAX_POLL_S: Final = 10.0
 
 
 class SlurmBackend(Backend):
@@ -105,7 +97,7 @@ class SlurmBackend(Backend):
         environment = SlurmEnvironment(state_dir, record)
         try:
             _submit(state_dir, record, root)
-            _wait(environment, state_dir, notify)
+            environment.wait(notify)
             check(environment)
         except BaseException:
             with ignore_signals():
@@ -136,28 +128,3 @@ def _submit(state_dir: StateDir, record: EnvironmentRecord, root: Path) -> None:
         root=root,
         environ={**base_environ(), **own},
     )
-
-
-def _wait(environment: SlurmEnvironment, state_dir: StateDir, notify: Notify) -> None:
-    """Wait until the job has its nodes and all agents run; report why it waits."""
-    shown, pause_s, deadline = "", _POLL_S, 0.0
-    while True:
-        job = environment.job(fresh=True)
-        missing = environment.missing_agents()
-        if job is None or (deadline and time.monotonic() > deadline):
-            printed = last_lines(state_dir.log, 3) or "no output"
-            what = "has ended" if job is None else f"has no agent of {missing[0]}"
-            raise LabError(f"the job of {environment.project!r} {what}: {printed}")
-        if not job.runs:
-            line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
-            pause_s, deadline = min(pause_s * 1.2, _MAX_POLL_S), 0.0
-        elif not missing:
-            notify(f"slurm: job {job.id} runs; {len(environment.tasks())} tasks are up")
-            return
-        else:
-            line, pause_s = f"job {job.id} starts its tasks", _POLL_S
-            deadline = deadline or time.monotonic() + _START_S
-        if line != shown:
-            notify(line)
-            shown = line
-        time.sleep(pause_s)

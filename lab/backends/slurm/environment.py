@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,15 @@ from lab.backends import (
     TaskInfo,
 )
 from lab.backends.directory import DirectoryEnvironment, remove_tree
+from lab.backends.log_tail import last_lines
 from lab.backends.python import versions
 from lab.backends.selection import SLURM, known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError
 from lab.gpu.verification import GpuView
+from lab.task.agent.continuation import continues, has_lost_task, mark_lost
+from lab.task.protocol import Request, control
 from lab.task.protocol.files import read_regular
 
 _FRESH_S: Final = 3.0
@@ -28,6 +32,12 @@ _END_S: Final = 120.0
 """Seconds that Slurm has to end a job; programs have 30 s by default."""
 
 _POLL_S: Final = 0.5
+
+_START_S: Final = 120.0
+"""Seconds that the agents have to start when the job has its nodes."""
+
+_WAIT_S: Final = 1.0
+_MAX_WAIT_S: Final = 10.0
 
 
 class SlurmEnvironment(DirectoryEnvironment):
@@ -72,9 +82,78 @@ class SlurmEnvironment(DirectoryEnvironment):
             self._job, self._asked_s = queue.find(self._record.job), now
         return self._job
 
-    def missing_agents(self) -> list[str]:
-        """Return the tasks whose agents have not started."""
-        return [each.task for each in self._record.tasks if not self._agent(each.task)]
+    def wait(self, notify: Notify) -> None:
+        """Wait until the job has its nodes and all agents run; report why it waits.
+
+        Args:
+            notify: Receives each new reason.
+
+        Raises:
+            LabError: The job has ended, or an agent does not start.
+        """
+        shown, pause_s, deadline = "", _WAIT_S, 0.0
+        while True:
+            job = self.job(fresh=True)
+            missing = [each.task for each in self._record.tasks if not self._agent(each.task)]
+            if job is None or (deadline and time.monotonic() > deadline):
+                printed = last_lines(self._state_dir.log, 3) or "no output"
+                what = "has ended" if job is None else f"has no agent of {missing[0]}"
+                raise LabError(f"the job of {self.project!r} {what}: {printed}")
+            if not job.runs:
+                line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
+                pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
+            elif not missing:
+                notify(f"slurm: job {job.id} runs; {len(self._record.tasks)} tasks are up")
+                return
+            else:
+                line, pause_s = f"job {job.id} starts its tasks", _WAIT_S
+                deadline = deadline or time.monotonic() + _START_S
+            if line != shown:
+                notify(line)
+                shown = line
+            time.sleep(pause_s)
+
+    def continuation(self, run_id: str, notify: Notify) -> Request | None:
+        """Wait until Slurm starts the job again, and its batch step continues a run.
+
+        If an agent was lost and Slurm has not noticed it, put the job back into the queue.
+        """
+        last = control.find(self._volume, run_id)
+        if not continues(self._volume, last):
+            return None
+        job = self._job_after_its_end()
+        if (request := self._run_after(run_id)) is not None:
+            return request
+        if job is not None and job.runs and has_lost_task(self._volume, last):
+            queue.requeue(job.id)
+            job = self._job_after_its_end()
+        if job is None or job.runs:
+            return None
+        notify(f"job {job.id} is back in the queue; run {run_id} continues when it starts")
+        try:
+            self.wait(notify)
+        except LabError as error:
+            notify(str(error))
+        return self._run_after(run_id)
+
+    def _job_after_its_end(self) -> queue.Job | None:
+        """The job when Slurm is not ending its tasks."""
+        while (job := self.job(fresh=True)) is not None and job.state == queue.COMPLETING:
+            time.sleep(_POLL_S)
+        return job
+
+    def _run_after(self, run_id: str) -> Request | None:
+        """The run that was submitted after another one."""
+        runs = self.runs()
+        return next((new for old, new in pairwise(runs) if old.run_id == run_id), None)
+
+    def mark_ends(self) -> None:
+        """Mark the tasks without an end as lost, if the job has ended or is in the queue again."""
+        job = self.job(fresh=True)
+        if job is None:
+            mark_lost(self._volume, "Slurm ended the job")
+        elif not job.runs:
+            mark_lost(self._volume, "Slurm put the job back into the queue")
 
     def output(self, task: str) -> Path:
         """The file with the output of a task's agent."""

@@ -19,6 +19,8 @@ _PATIENCE_S: Final = 60.0
 """Seconds that Slurm has to answer a command."""
 
 PENDING: Final = "PENDING"
+COMPLETING: Final = "COMPLETING"
+"""Slurm ends its tasks; afterwards the job is in the queue again, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Job:
 
     Attributes:
         id: Its number; of a heterogeneous job, the number of its first component.
-        state: Its state, as Slurm names it; `PENDING` if a component waits.
+        state: Its state, as Slurm names it; `COMPLETING` if a component ends, and `PENDING` if one
+            waits.
         reason: Why it waits, as Slurm names it; "" if unknown.
     """
 
@@ -72,7 +75,8 @@ def find(name: str) -> Job | None:
         return None
     # Slurm may start the components of a job one after the other.
     waiting = [each for each in components if each[1] == PENDING]
-    _, state, _ = (waiting or components)[0]
+    ending = [each for each in components if each[1] == COMPLETING]
+    _, state, _ = (ending or waiting or components)[0]
     reasons = [reason for *_, reason in waiting if reason not in {"None", ""}]
     return Job(min(int(number) for number, *_ in components), state, (reasons or [""])[0])
 
@@ -84,6 +88,15 @@ def cancel(name: str) -> None:
         LabError: Slurm does not answer.
     """
     _run(["scancel", "--quiet", "--me", f"--name={name}"])
+
+
+def requeue(job: int) -> None:
+    """End the tasks of a job, and put it back into the queue.
+
+    Raises:
+        LabError: Slurm refuses it.
+    """
+    _run(["scontrol", "requeue", str(job)])
 
 
 def version() -> str:

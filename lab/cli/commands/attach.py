@@ -9,7 +9,6 @@ Examples:
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from lab.cli.arguments import Argument, Switch
@@ -17,7 +16,7 @@ from lab.cli.options import RunsDir
 from lab.cli.output import print_summary
 from lab.console import notify
 from lab.errors import InterruptError
-from lab.run.store import LAST, runs_dir
+from lab.run.store import LAST, RunDir, runs_dir
 from lab.run.view import followed_view
 from lab.service.environments import attach, locate_run
 from lab.service.outcome import check_succeeded
@@ -35,7 +34,9 @@ def command(
     store = runs_dir(runs_dir_)
     found = locate_run(run, store)
     try:
-        summary = attach(found, store, notify, partial(followed_view, found.run))
+        summary = attach(
+            found, store, notify, lambda info: followed_view(RunDir(store / info.run_id), info)
+        )
     except KeyboardInterrupt:
         raise InterruptError(
             f"detached from run {found.run.run_id}, which continues",
@@ -44,4 +45,4 @@ def command(
     if found.request is not None and found.environment is not None:
         notify(f"environment {found.environment.project!r} is kept; remove it with `lab down`")
     print_summary(summary, json=json)
-    check_succeeded(found.run, summary, notify)
+    check_succeeded(RunDir(store / summary.run_id), summary, notify)

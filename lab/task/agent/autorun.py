@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 import time
@@ -27,11 +26,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from lab.task.agent.continuation import is_interrupted, next_request
 from lab.task.agent.oneshot import OneshotError, arguments, request_of
 from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
 from lab.task.protocol.control import VolumeBusy, requests, state_of, submit
-from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters, with_seed
+from lab.task.protocol.experiments import EXPERIMENTS, with_seed
 from lab.task.protocol.faults import parse, resolve_all
 from lab.task.protocol.policy import outcome
 from lab.task.protocol.results import records_of, unexpected
@@ -126,14 +125,14 @@ def train(
     if last is not None and not state_of(volume, last).ended:
         notify(f"run {last.run_id} is under way")
         _follow(volume, last, sleep)
-        if not _is_interrupted(volume, last):
+        if not is_interrupted(volume, last):
             return last
-    if last is not None and not _is_interrupted(volume, last):
+    if last is not None and not is_interrupted(volume, last):
         notify(f"run {last.run_id} has ended already; it is not trained again")
         return last
     request = autorun.request
     if last is not None:
-        request = _resumed(volume, last, request, notify)
+        request = next_request(volume, last, request, notify)
     _submit(volume, request, notify, sleep)
     notify(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
     _follow(volume, request, sleep)
@@ -145,41 +144,8 @@ def _last(volume: Volume, digest: str) -> Request | None:
     return mine[-1] if mine else None
 
 
-def _is_interrupted(volume: Volume, request: Request) -> bool:
-    """Whether the tasks were stopped or lost, and no user has cancelled the run."""
-    if volume.cancel(request.run_id).exists() or volume.kill(request.run_id).exists():
-        return False
-    state, _ = outcome(request, _statuses(volume, request))
-    return state in {State.CANCELLED, State.LOST}
-
-
 def _statuses(volume: Volume, request: Request) -> Mapping[str, TaskStatus]:
     return Statuses(volume, request.run_id, request.tasks()).refresh()
-
-
-def _resumed(volume: Volume, last: Request, request: Request, notify: Print) -> Request:
-    """The request that resumes an interrupted run; the plain one if there is no checkpoint."""
-    source = volume.run(last.run_id) / "checkpoints"
-    if not has_checkpoint(source):
-        notify(f"run {last.run_id} was interrupted and left no checkpoint: it starts over")
-        return request
-    experiment = EXPERIMENTS[last.spec.experiment]
-    args = last.spec.args
-    if experiment.steps_add_up:
-        parameters = defaults(experiment) | hyperparameters(experiment, args)
-        args += global_end(parameters, len(last.cluster.get("worker", ())), _training_images)
-    incoming = volume.incoming(request.run_id)
-    shutil.rmtree(incoming, ignore_errors=True)
-    copy_checkpoints(source, incoming / "checkpoints")
-    notify(f"run {last.run_id} was interrupted: {request.run_id} resumes from its checkpoint")
-    spec = replace(request.spec, args=args, resumed_from=last.run_id)
-    return replace(request, spec=spec)
-
-
-def _training_images() -> int:
-    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (NumPy, for a resumed run alone)
-
-    return len(load_mnist().train)
 
 
 def _submit(

@@ -184,7 +184,9 @@ class Execution:
 
     def interrupt(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent must stop and may not restart."""
-        self._may_restart = self._current.attempt < self._request.spec.restarts
+        # Nothing restarts an agent of a job of Slurm, which has no locks.
+        restarts = self._request.spec.restarts if self._config.locks else 0
+        self._may_restart = self._current.attempt < restarts
         self.stop(TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def stop(self, outcome: TaskOutcome, *, grace_s: float = GRACE_S) -> None:

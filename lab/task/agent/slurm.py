@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lab.task.protocol import Volume
-from lab.task.protocol.control import cancel, requests, state_of
-from lab.task.protocol.statuses import read_status, write_lost
+from lab.task.agent.continuation import continued_spec, continues, mark_lost, next_request
+from lab.task.protocol import ClusterSpec, Request, Volume, new_run_id
+from lab.task.protocol.control import VolumeBusy, cancel, requests, state_of, submit
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""
@@ -132,20 +132,27 @@ def task_environ(
     }
 
 
-def end_interrupted(volume: Volume) -> None:
-    """Mark the runs that the job had not ended before Slurm put it back into the queue.
+def begin_again(volume: Volume, cluster: ClusterSpec) -> None:
+    """Submit the run that continues an interrupted one, when Slurm starts the job again.
 
-    Their cluster spec names the nodes that it had then.
+    It is a new run, because the cluster spec of the old one names the nodes that the job had then.
+    The run of a rendered script is continued by `autorun`.
+
+    Args:
+        volume: The run volume; the agents have not started yet.
+        cluster: TensorFlow's cluster spec.
 
     Raises:
         OSError: The volume cannot be written.
     """
-    for request in requests(volume):
-        for task in () if state_of(volume, request).ended else request.tasks():
-            path = volume.status(request.run_id, task)
-            status = read_status(path, task)
-            if not status.state.ended:
-                write_lost(path, status, "Slurm started the job again")
+    mark_lost(volume, "Slurm started the job again")
+    for path in volume.agents.glob("*.json"):
+        path.unlink()  # of an agent that was killed
+    for last in requests(volume)[-1:]:
+        if not last.autorun and continues(volume, last):
+            run_id = new_run_id(last.spec.experiment)
+            request = Request(run_id, continued_spec(volume, last), cluster)
+            submit(volume, next_request(volume, last, request, _print))
 
 
 def cancel_runs(volume: Volume) -> None:
@@ -156,7 +163,10 @@ def cancel_runs(volume: Volume) -> None:
     """
     for request in requests(volume):
         if not state_of(volume, request).ended:
-            cancel(volume, request.run_id, "the time limit of the job is near")
+            reason = "the time limit of the job is near"
+            if not request.autorun:
+                reason += f"; continue with --resume {request.run_id}"
+            cancel(volume, request.run_id, reason)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -167,19 +177,24 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
             return 0
         components: Components = json.loads(environ["LAB_SLURM_NODES"])
         if not arguments:
-            if int(environ.get("SLURM_RESTART_COUNT", "0")):
-                end_interrupted(Volume(Path(environ["LAB_RUNS"])))
             hosts = _hosts(environ)
             jobs, number = environ["LAB_SLURM_JOBS"].split(), int(environ["SLURM_JOB_ID"])
-            sys.stdout.write(json.dumps(cluster_spec(components, jobs, hosts, number)))
+            cluster = cluster_spec(components, jobs, hosts, number)
+            if int(environ.get("SLURM_RESTART_COUNT", "0")):
+                begin_again(Volume(Path(environ["LAB_RUNS"])), cluster)
+            sys.stdout.write(json.dumps(cluster))
             return 0
         own = task_environ(components, int(arguments[0]), environ)
-    except (SlurmError, OSError) as error:
+    except (SlurmError, VolumeBusy, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     if own is not None:
         _become_agent(own)
     return 0
+
+
+def _print(line: str) -> None:
+    sys.stderr.write(f"lab: {line}\n")
 
 
 def _become_agent(own: Mapping[str, str]) -> NoReturn:
