@@ -374,7 +374,7 @@ def _header(
         f" het={'yes' if options.het else 'no'} time={options.time_s:.0f}"
         f" tensorflow={plan.tensorflow} cluster-sha256={plan.cluster_sha256}\n"
         + (f"# lab: run={options.run}\n" if options.run else "")
-        + (f"# lab: container={options.container}\n" if options.container else "")
+        + (f"# lab: container={visible(options.container)}\n" if options.container else "")
         + f"\n{requests}\n"
     )
 

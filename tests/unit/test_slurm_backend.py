@@ -243,6 +243,64 @@ def test_a_refused_script_leaves_nothing(slurm: Fake, plan: Plan, tmp_path: Path
     assert SlurmBackend().projects() == []
 
 
+def test_without_heterogeneous_jobs_the_nodes_are_one_component(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm.set("refuses", "sbatch: error: Requested operation not supported on this system\n")
+    with pytest.raises(LabError, match="on this system; set LAB_SLURM_HET=no if this cluster has"):
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+    (slurm.folder / "refuses").unlink()
+    monkeypatch.setenv("LAB_SLURM_HET", "no")
+    script = up(plan, tmp_path, pauses).boot_file()[1]
+    assert "#SBATCH --nodes=2 " in script
+    assert "hetjob" not in script
+
+
+def test_the_tasks_run_in_an_image(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    image = tmp_path / "lab.sif"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAB_CONTAINER", "lab.sif")
+    missing = SlurmBackend().missing_image(plan, root=ROOT)
+    assert missing is not None
+    assert missing.startswith(f"there is no image {image}; make it with")
+    image.write_bytes(b"abc")
+    assert SlurmBackend().missing_image(plan, root=ROOT) is None
+    elsewhere = SlurmBackend().missing_image(plan, root=tmp_path)
+    assert elsewhere == (
+        f"an image needs lab in the project's directory, but it is in {ROOT}; run it there"
+    )
+    assert SlurmBackend().notices(plan)[-1] == f"slurm: the tasks run in {image}"
+    environment = up(plan, tmp_path, pauses)
+    assert f"\nimage={image}\n" in environment.boot_file()[1]
+    assert environment.provenance() == {
+        "container": str(image),
+        "container_sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "slurm": "slurm-wlm 22.05.8",
+        "job": "7",
+    }
+
+
+def test_an_image_may_be_a_directory(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAB_CONTAINER", str(tmp_path))
+    assert up(plan, tmp_path, pauses).provenance()["container_sha256"] == ""
+
+
 @pytest.mark.parametrize("printed", ["", "error: n1 has 0 GPUs\n"])
 def test_a_job_that_ends_before_its_tasks_run_is_an_error(
     slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]], printed: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import secrets
 import shutil
 import sys
@@ -10,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import lab
 from lab.backends import Backend, Check, Notify, no_check
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
 from lab.backends.selection import SLURM
@@ -19,9 +22,10 @@ from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import lock_environment, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Plan
-from lab.render.slurm import SLURM_DEFAULTS, render_slurm
+from lab.render.slurm import SlurmOptions, render_slurm
 from lab.signals import ignore_signals
 from lab.task.probes.version import digest
+from lab.task.text import short
 
 
 class SlurmBackend(Backend):
@@ -37,13 +41,19 @@ class SlurmBackend(Backend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
+        if image := _options().container:
+            return _unusable(Path(image), root)
         reason = missing_python(plan, root)
         own = python_of(plan, root) == sys.executable
         return reason or (missing_tensorflow() if own else None)
 
     def notices(self, plan: Plan) -> Sequence[str]:
-        """One line about the network of the job."""
-        return ("slurm: other users of the cluster's network can reach TensorFlow's servers",)
+        """Lines about the network of the job, and its image."""
+        image = _options().container
+        return (
+            "slurm: other users of the cluster's network can reach TensorFlow's servers",
+            *((f"slurm: the tasks run in {short(image)}",) if image else ()),
+        )
 
     def up(
         self,
@@ -90,9 +100,10 @@ class SlurmBackend(Backend):
         with state_errors():
             kept = state_dir.clear()
             state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
-            script = render_slurm(plan, None, SLURM_DEFAULTS, cluster_file="the config")
+            options = _options()
+            script = render_slurm(plan, None, options, cluster_file="the config")
             state_dir.script.write_text(script, encoding="utf-8")
-            record = _record_of(plan, root)
+            record = _record_of(plan, root, options.container)
             state_dir.write(record)
         environment = SlurmEnvironment(state_dir, record)
         try:
@@ -106,17 +117,46 @@ class SlurmBackend(Backend):
         return environment
 
 
-def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
+def _options() -> SlurmOptions:
+    """The options of a job, from the variables LAB_CONTAINER and LAB_SLURM_HET."""
+    image = os.environ.get("LAB_CONTAINER", "")
+    het = os.environ.get("LAB_SLURM_HET") != "no"
+    return SlurmOptions(het=het, container=str(Path(image).absolute()) if image else "")
+
+
+def _unusable(image: Path, root: Path) -> str | None:
+    package = Path(lab.__file__).parents[1]
+    if not image.exists():
+        name = short(str(image))
+        return f"there is no image {name}; make it with `apptainer build`, or unset LAB_CONTAINER"
+    if package.resolve() != root.resolve():
+        return (
+            f"an image needs lab in the project's directory, but it is in {package}; run it there"
+        )
+    return None
+
+
+def _record_of(plan: Plan, root: Path, image: str) -> EnvironmentRecord:
     return EnvironmentRecord(
         project=plan.name,
         job=f"lab-{plan.name}-{secrets.token_hex(4)}",
         cluster_sha256=plan.cluster_sha256,
         root=str(root),
-        interpreter=python_of(plan, root),
+        interpreter="" if image else python_of(plan, root),
         tasks=tuple(TaskRecord(each.name, each.node, len(each.gpus)) for each in plan.tasks),
         tensorflow=plan.tensorflow,
         sources_sha256=digest(),
+        container=image,
+        container_sha256=_sha256(Path(image)),
     )
+
+
+def _sha256(image: Path) -> str:
+    """The digest of an image; "" for a directory, which Apptainer accepts, too."""
+    if not image.is_file():
+        return ""
+    with image.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _submit(state_dir: StateDir, record: EnvironmentRecord, root: Path) -> None:

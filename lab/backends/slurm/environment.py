@@ -229,13 +229,16 @@ class SlurmEnvironment(DirectoryEnvironment):
         return {}
 
     def provenance(self) -> dict[str, str]:
-        """What really ran: interpreter, versions, Slurm's version, the job."""
-        job = self.job()
+        """What really ran: interpreter and versions, or image; Slurm's version, the job."""
+        job, record = self.job(), self._record
+        if record.container:
+            python = {"container": record.container, "container_sha256": record.container_sha256}
+        else:
+            python = {"interpreter": record.interpreter, **versions(record.interpreter)}
         return {
-            "interpreter": self._record.interpreter,
+            **python,
             "slurm": queue.version(),
             "job": "" if job is None else str(job.id),
-            **versions(self._record.interpreter),
         }
 
     def boot_file(self) -> tuple[str, str]:

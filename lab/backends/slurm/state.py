@@ -35,10 +35,12 @@ class EnvironmentRecord:
         job: The unique name of its job.
         cluster_sha256: Digest of the config.
         root: The project's directory.
-        interpreter: The Python that runs agents and programs.
+        interpreter: The Python that runs agents and programs; "" in an image.
         tasks: The tasks, in the plan's order.
         tensorflow: The TensorFlow version of this Python, as the plan names it.
         sources_sha256: Digest of lab's code that the agents run.
+        container: The Apptainer image of the tasks; "" without one.
+        container_sha256: Digest of this file; "" for a directory.
     """
 
     project: str
@@ -49,6 +51,8 @@ class EnvironmentRecord:
     tasks: tuple[TaskRecord, ...]
     tensorflow: str
     sources_sha256: str
+    container: str = ""
+    container_sha256: str = ""
 
 
 class StateDir(EnvironmentDir):
