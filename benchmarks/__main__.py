@@ -37,6 +37,7 @@ from benchmarks import (
     scaling,
     slow_link,
     slurm,
+    slurm_records,
     start,
     telemetry,
     throughput,
@@ -64,6 +65,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "container-ladder": container_ladder.measure,
     "class-load": class_load.measure,
     "slurm": slurm.measure,
+    "slurm-records": slurm_records.measure,
     "scaling": scaling.measure,
     "slow-link": slow_link.measure,
     "in-graph": in_graph.measure,
@@ -74,6 +76,7 @@ UNMEASURED: Final = (
     container_ladder.unmeasured,
     class_load.unmeasured,
     slurm.unmeasured,
+    slurm_records.unmeasured,
 )
 """Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")

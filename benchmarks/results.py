@@ -52,6 +52,7 @@ ORDER = (
     "collector-pipe",
     "collector-lost",
     "collector-memory",
+    "slurm-records",
     "reading",
     "telemetry",
     "simulation-rate",

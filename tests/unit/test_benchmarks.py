@@ -10,13 +10,14 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import machine, results, volume
+from benchmarks import machine, results, slurm_records, volume
 from benchmarks.__main__ import unmeasured
 from benchmarks.collector import Collected, lost, missing_lines
 from benchmarks.configs import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
@@ -30,6 +31,7 @@ from benchmarks.trainings import (
     CLUSTER,
     CLUSTER_OF_3,
     CLUSTER_OF_8,
+    ROOT,
     TASKS,
     by_hand_records,
     workplace,
@@ -404,6 +406,82 @@ def test_the_start_of_a_job_is_compared_without_its_queue() -> None:
     assert found.details["of which pending"] == "1.00 s"
     assert found.verdict() == "met narrowly"
     assert started([], "no Slurm").verdict() == "not measured"
+
+
+def test_two_of_five_runs_on_slurm_have_a_fault() -> None:
+    faults = [slurm_records.fault_of(number) for number in range(slurm_records.RUNS)]
+    assert [fault for fault in faults if fault] == list(slurm_records.FAULTS)
+    assert len({fault.name for fault in slurm_records.FAULTS}) == 20
+
+
+def test_runs_of_the_same_commit_are_continued() -> None:
+    def kept(*commits: str) -> results.Rows:
+        runs = [{"run": run, "commit": commit} for run, commit in enumerate(commits)]
+        return {slurm_records.KEY: {"raw": {"runs": runs}}}
+
+    assert slurm_records.to_continue({}, "a") == []
+    assert [row["run"] for row in slurm_records.to_continue(kept("a", "a"), "a")] == [0, 1]
+    assert slurm_records.to_continue(kept("a", "a"), "b") == []
+    assert slurm_records.to_continue(kept(*["a"] * 50), "a") == []
+
+
+def test_a_record_that_only_its_program_or_the_volume_has_is_lost(tmp_path: Path) -> None:
+    records = [step(0, 1.5, number) for number in range(5)]
+    ledger, kept, tasks = (tmp_path / name for name in ("ledger", "volume", "runs/a/tasks"))
+    for folder in (ledger, kept, tasks):
+        folder.mkdir(parents=True)
+
+    def count(written: str, received: str, collected: str) -> dict[str, int]:
+        text = "".join(format_record(records[int(each)]) + "\n" for each in written)
+        (ledger / "worker-0").write_text(text + "lab kind=st")  # the program was killed
+        for file, numbers in ((kept / "1", received), (tasks / "worker-0.jsonl", collected)):
+            file.write_text("".join(json.dumps(records[int(each)]) + "\n" for each in numbers))
+        return slurm_records.counted(ledger, kept, tmp_path / "runs")
+
+    names = ("written", "collected", "lost", "twice", "unread")
+
+    def counts(*numbers: int) -> dict[str, int]:
+        return dict(zip(names, numbers, strict=True))
+
+    assert count("012", "0123", "0123") == counts(3, 4, 0, 0, 0)
+    assert count("012", "0123", "012") == counts(3, 3, 1, 0, 0)
+    assert count("0123", "012", "012") == counts(4, 3, 1, 0, 1)
+    assert count("012", "012", "0122") == counts(3, 4, 0, 1, 0)
+
+
+def test_the_program_of_slurm_records_notes_what_it_has_written(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from lab.task.sdk.recorder import Recorder\n"
+        "recorder = Recorder('worker', 0)\n"
+        "recorder.write('start')\n"
+        "recorder.write('step', loss=0.1)\n"
+    )
+    (tmp_path / "ledger").mkdir()
+    own = tmp_path / "own.py"
+    own.write_text(slurm_records.PROGRAM.format(ledger=tmp_path / "ledger", program=program))
+    task = {"LAB_RUN_ID": "a", "LAB_TASK": "worker-0", "LAB_ATTEMPT": "0"}
+    variables = {**os.environ, **task, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(own)]
+    printed = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
+    (file,) = (tmp_path / "ledger").iterdir()
+    assert file.read_text() == printed.stdout
+    assert printed.stdout.count("\n") == 2
+
+
+def test_one_record_that_is_lost_on_slurm_is_reported() -> None:
+    row = {"collected": 7, "lost": 0, "twice": 0, "unread": 0, "left": []}
+    good = [{**row, "fault": name, "end": "failed"} for name in ("a", "a", "no fault")]
+    found = slurm_records.lost(good, "")
+    assert found.verdict() == "met"
+    assert found.details["runs"] == "3 of 50, 2 of them with a fault"
+    assert found.details["a"] == "2 failed"
+    bad = {**row, "fault": "a", "end": "hangs", "lost": 1, "left": ["job 1"]}
+    found = slurm_records.lost([*good, bad], "")
+    assert found.verdict() == "missed"
+    assert found.details["a"] == "2 failed, hangs"
+    assert found.details["runs that left a job, a process or a directory"] == "1"
+    assert slurm_records.lost([], "no Slurm").verdict() == "not measured"
 
 
 def test_config_of_eight_tasks() -> None:
