@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from benchmarks import in_graph
+from benchmarks import in_graph, outgrow
 from benchmarks.marks import put
 from benchmarks.scaling_tables import table
 from benchmarks.steps import STEPS
@@ -215,6 +215,7 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "sync": lambda: outcome("chapter/sync"),
         "quick": quick,
     },
+    "docs/outgrow.md": {"simulated": outgrow.printed, "predictions": outgrow.predictions},
     "docs/lessons/in-graph.md": {"in-graph": in_graph.table_of_file, "killed": killed},
 }
 """Page to the names of its marks, and the functions for the texts between them."""

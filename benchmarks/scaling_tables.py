@@ -52,12 +52,12 @@ def steps_and_images(shapes: Sequence[Row]) -> str:
         rows.append(
             [
                 _head(row, "steps_per_s"),
-                _number(measured["steps_per_s"]),
-                f"{_number(min(rates))} to {_number(max(rates))}" if len(rates) > 1 else "",
+                number(measured["steps_per_s"]),
+                f"{number(min(rates))} to {number(max(rates))}" if len(rates) > 1 else "",
                 "" if measured["taken"] is None else f"{measured['taken']:.2f}",
-                _number(simulated["steps_per_s"]),
+                number(simulated["steps_per_s"]),
                 f"{error(row, 'steps_per_s'):+.0%}",
-                _number(measured["images_per_s"]),
+                number(measured["images_per_s"]),
                 "" if one is None else f"{measured['images_per_s'] / one / row['workers']:.0%}",
                 *stale,
             ]
@@ -172,8 +172,8 @@ def other_hosts(scenes: Sequence[Mapping[str, Any]]) -> str:
         rows = [
             [
                 name({**row, "batch_size": ASYNC.batch_size}),
-                _number(row["steps_per_s"]),
-                _number(row["images_per_s"]),
+                number(row["steps_per_s"]),
+                number(row["images_per_s"]),
                 f"{row['efficiency']:.0%}",
                 f"{row['cores_busy']:.0%}",
                 f"{row['link_busy']:.0%}",
@@ -191,7 +191,8 @@ def other_hosts(scenes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Format a number: with two decimals below 10, without decimals above."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"  # noqa: PLR2004
 
 

@@ -109,6 +109,7 @@ class Row:
             "efficiency": self.efficiency,
             "staleness": found.staleness,
             "computing": found.computing,
+            "waiting": found.waiting,
             "ps_cores": found.ps_cores,
             "cores_busy": found.cores_busy,
             "link_busy": found.link_busy,
@@ -232,8 +233,9 @@ def _cells(row: Row) -> dict[str, str]:
         **({">ps": str(found.shape.ps)} if found.shape.ps else {}),
         ">steps/s": rate(speed) if speed >= 10 else f"{speed:.2f}",  # noqa: PLR2004
         ">images/s": rate(found.images_per_s),
-        ">efficiency": percent(row.efficiency),
+        ">effi-\nciency": percent(row.efficiency),
         **stale,
+        ">wait": percent(found.waiting),
         ">busiest\ncores": percent(found.cores_busy),
         ">busiest\nlink": percent(found.link_busy),
         ">bytes\nper step": f"{found.wire_bytes / 1e3:,.1f} kB",

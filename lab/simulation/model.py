@@ -175,6 +175,8 @@ class Forecast:
         payload_bytes: Bytes of tensors between tasks per global step.
         wire_bytes: The same with the headers of the calls that carry them.
         computing: The share of time in which a worker computes gradients; the mean over workers.
+        waiting: The share of time in which a worker neither works nor computes; the mean over
+            workers. It waits for a core, a link, a server or other workers.
         cores_busy: The share of time in which the busiest node's cores work for the training.
         link_busy: The share of time in which the busiest direction of a link carries bytes.
         staleness: The mean number of updates by others between a worker's read and its own update;
@@ -188,6 +190,7 @@ class Forecast:
     payload_bytes: float
     wire_bytes: float
     computing: float
+    waiting: float
     cores_busy: float
     link_busy: float
     staleness: float | None

@@ -154,6 +154,8 @@ class _Training:
         seconds, steps = done["now"], done["steps"]
         if seconds <= 0:
             raise ValueError("a step takes no time: its costs are 0")
+        on_device_s = done["computing_s"] if self.simulator.costs.device_s else 0.0
+        busy_s = (done["worker_cpu_s"] + on_device_s) / shape.workers
         return Forecast(
             shape=shape,
             steps_per_s=steps / seconds,
@@ -162,6 +164,7 @@ class _Training:
             payload_bytes=done["payload_bytes"] / steps,
             wire_bytes=done["wire_bytes"] / steps,
             computing=done["computing_s"] / shape.workers / seconds,
+            waiting=max(0.0, 1.0 - busy_s / seconds),
             cores_busy=min(1.0, done["cores_s"] / self.simulator.box.cores / seconds),
             link_busy=min(1.0, done["links_s"] / seconds),
             staleness=done["stale"] / steps if shape.way is Way.ASYNC else None,

@@ -45,6 +45,17 @@ def test_a_gpu_computes_while_no_core_is_busy() -> None:
     found = simulate(shape(Way.ASYNC, 1), costs, Box(cores=1))
     assert 1 / found.steps_per_s == pytest.approx((1 + 1 + 3) * MILLI)
     assert found.worker_cpu_s == pytest.approx(2 * MILLI)
+    assert found.waiting == pytest.approx(0)
+
+
+def test_workers_wait_for_a_server_that_is_busy() -> None:
+    costs = Costs(call_s=0.1 * MILLI, image_s=0.01 * MILLI)
+    alone, found = (simulate(shape(Way.ASYNC, n), costs, APART) for n in (1, 16))
+    for each in (alone, found):
+        busy = each.worker_cpu_s * each.steps_per_s / each.shape.workers
+        assert each.waiting == pytest.approx(1 - busy)
+    assert alone.waiting < 0.5
+    assert found.waiting > 0.8
 
 
 @pytest.mark.parametrize("way", list(Way))

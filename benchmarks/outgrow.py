@@ -1,0 +1,153 @@
+"""The predictions in docs/outgrow.md, with the errors that were measured with up to 8 workers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from benchmarks.calibration import ASYNC
+from benchmarks.scaling_tables import error, number, table
+from benchmarks.trainings import ROOT
+from lab import units
+from lab.cli import main
+from lab.service.simulate import Row, SimulateOptions, simulate_all
+from lab.simulation import MEASURED, Box, Shape, Way, simulate
+
+# ruff: noqa: E501
+
+WORKERS: Final = (8, 64, 512)
+CORES: Final = 16
+NETWORK: Final = "10gbit"
+SLOW_NETWORK: Final = "1gbit"
+WAYS: Final = (Way.ASYNC, Way.SYNC)
+STEP_S: Final = 0.05
+_OPTIONS: Final = f"--workers {','.join(map(str, WORKERS))} --network {NETWORK} --cores {CORES}"
+COMMANDS: Final = {
+    "async: each task on a node of its own": f"lab simulate async {_OPTIONS}",
+    "the same with sync": f"lab simulate sync {_OPTIONS}",
+    "workers with a GPU that takes 50 ms for a batch": f"lab simulate async {_OPTIONS} --step {STEP_S * 1e3:.0f}ms",
+}
+
+
+def printed() -> str:
+    """Return the commands of the predictions, and what they print."""
+    lines = [f"# {what}\n{command}" for what, command in COMMANDS.items()]
+    outputs = [f"$ {command}\n{_output(command)}" for command in COMMANDS.values()]
+    return "\n".join(["```", *lines, "```\n", "```", "\n".join(outputs) + "```"])
+
+
+def _output(command: str) -> str:
+    """Return what a command of lab prints to stdout."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+        if main(shlex.split(command)[1:]) != 0:
+            raise ValueError(f"{command} failed")
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def predictions() -> str:
+    """Return the table of the predictions with their ranges, and the sentences about them."""
+    figures = json.loads((ROOT / "benchmarks/scaling.json").read_text(encoding="utf-8"))
+    errors = {way: _errors(figures["shapes"], way) for way in WAYS}
+    rows = [
+        _cells(found, slow, errors[way])
+        for way in WAYS
+        for found, slow in zip(_rows(way, NETWORK), _rows(way, SLOW_NETWORK), strict=True)
+    ]
+    head = ["training", "steps/s", "by the errors", "images/s", "a worker waits"]
+    head += [f"most at {_gbit(name)}" for name in (SLOW_NETWORK, NETWORK)]
+    return "\n".join([table(head, rows), *_sentences(figures, errors)])
+
+
+def _rows(way: Way, network: str) -> Sequence[Row]:
+    rate = units.bytes_per_s(network)
+    return simulate_all(
+        SimulateOptions(way.value, WORKERS, None, None, rate, None, CORES, None, ASYNC.batch_size)
+    ).rows
+
+
+def _cells(found: Row, slow: Row, errors: Sequence[float]) -> list[str]:
+    forecast = found.forecast
+    # An error is simulated / measured - 1.
+    low, high = (forecast.steps_per_s / (1 + each) for each in (max(errors), min(errors)))
+    return [
+        f"{forecast.shape.way.value}, {forecast.shape.workers} workers",
+        number(forecast.steps_per_s),
+        f"{number(low)} to {number(high)}",
+        number(forecast.images_per_s),
+        f"{forecast.waiting:.0%}",
+        *(number(_most(row)) for row in (slow, found)),
+    ]
+
+
+def _most(row: Row) -> float:
+    """Return the steps per second at which the server's link, or all workers, are busy."""
+    rate = row.forecast.steps_per_s
+    return min(rate / row.forecast.link_busy, rate / row.efficiency)
+
+
+def _errors(shapes: Sequence[Mapping[str, Any]], way: Way) -> list[float]:
+    """Return the errors of all trainings of a way whose speed did not calibrate the simulation."""
+    return [
+        error(row, "steps_per_s")
+        for row in shapes
+        if row["way"] == way.value and "steps_per_s" not in row["calibrates"]
+    ]
+
+
+def _sentences(figures: Mapping[str, Any], errors: Mapping[Way, Sequence[float]]) -> Iterator[str]:
+    ranges = [
+        f"{min(found):+.0%} to {max(found):+.0%} for {way.value} ({len(found)} trainings)"
+        for way, found in errors.items()
+    ]
+    most = max(row["workers"] for row in figures["shapes"])
+    cores = figures["machine"]["cores"]
+    yield (
+        f"- **Measured: up to {most} workers.** The errors are {' and '.join(ranges)}, on one machine with {cores} cores, which all tasks shared"
+        f" ([all errors](scaling.md#error-of-the-simulation)). *By the errors* is the speed that a real training has if its error is in this range.\n"
+        f"  **Above {most} workers, and on more than one machine, this is an extrapolation.** In the measured trainings the {cores} cores were the limit."
+        " Here it is the server or its link. No measurement shows the error there."
+    )
+    (one,) = [row for row in figures["shapes"] if _shape(row) == ASYNC]
+    spread = sorted(each["ps_cpu_s"] for each in one["repeats"])
+    middle = one["measured"]["ps_cpu_s"]
+    rates = [
+        number(
+            simulate(
+                Shape(Way.ASYNC, WORKERS[1], 1),
+                replace(MEASURED, call_s=MEASURED.call_s * each / middle),
+                Box(CORES, 0, units.bytes_per_s(NETWORK), 20e-6),
+            ).steps_per_s
+        )
+        for each in (spread[-1], spread[0])
+    ]
+    yield (
+        f"- **How certain the costs are.** In {len(spread)} equal trainings with one worker, the server needed {spread[0] * 1e3:.2f} to {spread[-1] * 1e3:.2f} ms of a core for a step."
+        f" With these costs the prediction for {WORKERS[1]} workers is {rates[0]} to {rates[1]} steps/s."
+    )
+    (slow, *_) = _rows(Way.ASYNC, SLOW_NETWORK)
+    forecast, rate = slow.forecast, units.bytes_per_s(SLOW_NETWORK)
+    link, server = forecast.steps_per_s / forecast.link_busy, 1 / forecast.ps_cpu_s
+    yield (
+        f"- **Where the server is full.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {forecast.ps_cpu_s * 1e3:.2f} ms ="
+        f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers fill a server.\n"
+        "  This holds for a server with `cpus: 1`, as in `clusters/slurm.yaml`, if Slurm limits tasks to their CPUs. With more CPUs a real server may be faster: it handles several calls at once."
+    )
+    yield (
+        f"- **Where the link is full.** A step of a worker moves {forecast.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {rate / link / 1e3:.1f} kB of it."
+        f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is full at {link:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
+        "  *Most* is the smaller of two limits: this link, and all workers without any wait for each other."
+    )
+
+
+def _shape(row: Mapping[str, Any]) -> Shape:
+    return Shape(Way(row["way"]), row["workers"], row["ps"], row["batch_size"])
+
+
+def _gbit(network: str) -> str:
+    return network.replace("gbit", " Gbit/s")
