@@ -59,6 +59,11 @@ export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
 export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
 export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
 export LAB_TENSORFLOW_VERSION={tensorflow} LAB_STAMPS=1
+if [ ! -d "$LAB_SCRIPTS" ]; then
+    # Slurm has started the job in /tmp, because the node does not see the project.
+    echo "error: there is no $LAB_SCRIPTS on $HOSTNAME; all nodes must see the project" >&2
+    exit 2
+fi
 mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
 
 {python}
@@ -87,6 +92,10 @@ _PYTHON: Final = """\
 # The Python of all tasks, with lab from the project's directory.
 export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
 python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
+if ! command -v "${{python[0]}}" >/dev/null; then
+    echo "error: there is no ${{python[0]}} on $HOSTNAME; make it, or set LAB_PYTHON" >&2
+    exit 2
+fi
 """
 _CONTAINER: Final = """\
 # The Python of all tasks is that of the image, with lab from the project's directory. The image

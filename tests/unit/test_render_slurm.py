@@ -42,6 +42,7 @@ SCRIPTS = sorted((HERE / "good").glob("*.sbatch"))
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -222,6 +223,18 @@ def test_the_python_of_an_image_sees_the_project_and_the_jobs_directory(
         *("--bind", str(project), "--bind", f"{project}/slurm-7", str(image)),
         *("python3", "argument"),
     ]
+
+
+def test_a_node_that_does_not_see_the_project_or_its_python_ends_the_job(project: Path) -> None:
+    (project / "scripts").rmdir()
+    done = head("", project)
+    expected = f"error: there is no {project}/scripts on {os.uname().nodename}; all nodes must see"
+    assert (done.returncode, done.stderr) == (2, f"{expected} the project\n")
+    assert not (project / "slurm-7").exists()
+    (project / "scripts").mkdir()
+    done = head("", project)
+    assert done.returncode == 2
+    assert f"error: there is no {project}/.venv/bin/python on " in done.stderr
 
 
 def test_a_missing_image_and_a_missing_apptainer_end_the_job(project: Path) -> None:

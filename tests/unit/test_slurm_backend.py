@@ -312,7 +312,9 @@ def test_a_job_that_ends_before_its_tasks_run_is_an_error(
     pauses.append(end)
     with pytest.raises(LabError) as error:
         SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
-    assert str(error.value) == f"the job of 'x' has ended: {printed.strip() or 'no output'}"
+    state_dir = state.state_dir("x").directory
+    unseen = f"no output; all nodes must see {state_dir} (LAB_STATE)"
+    assert str(error.value) == f"the job of 'x' has ended: {printed.strip() or unseen}"
 
 
 def test_a_task_that_does_not_start_is_an_error(
@@ -462,7 +464,7 @@ def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(
     pauses.append(lambda: slurm.set("queue", ""))
     output: list[str] = []
     assert environment.continuation("r-1", output.append) is None
-    assert output[-1] == "the job of 'x' has ended: no output"
+    assert output[-1].startswith("the job of 'x' has ended: no output; all nodes must see ")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ class SlurmEnvironment(DirectoryEnvironment):
             job = self.job(fresh=True)
             missing = [each.task for each in self._record.tasks if not self._agent(each.task)]
             if job is None or (deadline and time.monotonic() > deadline):
-                printed = last_lines(self._state_dir.log, 3) or "no output"
+                unseen = f"no output; all nodes must see {self._state_dir.directory} (LAB_STATE)"
+                printed = last_lines(self._state_dir.log, 3) or unseen
                 what = "has ended" if job is None else f"has no agent of {missing[0]}"
                 raise LabError(f"the job of {self.project!r} {what}: {printed}")
             if not job.runs:
