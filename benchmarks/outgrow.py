@@ -59,7 +59,7 @@ def predictions() -> str:
         for way in WAYS
         for found, slow in zip(_rows(way, NETWORK), _rows(way, SLOW_NETWORK), strict=True)
     ]
-    head = ["training", "steps/s", "by the errors", "images/s", "a worker waits"]
+    head = ["workers", "steps/s", "by the errors", "images/s", "wait"]
     head += [f"most at {_gbit(name)}" for name in (SLOW_NETWORK, NETWORK)]
     return "\n".join([table(head, rows), *_sentences(figures, errors)])
 
@@ -76,7 +76,7 @@ def _cells(found: Row, slow: Row, errors: Sequence[float]) -> list[str]:
     # An error is simulated / measured - 1.
     low, high = (forecast.steps_per_s / (1 + each) for each in (max(errors), min(errors)))
     return [
-        f"{forecast.shape.way.value}, {forecast.shape.workers} workers",
+        f"{forecast.shape.way.value} {forecast.shape.workers}",
         number(forecast.steps_per_s),
         f"{number(low)} to {number(high)}",
         number(forecast.images_per_s),
@@ -91,27 +91,52 @@ def _most(row: Row) -> float:
     return min(rate / row.forecast.link_busy, rate / row.efficiency)
 
 
-def _errors(shapes: Sequence[Mapping[str, Any]], way: Way) -> list[float]:
-    """Return the errors of all trainings of a way whose speed did not calibrate the simulation."""
+def _errors(shapes: Sequence[Mapping[str, Any]], way: Way, least: int = 1) -> list[float]:
+    """Return the errors of trainings whose speed did not calibrate the simulation.
+
+    Args:
+        shapes: The rows of `scaling.json`.
+        way: How their workers share parameters.
+        least: The least number of their workers.
+    """
     return [
         error(row, "steps_per_s")
         for row in shapes
-        if row["way"] == way.value and "steps_per_s" not in row["calibrates"]
+        if row["way"] == way.value
+        and row["workers"] >= least
+        and "steps_per_s" not in row["calibrates"]
+    ]
+
+
+def _wait_errors(shapes: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the errors of the share of time in which a worker waits, for all ways in `WAYS`."""
+    return [
+        (
+            found["worker_cpu_s"] * found["steps_per_s"]
+            - other["worker_cpu_s"] * other["steps_per_s"]
+        )
+        / row["workers"]
+        for row in shapes
+        for found, other in [(row["measured"], row["simulated"])]
+        if row["way"] in WAYS and not row["calibrates"]
     ]
 
 
 def _sentences(figures: Mapping[str, Any], errors: Mapping[Way, Sequence[float]]) -> Iterator[str]:
+    shapes, cores = figures["shapes"], figures["machine"]["cores"]
+    most = max(row["workers"] for row in shapes)
     ranges = [
-        f"{min(found):+.0%} to {max(found):+.0%} for {way.value} ({len(found)} trainings)"
-        for way, found in errors.items()
+        f"{min(found):+.0%} to {max(found):+.0%} for {way.value}" for way, found in errors.items()
     ]
-    most = max(row["workers"] for row in figures["shapes"])
-    cores = figures["machine"]["cores"]
+    largest = [each for way in WAYS for each in _errors(shapes, way, most)]
+    faster = ": the real trainings were faster" if max(largest) < 0 else ""
+    waits = _wait_errors(shapes)
     yield (
-        f"- **Measured: up to {most} workers.** The errors are {' and '.join(ranges)}, on one machine with {cores} cores, which all tasks shared"
-        f" ([all errors](scaling.md#error-of-the-simulation)). *By the errors* is the speed that a real training has if its error is in this range.\n"
-        f"  **Above {most} workers, and on more than one machine, this is an extrapolation.** In the measured trainings the {cores} cores were the limit."
-        " Here it is the server or its link. No measurement shows the error there."
+        f"- **Measured: up to {most} workers.** {sum(map(len, errors.values()))} trainings ran on one machine with {cores} cores, which all tasks shared. The simulated speed differed from"
+        f" the measured one by {' and by '.join(ranges)} ([all trainings](scaling.md#steps-and-images)). *By the errors* is the speed of a real training if its error is in this range."
+        f" The share of time in which a worker waits differed by {min(waits) * 100:+.0f} to {max(waits) * 100:+.0f} percentage points.\n"
+        f"- **Above {most} workers, and on more than one machine, this is an extrapolation.** In the measured trainings the {cores} cores were the limit."
+        f" Here it is the server or its link. No measurement shows the error there. With {most} workers all errors were {min(largest):+.0%} to {max(largest):+.0%}{faster}."
     )
     (one,) = [row for row in figures["shapes"] if _shape(row) == ASYNC]
     spread = sorted(each["ps_cpu_s"] for each in one["repeats"])
@@ -130,18 +155,20 @@ def _sentences(figures: Mapping[str, Any], errors: Mapping[Way, Sequence[float]]
         f"- **How certain the costs are.** In {len(spread)} equal trainings with one worker, the server needed {spread[0] * 1e3:.2f} to {spread[-1] * 1e3:.2f} ms of a core for a step."
         f" With these costs the prediction for {WORKERS[1]} workers is {rates[0]} to {rates[1]} steps/s."
     )
-    (slow, *_) = _rows(Way.ASYNC, SLOW_NETWORK)
+    slow, *_ = _rows(Way.ASYNC, SLOW_NETWORK)
+    *_, sync = (row.forecast for row in _rows(Way.SYNC, NETWORK))
     forecast, rate = slow.forecast, units.bytes_per_s(SLOW_NETWORK)
     link, server = forecast.steps_per_s / forecast.link_busy, 1 / forecast.ps_cpu_s
     yield (
         f"- **Where the server is full.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {forecast.ps_cpu_s * 1e3:.2f} ms ="
-        f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers fill a server.\n"
+        f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers fill a server."
+        f" A step of sync needs {sync.ps_cpu_s / sync.shape.workers * 1e3:.2f} ms for each worker: {sync.ps_cpu_s:.1f} s with {sync.shape.workers} workers.\n"
         "  This holds for a server with `cpus: 1`, as in `clusters/slurm.yaml`, if Slurm limits tasks to their CPUs. With more CPUs a real server may be faster: it handles several calls at once."
     )
     yield (
         f"- **Where the link is full.** A step of a worker moves {forecast.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {rate / link / 1e3:.1f} kB of it."
         f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is full at {link:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
-        "  *Most* is the smaller of two limits: this link, and all workers without any wait for each other."
+        "  *Most* is the smaller of two limits: this link, and workers that never wait for each other."
     )
 
 
