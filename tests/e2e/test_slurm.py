@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from tests.commands import lab, start
+from tests.commands import command, environ, lab, start
 from tests.engine import ROOT
 from tests.slurm import NODES, Slurm, wait_until
 
@@ -189,6 +189,20 @@ def test_lab_run_trains_in_a_job_and_leaves_nothing(slurm: Slurm, project: Path)
     assert "other users of the cluster's network can reach TensorFlow's servers" in err
     assert jobs(slurm) == []
     assert list((project / "state/slurm").glob("*/")) == []
+
+
+@pytest.mark.tensorflow
+def test_processes_in_a_job_of_one_node_have_networks_of_their_own(project: Path) -> None:
+    train = command("run", "async", "--backend", "local", "--gpus", "none", "--epochs=1")
+    done = subprocess.run(
+        ["srun", "--nodes=1", "--exclusive", *train],
+        env=environ(project),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "local: 3 tasks on 3 pseudo-nodes are up (namespaces)" in done.stderr
 
 
 def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(
