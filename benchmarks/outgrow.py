@@ -59,7 +59,7 @@ def predictions() -> str:
         for way in WAYS
         for found, slow in zip(_rows(way, NETWORK), _rows(way, SLOW_NETWORK), strict=True)
     ]
-    head = ["workers", "steps/s", "by the errors", "images/s", "wait"]
+    head = ["workers", "steps/s", "by the errors", "wait"]
     head += [f"most at {_gbit(name)}" for name in (SLOW_NETWORK, NETWORK)]
     return "\n".join([table(head, rows), *_sentences(figures, errors)])
 
@@ -79,7 +79,6 @@ def _cells(found: Row, slow: Row, errors: Sequence[float]) -> list[str]:
         f"{forecast.shape.way.value} {forecast.shape.workers}",
         number(forecast.steps_per_s),
         f"{number(low)} to {number(high)}",
-        number(forecast.images_per_s),
         f"{forecast.waiting:.0%}",
         *(number(_most(row)) for row in (slow, found)),
     ]
