@@ -54,25 +54,22 @@ def predictions() -> str:
     """Return the table of the predictions with their ranges, and the sentences about them."""
     figures = json.loads((ROOT / "benchmarks/scaling.json").read_text(encoding="utf-8"))
     errors = {way: _errors(figures["shapes"], way) for way in WAYS}
-    rows = [
-        _cells(found, slow, errors[way])
-        for way in WAYS
-        for found, slow in zip(_rows(way, NETWORK), _rows(way, SLOW_NETWORK), strict=True)
-    ]
+    found = {way: _rows(way) for way in WAYS}
+    rows = [_cells(row, errors[way]) for way in WAYS for row in found[way]]
     head = ["workers", "steps/s", "by the errors", "wait"]
     head += [f"most at {_gbit(name)}" for name in (SLOW_NETWORK, NETWORK)]
-    return "\n".join([table(head, rows), *_sentences(figures, errors)])
+    return "\n".join([table(head, rows), *_sentences(figures, errors, found)])
 
 
-def _rows(way: Way, network: str) -> Sequence[Row]:
-    rate = units.bytes_per_s(network)
+def _rows(way: Way) -> Sequence[Row]:
+    rate = units.bytes_per_s(NETWORK)
     return simulate_all(
         SimulateOptions(way.value, WORKERS, None, None, rate, None, CORES, None, ASYNC.batch_size)
     ).rows
 
 
-def _cells(found: Row, slow: Row, errors: Sequence[float]) -> list[str]:
-    forecast = found.forecast
+def _cells(row: Row, errors: Sequence[float]) -> list[str]:
+    forecast = row.forecast
     # An error is simulated / measured - 1.
     low, high = (forecast.steps_per_s / (1 + each) for each in (max(errors), min(errors)))
     return [
@@ -80,14 +77,20 @@ def _cells(found: Row, slow: Row, errors: Sequence[float]) -> list[str]:
         number(forecast.steps_per_s),
         f"{number(low)} to {number(high)}",
         f"{forecast.waiting:.0%}",
-        *(number(_most(row)) for row in (slow, found)),
+        *(number(_most(row, network)) for network in (SLOW_NETWORK, NETWORK)),
     ]
 
 
-def _most(row: Row) -> float:
+def _most(row: Row, network: str) -> float:
     """Return the steps per second at which the server's link, or all workers, are busy."""
-    rate = row.forecast.steps_per_s
-    return min(rate / row.forecast.link_busy, rate / row.efficiency)
+    return min(
+        units.bytes_per_s(network) / _link_bytes(row), row.forecast.steps_per_s / row.efficiency
+    )
+
+
+def _link_bytes(row: Row) -> float:
+    """Return the bytes of a step in the fuller direction of the busiest link."""
+    return units.bytes_per_s(NETWORK) * row.forecast.link_busy / row.forecast.steps_per_s
 
 
 def _errors(shapes: Sequence[Mapping[str, Any]], way: Way, least: int = 1) -> list[float]:
@@ -121,11 +124,15 @@ def _wait_errors(shapes: Sequence[Mapping[str, Any]]) -> list[float]:
     ]
 
 
-def _sentences(figures: Mapping[str, Any], errors: Mapping[Way, Sequence[float]]) -> Iterator[str]:
+def _sentences(
+    figures: Mapping[str, Any],
+    errors: Mapping[Way, Sequence[float]],
+    found: Mapping[Way, Sequence[Row]],
+) -> Iterator[str]:
     shapes, cores = figures["shapes"], figures["machine"]["cores"]
     most = max(row["workers"] for row in shapes)
     ranges = [
-        f"{min(found):+.0%} to {max(found):+.0%} for {way.value}" for way, found in errors.items()
+        f"{min(each):+.0%} to {max(each):+.0%} for {way.value}" for way, each in errors.items()
     ]
     largest = [each for way in WAYS for each in _errors(shapes, way, most)]
     faster = ": the real trainings were faster" if max(largest) < 0 else ""
@@ -154,19 +161,18 @@ def _sentences(figures: Mapping[str, Any], errors: Mapping[Way, Sequence[float]]
         f"- **How certain the costs are.** In {len(spread)} equal trainings with one worker, the server needed {spread[0] * 1e3:.2f} to {spread[-1] * 1e3:.2f} ms of a core for a step."
         f" With these costs the prediction for {WORKERS[1]} workers is {rates[0]} to {rates[1]} steps/s."
     )
-    slow, *_ = _rows(Way.ASYNC, SLOW_NETWORK)
-    *_, sync = (row.forecast for row in _rows(Way.SYNC, NETWORK))
-    forecast, rate = slow.forecast, units.bytes_per_s(SLOW_NETWORK)
-    link, server = forecast.steps_per_s / forecast.link_busy, 1 / forecast.ps_cpu_s
+    async_, sync = found[Way.ASYNC][0].forecast, found[Way.SYNC][-1].forecast
+    server = 1 / async_.ps_cpu_s
     yield (
-        f"- **Where the server is full.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {forecast.ps_cpu_s * 1e3:.2f} ms ="
+        f"- **Where the server is full.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {async_.ps_cpu_s * 1e3:.2f} ms ="
         f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers fill a server."
         f" A step of sync needs {sync.ps_cpu_s / sync.shape.workers * 1e3:.2f} ms for each worker: {sync.ps_cpu_s:.1f} s with {sync.shape.workers} workers.\n"
         "  This holds for a server with `cpus: 1`, as in `clusters/slurm.yaml`, if Slurm limits tasks to their CPUs. With more CPUs a real server may be faster: it handles several calls at once."
     )
+    size, rate = _link_bytes(found[Way.ASYNC][0]), units.bytes_per_s(SLOW_NETWORK)
     yield (
-        f"- **Where the link is full.** A step of a worker moves {forecast.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {rate / link / 1e3:.1f} kB of it."
-        f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is full at {link:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
+        f"- **Where the link is full.** A step of a worker moves {async_.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {size / 1e3:.1f} kB of it."
+        f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is full at {rate / size:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
         "  *Most* is the smaller of two limits: this link, and workers that never wait for each other."
     )
 
