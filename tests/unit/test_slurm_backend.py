@@ -237,7 +237,7 @@ def test_a_check_that_fails_cancels_the_job(
 def test_a_refused_script_leaves_nothing(slurm: Fake, plan: Plan, tmp_path: Path) -> None:
     slurm.set("refuses", "sbatch: error: invalid partition \x1b[31m\n")
     with pytest.raises(
-        LabError, match=r"sbatch failed: .*invalid.*; see what `sinfo` shows, then set"
+        LabError, match=r"sbatch failed: .*invalid.*; compare the config with `sinfo`"
     ):
         SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
     assert SlurmBackend().projects() == []

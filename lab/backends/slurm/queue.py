@@ -126,7 +126,7 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         ) from error
     if done.returncode:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
-        hint = "see what `sinfo` shows, then set your site's options, such as SBATCH_PARTITION"
+        hint = "compare the config with `sinfo`, and set options such as SBATCH_PARTITION"
         if "not supported" in printed:
             hint = "set LAB_SLURM_HET=no if this cluster has no heterogeneous jobs"
         raise LabError(f"{command[0]} failed: {short(printed, 300)}", hint)
