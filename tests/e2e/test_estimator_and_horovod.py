@@ -66,6 +66,8 @@ class Project:
 
 @pytest.fixture(params=["local"])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    if request.param == "slurm":
+        request.getfixturevalue("slurm")
     if request.param == "compose":
         request.getfixturevalue("heritage_image")
     elif TF1.python(ROOT) is None:
@@ -170,7 +172,15 @@ jobs: {worker: {on: [tf1, tf2, tf1, tf3]}}
 """
 
 
-@in_containers_too
+@pytest.mark.parametrize(
+    "project",
+    [
+        "local",
+        pytest.param("compose", marks=pytest.mark.engine),
+        pytest.param("slurm", marks=pytest.mark.slurm),
+    ],
+    indirect=True,
+)
 @pytest.mark.parametrize(("cluster", "ranks"), [("workers", 2), ("four", 4)])
 def test_ranks_in_a_ring_end_with_the_same_parameters(
     project: Project, cluster: str, ranks: int

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
+from lab.tf_versions import TF1
 from tests.commands import command, environ, lab, start
+from tests.conditions import lacking
 from tests.engine import ROOT
 from tests.slurm import NODES, Slurm, wait_until
 
@@ -95,6 +97,23 @@ def test_the_rendered_script_trains(slurm: Slurm, project: Path, flag: tuple[str
         # Which one, if two jobs share a node, is Slurm's choice.
         expected = f"tf{number + 2}, address 127.0.0.1:{first + 1 + number}, GPUs: [01]"
         assert re.fullmatch(expected, lines[f"worker-{number}"])
+
+
+@pytest.mark.tensorflow
+def test_the_rendered_script_trains_with_horovod(
+    slurm: Slurm, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if TF1.python(ROOT) is None:
+        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
+    monkeypatch.delenv("LAB_PYTHON")
+    for name in ("lab", TF1.environment):
+        (project / name).symlink_to(ROOT / name)
+    (project / "cluster.yaml").write_bytes((ROOT / "clusters/workers.yaml").read_bytes())
+    job = submit(slurm, "--run", "horovod", "--", "--global_steps=20")
+    ended = wait_for_end(slurm, job)
+    output = (project / f"slurm-{job}.out").read_text()
+    assert ended == "COMPLETED 0:0", output
+    assert re.search(r"worker-1  succeeded +20 ", output)
 
 
 @pytest.mark.tensorflow
