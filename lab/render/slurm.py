@@ -182,7 +182,13 @@ class Component:
 
     def options(self) -> str:
         """Return the options of `sbatch` and `srun` for its size."""
-        options = [f"--nodes={len(self.nodes)}", f"--ntasks-per-node={self.tasks}"]
+        nodes = len(self.nodes)
+        options = [
+            f"--nodes={nodes}",
+            # Without it, Slurm 24.11 starts as many tasks as the first component of a job has.
+            f"--ntasks={nodes * self.tasks}",
+            f"--ntasks-per-node={self.tasks}",
+        ]
         if self.cpus is not None:
             options.append(f"--cpus-per-task={self.cpus}")
         if self.memory_mib is not None:

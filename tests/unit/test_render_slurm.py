@@ -55,13 +55,13 @@ def test_bash_accepts_the_script(script: Path) -> None:
 def test_nodes_of_the_same_size_are_one_component() -> None:
     plan = plan_for_slurm(parse_cluster(CLUSTER.encode(), "x.yaml"), gpus=True)
     assert [each.options() for each in components_of(plan, het=True)] == [
-        "--nodes=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=1024M",
-        "--nodes=1 --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=1",
-        "--nodes=1 --ntasks-per-node=2 --cpus-per-task=2 --gpus-per-node=2",
+        "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=1024M",
+        "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=1",
+        "--nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=2 --gpus-per-node=2",
     ]
     (one,) = components_of(plan, het=False)
     assert one.options() == (
-        "--nodes=3 --ntasks-per-node=2 --cpus-per-task=3 --mem=1024M --gpus-per-node=2"
+        "--nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --mem=1024M --gpus-per-node=2"
     )
 
 
