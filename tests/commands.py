@@ -33,12 +33,12 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "lab", *arguments]
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start a call in a project's directory."""
+def start(project: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start a call in a project's directory, with further variables."""
     return subprocess.Popen(
         command(*arguments),
         cwd=project,
-        env=environ(project),
+        env={**environ(project), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

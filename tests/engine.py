@@ -35,6 +35,7 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "srun": "slurm-client",
+    "patchelf": "patchelf",
 }
 LOCK = Path(tempfile.gettempdir()) / "lab-tests-install.lock"
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -109,14 +110,25 @@ def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None 
 
 def make_base_image(environment: Mapping[str, str]) -> str:
     """Import the minimal base image, from the cache or made anew; its name."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab"
-    codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    name = f"lab-base:{codename}"
+    name = f"lab-base:{_codename()}"
     if not _has_image(name, environment):
-        install("debootstrap")
-        tar = cache / f"base-{codename}.tar"
-        run([ROOT / "tools/base-image.sh", "--tar", tar, "--tag", name], environment=environment)
+        command = [ROOT / "tools/base-image.sh", "--tar", base_tar(), "--tag", name]
+        run(command, environment=environment)
     return name
+
+
+def base_tar() -> Path:
+    """The file system of the minimal base image, from the cache or made anew."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab"
+    tar = cache / f"base-{_codename()}.tar"
+    if not tar.exists():
+        install("debootstrap")
+        run([ROOT / "tools/base-image.sh", "--tar", tar])
+    return tar
+
+
+def _codename() -> str:
+    return platform.freedesktop_os_release()["VERSION_CODENAME"]
 
 
 def can_pull(image: str, environment: Mapping[str, str]) -> bool:

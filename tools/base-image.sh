@@ -7,10 +7,11 @@
 # the package mirror of this host. It contains the host's certificate authorities, so that pip
 # accepts the same servers in a build as on the host.
 #
-#   --tar FILE   write the file system to FILE; if FILE exists, use it instead of debootstrap
+#   --tar FILE   write the file system to FILE; if FILE exists, use it instead of debootstrap.
+#                Without --tag, make no image.
 #   --tag IMAGE  the image's name (default: lab-base:CODENAME, for example lab-base:bookworm)
 #
-# The script needs root, debootstrap, a Docker engine and 0.5 GB in $TMPDIR. It takes a minute.
+# The script needs root, debootstrap, a Docker engine for the image, and 0.5 GB in $TMPDIR. It takes a minute.
 # Then run: LAB_BASE_IMAGE=lab-base:bookworm docker compose build
 set -eu
 
@@ -31,7 +32,7 @@ done
 
 codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 [ -n "$codename" ] || fail 'this host is not Debian or Ubuntu; set LAB_BASE_IMAGE to another image'
-tag=${tag:-lab-base:$codename}
+[ -n "$tar" ] || tag=${tag:-lab-base:$codename}
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/lab-base.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -63,5 +64,6 @@ if [ -z "$tar" ] || [ ! -e "$tar" ]; then
     mv "$tar.$$" "$tar"
 fi
 
+[ -n "$tag" ] || exit 0
 docker import --change 'CMD ["python3"]' "$tar" "$tag" >/dev/null
 echo "base-image: $tag is $(docker image inspect --format '{{.Size}}' "$tag" | awk '{ printf "%d MB", $1 / 1e6 }')" >&2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from lab.cli import main
 from lab.tf_versions import TF1
+from tests.apptainer import install_apptainer, make_image
 from tests.commands import command, environ, lab, start
 from tests.conditions import lacking
 from tests.engine import ROOT
@@ -66,6 +69,14 @@ def state(slurm: Slurm, job: str) -> tuple[str, str]:
     return found[0][1], found[1][1]  # type: ignore[index]
 
 
+def job_times(slurm: Slurm, job: str) -> tuple[str, str]:
+    """When a job started and ended, as texts that can be compared; it ran on n2."""
+    shown = slurm.run("scontrol", "--oneliner", "show", "job", job)
+    assert re.search(r"\bNodeList=n2\b", shown)
+    found = [re.search(rf"\b{name}=(\S+)", shown) for name in ("StartTime", "EndTime")]
+    return found[0][1], found[1][1]  # type: ignore[index]
+
+
 def wait_for_end(slurm: Slurm, job: str) -> str:
     """Wait until a job has ended; its state and exit code."""
     active = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING"}
@@ -97,6 +108,35 @@ def test_the_rendered_script_trains(slurm: Slurm, project: Path, flag: tuple[str
         # Which one, if two jobs share a node, is Slurm's choice.
         expected = f"tf{number + 2}, address 127.0.0.1:{first + 1 + number}, GPUs: [01]"
         assert re.fullmatch(expected, lines[f"worker-{number}"])
+
+
+ONE_NODE = """\
+version: 1
+name: small
+nodes: {tf1: {cpus: 1, memory: 1GiB}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf1]}}
+"""
+
+
+@pytest.mark.tensorflow
+def test_two_jobs_share_a_node(slurm: Slurm, project: Path) -> None:
+    (project / "cluster.yaml").write_text(ONE_NODE)
+    assert main(["render", "--target", "slurm", "--run", "async", "--", "--epochs=1"]) == 0
+    # Both are in the queue before one of them can start.
+    held = ("sbatch", "--parsable", "--nodelist=n2", "--hold", "cluster.sbatch")
+    both = [slurm.run(*held).strip() for _ in range(2)]
+    slurm.run("scontrol", "release", ",".join(both))
+    assert [wait_for_end(slurm, job) for job in both] == ["COMPLETED 0:0"] * 2
+    times = [job_times(slurm, job) for job in both]
+    assert max(start for start, _ in times) < min(end for _, end in times), "not at the same time"
+    ports = [
+        line.partition("address 127.0.0.1:")[2].partition(",")[0]
+        for job in both
+        for line in first_lines(project, job).values()
+    ]
+    assert len(set(ports)) == len(ports) == 4
+    for job in both:
+        assert "worker-0  succeeded          550" in (project / f"slurm-{job}.out").read_text()
 
 
 @pytest.mark.tensorflow
@@ -314,3 +354,80 @@ def test_a_node_that_goes_down_ends_the_run_and_the_job(
     assert only_run(project)["state"] in {"cancelled", "lost", "failed"}
     # Its daemon still runs, so that Slurm takes it back.
     wait_until(lambda: slurm.states()["n3"] == "idle", "n3 does not come back", PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def apptainer(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An image that Apptainer runs. It has Python, but neither Slurm nor lab."""
+    home = tmp_path_factory.mktemp("apptainer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{install_apptainer(home)}:{os.environ['PATH']}")
+        for name, value in make_image(home / "image").items():
+            patch.setenv(name, value)
+        yield home / "image"
+
+
+@pytest.fixture
+def contained(project: Path, apptainer: Path) -> Path:
+    """A project's directory with lab and its programs, which needs no other directory."""
+    (project / "scripts").unlink()
+    for name in ("lab", "scripts"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, project / name, ignore=ignored)
+    return project
+
+
+@pytest.mark.tensorflow
+def test_the_rendered_script_trains_in_an_image(
+    slurm: Slurm, contained: Path, apptainer: Path
+) -> None:
+    flags = ("--container", str(apptainer), "--run", "async", "--", "--epochs=1")
+    job = submit(slurm, *flags)
+    ended = wait_for_end(slurm, job)
+    output = (contained / f"slurm-{job}.out").read_text()
+    assert ended == "COMPLETED 0:0", output
+    assert "worker-1  succeeded          550" in output
+    assert "error" not in output
+    assert re.search(", GPUs: [01]$", first_lines(contained, job)["worker-0"])
+
+
+IN_IMAGE = """\
+import importlib.util, pathlib, shutil, signal, sys, time
+
+
+def save(*_):
+    time.sleep(0.5)  # the time of a checkpoint
+    print("saved")
+    sys.exit(0)
+
+
+signal.signal(signal.SIGTERM, save)
+print(pathlib.Path("/image").read_text(), shutil.which("sinfo"))
+print(importlib.util.find_spec("lab").origin)
+print("worker=%d,epoch=0,global_step=1, local_step=1, loss = 0.5" % 0, flush=True)
+signal.pause()
+"""
+
+
+def test_programs_in_an_image_have_time_to_end_after_scancel(
+    slurm: Slurm, contained: Path, apptainer: Path
+) -> None:
+    own = contained / "own/program.py"
+    own.parent.mkdir()
+    own.write_text(IN_IMAGE)
+    flags = ("run", str(own), "--backend", "slurm")
+    process = start(contained, *flags, LAB_CONTAINER=str(apptainer))
+    until(process, "worker-1: training")
+    slurm.run("scancel", f"--name={jobs(slurm)[0]}")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    run = only_run(contained)
+    assert run["state"] == "cancelled"
+    assert run["provenance"]["container"] == str(apptainer)  # type: ignore[index]
+    for task in ("worker-0", "worker-1"):
+        (log,) = (contained / "runs").glob(f"*/logs/{task}*")
+        lines = log.read_text().splitlines()
+        assert lines[0] == "of the tests None"
+        assert lines[1] == f"{contained}/lab/__init__.py"
+        assert lines[-1] == "saved"
+    assert jobs(slurm) == []
