@@ -189,9 +189,9 @@ def a_slurm() -> Iterator[Slurm]:
         raise NoSlurm(str(error)) from error
     with slot() as number, contextlib.ExitStack() as stack:
         home = Path(f"/var/tmp/lab-slurm-{number}")
-        _remove(home)  # what killed tests have left
+        remove(home)  # what killed tests have left
         home.mkdir(mode=0o755)
-        stack.callback(_remove, home)
+        stack.callback(remove, home)
         slurm = Slurm(home, _environment(home))
         stack.callback(slurm.stop)
         _start(slurm, first_job=1 + number * JOBS)
@@ -327,7 +327,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _remove(home: Path) -> None:
+def remove(home: Path) -> None:
     """Remove a Slurm's directory, and end what killed daemons have left.
 
     These are step daemons and programs; all have its configuration.

@@ -23,11 +23,17 @@ jobs: {{{jobs}}}
 """
 
 
-@pytest.fixture(params=["local", pytest.param("compose", marks=pytest.mark.engine)])
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("compose", marks=pytest.mark.engine),
+        pytest.param("slurm", marks=pytest.mark.slurm),
+    ]
+)
 def backend(request: pytest.FixtureRequest) -> str:
-    """Each backend; containers where there is an engine."""
-    if request.param == "compose":
-        request.getfixturevalue("image")
+    """Each backend, where there is an engine and Slurm."""
+    if request.param != "local":
+        request.getfixturevalue({"compose": "image"}.get(request.param, request.param))
     return str(request.param)
 
 

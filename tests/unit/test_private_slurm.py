@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -79,3 +81,16 @@ def test_each_has_job_numbers_of_its_own(host: Path) -> None:
         assert reason() == "6 private Slurms run on this host; wait for one to end"
     # The ports of two jobs repeat only after this many numbers.
     assert slurm.SLOTS * slurm.JOBS <= _PORTS // _PORTS_OF_A_JOB
+
+
+def test_what_killed_tests_have_left_is_removed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "spool").mkdir(parents=True)
+    environ = {**os.environ, "SLURM_CONF": f"{home}/slurm.conf"}
+    with subprocess.Popen(["sleep", "600"], env=environ) as left:
+        try:
+            slurm.remove(home)
+            assert left.wait(timeout=0) == -signal.SIGKILL
+        finally:
+            left.kill()
+    assert not home.exists()
