@@ -310,7 +310,7 @@ def test_a_job_that_cannot_start_its_agents_is_an_error(
     (project / "cluster.yaml").write_text(text.replace("gpus: 1", "gpus: 9"))
     _, err = lab(project, "run", waits, "--backend", "slurm", code=1)
     assert "sbatch failed: sbatch: error: " in err
-    assert "see if `sinfo` answers" in err
+    assert "compare the config with `sinfo`" in err
 
 
 @pytest.mark.tensorflow
