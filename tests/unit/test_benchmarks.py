@@ -470,7 +470,7 @@ def test_the_program_of_slurm_records_notes_what_it_has_written(tmp_path: Path) 
 
 
 def test_one_record_that_is_lost_on_slurm_is_reported() -> None:
-    row = {"collected": 7, "lost": 0, "twice": 0, "unread": 0, "left": []}
+    row = {"collected": 7, "lost": 0, "twice": 0, "unread": 0, "left": [], "problem": ""}
     good = [{**row, "fault": name, "end": "failed"} for name in ("a", "a", "no fault")]
     found = slurm_records.lost(good, "")
     assert found.verdict() == "met"
