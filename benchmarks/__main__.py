@@ -35,6 +35,7 @@ from benchmarks import (
     reports,
     results,
     scaling,
+    second_machine,
     slow_link,
     slurm,
     slurm_records,
@@ -68,6 +69,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "slurm-records": slurm_records.measure,
     "scaling": scaling.measure,
     "slow-link": slow_link.measure,
+    "second-machine": second_machine.measure,
     "in-graph": in_graph.measure,
 }
 UNMEASURED: Final = (

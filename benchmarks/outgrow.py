@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from benchmarks import second_machine
 from benchmarks.calibration import ASYNC
 from benchmarks.scaling_tables import error, number, table
 from benchmarks.trainings import ROOT
@@ -143,6 +144,12 @@ def _sentences(
         f" The share of time in which a worker waits differed by {min(waits) * 100:+.0f} to {max(waits) * 100:+.0f} percentage points.\n"
         f"- **Above {most} workers, and on more than one machine, this is an extrapolation.** In the measured trainings the {cores} cores were the limit."
         f" Here it is the server or its link. No measurement shows the error there. With {most} workers all errors were {min(largest):+.0%} to {max(largest):+.0%}{faster}."
+    )
+    first = found[Way.ASYNC][0]
+    alone = first.forecast.steps_per_s / first.forecast.shape.workers / first.efficiency
+    yield (
+        f"- **Other machines.** {second_machine.sentence(second_machine.read())} So train with one worker on your cluster first: the simulation expects {alone:.0f} steps/s."
+        " The factor between both also applies to the table, but not to the limits of the links."
     )
     (one,) = [row for row in figures["shapes"] if _shape(row) == ASYNC]
     spread = sorted(each["ps_cpu_s"] for each in one["repeats"])
