@@ -70,6 +70,7 @@ HOW: Final = (
     f" recorded {STEPS} steps, or when the programs start. Each program notes a record in a file"
     " of its own when the pipe to its agent has taken it, and the files of the run volume are kept."
     " A record is lost if one of them has it, and the run store does not, or a different one."
+    " If the fault kills an agent, what it had not read is counted apart."
 )
 
 
@@ -83,6 +84,7 @@ class Fault:
         act: Called once while the workers train; None: `lab` itself injects it.
         early: Whether `act` is called when the programs start.
         then: Commands of `lab` that collect the run after its client was killed.
+        ends_agent: Whether it kills an agent, so that records in its pipe are not read.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Fault:
     act: Callable[[Run], None] | None = None
     early: bool = False
     then: Sequence[str] = ()
+    ends_agent: bool = False
 
 
 class Run:
@@ -188,7 +191,7 @@ class Run:
             "fault": self.fault.name,
             "end": "hangs" if hangs else " and ".join(self._states()) or "no run",
             "exit": codes,
-            **counted(self.ledger, self._volume, self.runs),
+            **counted(self.ledger, self._volume, self.runs, ends_agent=self.fault.ends_agent),
             "left": left,
             "took_s": round(time.monotonic() - began, 1),
             "problem": problem if acted else "the run ended before the fault",
@@ -255,13 +258,14 @@ class Run:
         yield from (f"process {name}" for _, name in processes(f"LAB_STATE={state}"))
 
 
-def counted(ledger: Path, volume: Path, runs: Path) -> dict[str, int]:
+def counted(ledger: Path, volume: Path, runs: Path, *, ends_agent: bool = False) -> dict[str, int]:
     """Count the records that the programs wrote, and that are collected.
 
     Args:
         ledger: The directory of the programs' own notes.
         volume: The directory of the files of the run volume.
         runs: The run store.
+        ends_agent: Whether an agent was killed. Then records that no agent has read are not lost.
     """
     written = {line for file in ledger.iterdir() for line in file.read_text().split("\n")[:-1]}
     received = {line for file in volume.iterdir() for line in _records(file)}
@@ -269,7 +273,7 @@ def counted(ledger: Path, volume: Path, runs: Path) -> dict[str, int]:
     return {
         "written": len(written),
         "collected": len(collected),
-        "lost": len((written | received) - set(collected)),
+        "lost": len((received if ends_agent else written | received) - set(collected)),
         "twice": len(collected) - len(set(collected)),
         "unread": len(written - received),
     }
@@ -383,8 +387,8 @@ FAULTS: Final = (
     Fault("pause a worker", ("--fault", "pause:2s worker-0 after 300 steps")),
     Fault("stop a worker", ("--fault", "stop worker-1 after 300 steps")),
     Fault("set a node down", act=_node_down),
-    Fault("kill a node", act=_kill_node),
-    Fault("kill a node, restart", RESTART, _kill_node_of_job),
+    Fault("kill a node", act=_kill_node, ends_agent=True),
+    Fault("kill a node, restart", RESTART, _kill_node_of_job, ends_agent=True),
     Fault("requeue", act=_requeue),
     Fault("requeue, restart", RESTART, _requeue),
     Fault("scancel", act=_scancel),
@@ -397,7 +401,7 @@ FAULTS: Final = (
         then=("collect", "down --yes"),
     ),
     Fault("Ctrl-C", act=_interrupt),
-    Fault("kill -9 an agent", act=_kill_agent),
+    Fault("kill -9 an agent", act=_kill_agent, ends_agent=True),
     Fault("the time limit is near", act=_time_limit),
 )
 

@@ -431,12 +431,14 @@ def test_a_record_that_only_its_program_or_the_volume_has_is_lost(tmp_path: Path
     for folder in (ledger, kept, tasks):
         folder.mkdir(parents=True)
 
-    def count(written: str, received: str, collected: str) -> dict[str, int]:
+    def count(
+        written: str, received: str, collected: str, *, ends_agent: bool = False
+    ) -> dict[str, int]:
         text = "".join(format_record(records[int(each)]) + "\n" for each in written)
         (ledger / "worker-0").write_text(text + "lab kind=st")  # the program was killed
         for file, numbers in ((kept / "1", received), (tasks / "worker-0.jsonl", collected)):
             file.write_text("".join(json.dumps(records[int(each)]) + "\n" for each in numbers))
-        return slurm_records.counted(ledger, kept, tmp_path / "runs")
+        return slurm_records.counted(ledger, kept, tmp_path / "runs", ends_agent=ends_agent)
 
     names = ("written", "collected", "lost", "twice", "unread")
 
@@ -446,6 +448,7 @@ def test_a_record_that_only_its_program_or_the_volume_has_is_lost(tmp_path: Path
     assert count("012", "0123", "0123") == counts(3, 4, 0, 0, 0)
     assert count("012", "0123", "012") == counts(3, 3, 1, 0, 0)
     assert count("0123", "012", "012") == counts(4, 3, 1, 0, 1)
+    assert count("0123", "012", "01", ends_agent=True) == counts(4, 2, 1, 0, 1)
     assert count("012", "012", "0122") == counts(3, 4, 0, 1, 0)
 
 
