@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from lab.task.protocol.control import cancel, requests, state_of, submit
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import read_status, write_status
+from tests.agents import Stage
 
 COMPONENTS: Components = [
     [("tf1", {"worker-1": 0, "ps-0": 0})],
@@ -226,13 +228,15 @@ def test_a_fault_is_injected_only_once(tmp_path: Path) -> None:
 
 
 def test_a_minute_before_the_time_limit_the_run_is_cancelled(tmp_path: Path) -> None:
-    volume = Volume(tmp_path / "runs")
-    volume.root.mkdir()
-    cluster = {"ps": ["a:1"], "worker": ["a:2"]}
-    submit(volume, Request("r-first", RunSpec("async"), cluster))
+    stage = Stage(tmp_path)
+    volume, stage.cluster = stage.volume, {"ps": ["a:1"], "worker": ["a:2"]}
+    submit(volume, Request("r-first", RunSpec("async"), stage.cluster))
     for task in ("ps-0", "worker-0"):
         write_status(volume.status("r-first", task), TaskStatus(task, State.SUCCEEDED))
-    submit(volume, Request("r-second", RunSpec("async"), cluster))
+    submit(volume, Request("r-second", RunSpec("async"), stage.cluster, autorun="any"))
     assert run(tmp_path, "end").returncode == 0
     assert not volume.cancel("r-first").exists()
-    assert "the time limit of the job is near" in volume.cancel("r-second").read_text()
+    with closing(stage):
+        stage.agent("worker-0")
+        status = stage.wait_state("worker-0", State.CANCELLED, "r-second")
+    assert status.reason == "the time limit of the job is near"
