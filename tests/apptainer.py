@@ -80,6 +80,12 @@ def make_image(image: Path) -> dict[str, str]:
     (image / "usr/lib/python3/dist-packages/site.pth").write_text(f"{SITE}\n")
     (image / "image").write_text("of the tests")
     (image / SITE[1:]).mkdir(parents=True)
+    # As in an image that was made from one of Docker: a lab of its own, which must not be used.
+    (image / "lab/lab").mkdir(parents=True)
+    (image / "lab/lab/__init__.py").write_text("raise ImportError('the lab of the image')\n")
+    variables = image / ".singularity.d/env/10-docker2singularity.sh"
+    variables.parent.mkdir(parents=True)
+    variables.write_text('export PYTHONPATH="${PYTHONPATH:-/lab}"\n')
     tensorflow = importlib.util.find_spec("tensorflow")
     assert tensorflow is not None
     assert tensorflow.origin is not None

@@ -100,6 +100,7 @@ fi
 _CONTAINER: Final = """\
 # The Python of all tasks is that of the image, with lab from the project's directory. The image
 # gets the variables of the job, but neither packages of the host nor those in the home directory.
+# Its own variables have precedence, except over those that start with APPTAINERENV.
 image={image}
 if [ ! -r "$image" ]; then
     echo "error: there is no image $image on $HOSTNAME; copy it to where all nodes see it" >&2
@@ -108,7 +109,7 @@ elif ! command -v apptainer >/dev/null; then
     echo "error: there is no apptainer on $HOSTNAME; load its module before sbatch" >&2
     exit 2
 fi
-export PYTHONPATH="$PWD" PYTHONNOUSERSITE=1
+export APPTAINERENV_PYTHONPATH="$PWD" APPTAINERENV_PYTHONNOUSERSITE=1
 python=(apptainer exec{nv} --bind "$PWD" --bind "$LAB_JOB_DIR" "$image" python3)
 """
 _WAIT: Final = """

@@ -192,7 +192,7 @@ def test_an_image_is_a_file(path: str, capsys: pytest.CaptureFixture[str]) -> No
     assert f"--container: {visible(path)} is not a file; make one with `apptainer build" in error
 
 
-APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$PYTHONPATH" "$@" > arguments\n'
+APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$APPTAINERENV_PYTHONPATH" "$@" > arguments\n'
 
 
 def head(container: str, folder: Path, *, gpus: bool = True) -> subprocess.CompletedProcess[str]:

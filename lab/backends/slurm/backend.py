@@ -121,7 +121,7 @@ def _options() -> SlurmOptions:
     """The options of a job, from the variables LAB_CONTAINER and LAB_SLURM_HET."""
     image = os.environ.get("LAB_CONTAINER", "")
     het = os.environ.get("LAB_SLURM_HET") != "no"
-    return SlurmOptions(het=het, container=str(Path(image).absolute()) if image else "")
+    return SlurmOptions(het=het, container=str(Path(image).resolve()) if image else "")
 
 
 def _unusable(image: Path, root: Path) -> str | None:
