@@ -35,7 +35,11 @@ NONE: Final = "no fault"
 CONFIG: Final = ROOT / "clusters/slurm.yaml"
 PROJECT: Final = "slurm"
 WORKERS: Final = ("worker-0", "worker-1")
-FLAGS: Final = ("--global_steps=1500", "--record_every=1", "--checkpoint_every=1")
+# Slurm 22.05 cannot start a job with GPUs again that it put back when a node of it was down.
+FLAGS: Final = (
+    *("--gpus", "none"),
+    *("--global_steps=1500", "--record_every=1", "--checkpoint_every=1"),
+)
 STEPS: Final = 100
 _STEP: Final = '"kind": "step"'
 _POLL_S: Final = 0.05
@@ -279,11 +283,12 @@ def counted(ledger: Path, volume: Path, runs: Path, *, ends_agent: bool = False)
     }
 
 
-def processes(variable: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the command of each process with this environment variable."""
+def processes(*variables: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the command of each process with these environment variables."""
+    wanted = {variable.encode() for variable in variables}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+            if wanted <= {*(folder / "environ").read_bytes().split(b"\0")}:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
                 yield int(folder.name), command.decode(errors="replace")
         except OSError:
@@ -326,15 +331,16 @@ def _kill_node(run: Run) -> None:
 
     With its default configuration, Slurm notices it after 5 minutes.
     """
-    for number, command in processes("SLURMD_NODENAME=n3"):
+    conf = f"SLURM_CONF={run.place.environ['SLURM_CONF']}"
+    for number, command in processes(conf, "SLURMD_NODENAME=n3"):
         if command.rstrip().endswith("lab.task.agent"):
             os.kill(_parent(number), signal.SIGKILL)
         os.kill(number, signal.SIGKILL)
-    for number, command in processes(f"SLURM_CONF={run.place.environ['SLURM_CONF']}"):
+    for number, command in processes(conf):
         if command.startswith("slurmd ") and command.split()[-1] == "n3":
             os.kill(number, signal.SIGKILL)
     run.slurm("scontrol", "update", "NodeName=n3", "State=down", "Reason=benchmark")
-    run.slurm("slurmd", "-N", "n3")
+    run.slurm("env", "--unset=LAB_STATE", "slurmd", "-N", "n3")
 
 
 def _kill_node_of_job(run: Run) -> None:
@@ -364,7 +370,9 @@ def _time_limit(run: Run) -> None:
 def _kill_agent(run: Run) -> None:
     (agent,) = [
         number
-        for number, command in processes("LAB_TASK=worker-1")
+        for number, command in processes(
+            f"LAB_STATE={run.place.environ['LAB_STATE']}", "LAB_TASK=worker-1"
+        )
         if command.rstrip().endswith("lab.task.agent")
     ]
     os.kill(agent, signal.SIGKILL)
