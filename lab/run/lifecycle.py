@@ -79,7 +79,8 @@ def finish(run: OpenRun) -> Summary:
         if altered is not None:
             state, reason = State.FAILED, f"the records of {altered} were changed after it ended"
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
-        stopped = (max(ended) if ended else time.time()) if state.ended else None
+        now = time.time()  # the clock of a task's host may be ahead
+        stopped = min(max(ended, default=now), now) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
     summary = sum_up(run.directory, info, statuses)
     if info.state.ended:

@@ -322,6 +322,8 @@ def test_agent_is_lost_after_15_s(
     clock = Clock(monkeypatch)
     pulses = PeerMonitor(Volume(tmp_path), ["worker-0"])
     pulses.check()
+    heart.touch()
+    pulses.check()
     beat_for(clock, pulses, 14.5)
     assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 0.5)

@@ -38,8 +38,9 @@ def test_an_agent_survives_a_volume_that_refuses(
     presence.beat()
 
 
+@pytest.mark.parametrize("skew_s", [-60.0, 0.0, 60.0])
 def test_an_agent_without_a_lock_is_known_by_its_heartbeat_only(
-    place: AgentConfig, monkeypatch: pytest.MonkeyPatch
+    place: AgentConfig, monkeypatch: pytest.MonkeyPatch, skew_s: float
 ) -> None:
     variables = {
         "LAB_PROJECT": "demo",
@@ -55,15 +56,39 @@ def test_an_agent_without_a_lock_is_known_by_its_heartbeat_only(
     volume = Volume(place.runs)
     Heartbeat(volume, place.task, locks=config.locks).announce()
     assert not volume.agent_lock(place.task).exists()
-    clock_s = [0.0]
+    beats = [skew_s + second for second in (0.0, 1.0, *[2.0] * 16)]
+    clock_s, start = [0.0], time.time()
     monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
     peers = PeerMonitor(volume, [place.task])
     reasons = []
-    for _ in range(16):
+    for beat in beats:
+        os.utime(volume.agent(place.task), (start + beat, start + beat))
         clock_s[0] += 1.0
         peers.check()
         reasons.append(peers.lost_reason(place.task))
-    assert reasons == [*[None] * 15, "its agent has sent no heartbeat for 15 s"]
+    assert reasons == [*[None] * 17, "its agent has sent no heartbeat for 15 s"]
+
+
+@pytest.mark.parametrize("skew_s", [-60.0, 0.0, 60.0])
+def test_without_locks_an_old_heartbeat_is_not_judged_by_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew_s: float
+) -> None:
+    volume = Volume(tmp_path)
+    Heartbeat(volume, "worker-0", locks=False).announce()
+    beat = time.time() + skew_s
+    os.utime(volume.agent("worker-0"), (beat, beat))
+    clock_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    peers = PeerMonitor(volume, ["worker-0"])
+    for _ in range(119):
+        clock_s[0] += 1.0
+        peers.check()
+        assert peers.lost_reason("worker-0") is None  # a new agent may be starting
+    clock_s[0] += 1.0
+    peers.check()
+    clock_s[0] += 1.0
+    peers.check()
+    assert peers.lost_reason("worker-0") == "its agent did not start within 120 s"
 
 
 def test_another_fault_of_the_volume_ends_the_agent(

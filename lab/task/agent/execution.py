@@ -87,6 +87,7 @@ class Execution:
         )
         self._start_file = self._volume.start(request.run_id, config.task)
         self._kill_file = self._volume.kill(request.run_id)
+        self._clock_offset_s = time.time() - time.monotonic()
         self._must_start = True  # the program starts as soon as the barrier allows it
         self._waits_for = ""  # why it is not training yet, as text
         self._join_note = ""  # the step at which its program joins, as text
@@ -256,7 +257,7 @@ class Execution:
                 self._current,
                 state=State.STARTING,
                 pid=program.pid,
-                started_unix=time.time(),
+                started_unix=self._now_unix(),
                 message="",
             )
         )
@@ -304,8 +305,12 @@ class Execution:
             )
         )
 
+    def _now_unix(self) -> float:
+        """The time in seconds since the epoch; a change of the clock in this run does not count."""
+        return self._clock_offset_s + time.monotonic()
+
     def _span(self) -> tuple[float | None, float, int | None]:
-        return self._current.started_unix, time.time(), self._current.global_step
+        return self._current.started_unix, self._now_unix(), self._current.global_step
 
     # ---- while it runs
 
@@ -486,7 +491,7 @@ class Execution:
             state=outcome.state,
             reason=outcome.reason,
             cause=outcome.cause,
-            ended_unix=time.time(),
+            ended_unix=self._now_unix(),
         )
         self._status.write(ended)
         why = f": {outcome.reason}" if outcome.reason else ""

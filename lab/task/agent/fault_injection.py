@@ -142,6 +142,7 @@ class FaultInjector:
         ] = {}  # by names that stay the same after a restart of the agent
         self._read_numbers: set[int] = set()
         self._stamp: int | None = None  # of the folder, when it was last read
+        self._recent_until = 0.0
         self._active: list[tuple[float, Fault]] = []  # (end time, fault)
         self._lines: list[str] = []
         self._throttle: Throttle | None = None
@@ -193,11 +194,12 @@ class FaultInjector:
             stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return
-        if stamp == self._stamp:
+        now = self._monotonic()
+        if stamp != self._stamp:
+            # A later file within the same clock tick leaves the modification time unchanged.
+            self._stamp, self._recent_until = stamp, now + _RECENT_S
+        elif now >= self._recent_until:
             return
-        # A later file within the same clock tick would leave the modification time unchanged.
-        is_recent = abs(time.time() - stamp / 1e9) < _RECENT_S
-        self._stamp = None if is_recent else stamp
         for number, path in injected_faults(self._folder).items():
             if number not in self._read_numbers:
                 self._read_numbers.add(number)

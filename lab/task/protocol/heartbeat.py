@@ -150,7 +150,8 @@ class PeerMonitor:
             if stamp == beat.stamp:
                 beat.silent_s += passed
                 continue
-            fresh = abs(time.time() - stamp / 1e9) < LOST_AFTER_S
+            # Without locks, the agents may be on hosts with other clocks: only a change counts.
+            fresh = self._locks[task].exists() and abs(time.time() - stamp / 1e9) < LOST_AFTER_S
             beat.seen = beat.seen or fresh or beat.stamp is not None
             beat.stamp = stamp
             beat.silent_s = 0.0
