@@ -408,7 +408,7 @@ def test_a_job_that_slurm_puts_back_continues_its_run(
     assert request is not None
     assert request.run_id == "r-2"
     assert output == [
-        "job 7 is back in the queue; run r-1 continues when it starts",
+        "Slurm has put job 7 back into the queue; run r-1 continues with it",
         "job 7 waits in the queue: Resources",
         "job 7 starts its tasks",
         "slurm: job 7 runs; 2 tasks are up",
@@ -417,8 +417,20 @@ def test_a_job_that_slurm_puts_back_continues_its_run(
     assert environment.continuation("r-1", output.append) == request  # for another client
 
 
-def test_a_lost_agent_puts_the_job_back_by_the_policy(
-    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+@pytest.mark.parametrize(
+    ("after_s", "then", "requeued"),
+    [(60.0, WAITS, ""), (0.0, WAITS, "requeue 7\n")],
+    ids=["Slurm notices it", "Slurm does not"],
+)
+def test_a_run_with_a_lost_agent_continues_by_its_policy(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    after_s: float,
+    then: str,
+    requeued: str,
 ) -> None:
     environment = up(plan, tmp_path, pauses)
     volume = an_ended_run(LOST, OnFailure.RESTART)
@@ -428,11 +440,14 @@ def test_a_lost_agent_puts_the_job_back_by_the_policy(
         slurm.set("queue", RUNS)
         continues(volume)
 
-    pauses.append(start)
-    request = environment.continuation("r-1", lambda _: None)
+    monkeypatch.setattr(environments, "_FAILED_NODE_S", after_s)
+    pauses += [lambda: slurm.set("queue", then), start]
+    output: list[str] = []
+    request = environment.continuation("r-1", output.append)
     assert request is not None
     assert request.run_id == "r-2"
-    assert slurm.read("requeued") == "requeue 7\n"
+    assert output[0] == "job 7 runs; waiting until Slurm notices the failed node"
+    assert slurm.read("requeued") == requeued
 
 
 @pytest.mark.parametrize(
@@ -453,6 +468,18 @@ def test_other_runs_end(
     slurm.set("queue", then)
     assert environment.continuation("r-1", pytest.fail) is None
     assert slurm.read("requeued") == ""
+
+
+def test_a_client_may_come_while_the_job_starts_again(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    volume = an_ended_run(STOPPED)
+    shutil.rmtree(volume.agents)
+    pauses.append(lambda: continues(volume))
+    request = environment.continuation("r-1", lambda _: None)
+    assert request is not None
+    assert request.run_id == "r-2"
 
 
 def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(

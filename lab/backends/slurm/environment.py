@@ -33,6 +33,9 @@ _END_S: Final = 120.0
 
 _POLL_S: Final = 0.5
 
+_FAILED_NODE_S: Final = 600.0
+"""Seconds that Slurm has to notice a failed node; its `SlurmdTimeout` is 300 s by default."""
+
 _START_S: Final = 120.0
 """Seconds that the agents have to start when the job has its nodes."""
 
@@ -94,7 +97,7 @@ class SlurmEnvironment(DirectoryEnvironment):
         shown, pause_s, deadline = "", _WAIT_S, 0.0
         while True:
             job = self.job(fresh=True)
-            missing = [each.task for each in self._record.tasks if not self._agent(each.task)]
+            missing = self._missing_agents()
             if job is None or (deadline and time.monotonic() > deadline):
                 unseen = f"no output; all nodes must see {self._state_dir.directory} (LAB_STATE)"
                 printed = last_lines(self._state_dir.log, 3) or unseen
@@ -117,25 +120,36 @@ class SlurmEnvironment(DirectoryEnvironment):
     def continuation(self, run_id: str, notify: Notify) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
 
-        If an agent was lost and Slurm has not noticed it, put the job back into the queue.
+        After the loss of an agent, wait first until Slurm puts the job back into the queue. Slurm
+        22.05 cannot start a job with GPUs again that was put back while a dead node was in it.
         """
         last = control.find(self._volume, run_id)
         if not continues(self._volume, last):
             return None
-        job = self._job_after_its_end()
+        job, missing = self._job_after_its_end(), self._missing_agents()
         if (request := self._run_after(run_id)) is not None:
             return request
-        if job is not None and job.runs and has_lost_task(self._volume, last):
-            queue.requeue(job.id)
-            job = self._job_after_its_end()
-        if job is None or job.runs:
+        if job is not None and job.runs and not missing:
+            if not has_lost_task(self._volume, last):
+                return None
+            notify(f"job {job.id} runs; waiting until Slurm notices the failed node")
+            until = time.monotonic() + _FAILED_NODE_S
+            while (job := self._job_after_its_end()) is not None and job.runs:
+                if time.monotonic() > until:  # no node has failed
+                    queue.requeue(job.id)
+                time.sleep(_POLL_S)
+        if job is None:
             return None
-        notify(f"job {job.id} is back in the queue; run {run_id} continues when it starts")
+        notify(f"Slurm has put job {job.id} back into the queue; run {run_id} continues with it")
         try:
             self.wait(notify)
         except LabError as error:
             notify(str(error))
         return self._run_after(run_id)
+
+    def _missing_agents(self) -> list[str]:
+        """The tasks whose agents have not started."""
+        return [each.task for each in self._record.tasks if not self._agent(each.task)]
 
     def _job_after_its_end(self) -> queue.Job | None:
         """The job when Slurm is not ending its tasks."""
