@@ -8,12 +8,10 @@ lines. The ring between the ranks is in Horovod, outside of TensorFlow.
 
 import hashlib
 import os
-import socket
 import threading
 
 import horovod.tensorflow as hvd
 import numpy as np
-import psutil
 import tensorflow as tf
 from begin import begin
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
@@ -35,12 +33,6 @@ hosts = [address.rpartition(":")[0] for address in flags.worker_hosts]
 local_ranks = [hosts[:each].count(hosts[each]) for each in range(ranks)]
 peers = [each for each in range(ranks) if local_ranks[each] == local_ranks[rank]]
 meeting_host, meeting_port = flags.worker_hosts[0].rsplit(":", 1)
-address = socket.gethostbyname(hosts[rank])
-interfaces = [
-    name
-    for name, found in psutil.net_if_addrs().items()
-    if address in {each.address for each in found}
-]
 os.environ.update(
     HOROVOD_RANK=str(rank),
     HOROVOD_SIZE=str(ranks),
@@ -53,8 +45,6 @@ os.environ.update(
     HOROVOD_CPU_OPERATIONS="gloo",
     HOROVOD_GLOO_RENDEZVOUS_ADDR=meeting_host,
     HOROVOD_GLOO_RENDEZVOUS_PORT=meeting_port,
-    # Without it, a rank listens at the address of its host's name: often 127.0.1.1, or unknown.
-    HOROVOD_GLOO_IFACE=",".join(interfaces[:1]),
 )
 
 # ---- 2. The rendezvous: every rank listens at a port that the system chooses, and registers it at
