@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
 
 from tests.engine import base_tar, install, run
@@ -17,8 +18,10 @@ SOURCES = (
     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
     " http://deb.debian.org/debian sid main\n"
 )
-SITE = "/opt/site"
-"""Where the packages of the tests' Python are in the image."""
+VARIABLES = """\
+export PATH="/opt/venv/bin:/usr/bin:/bin"
+export PYTHONPATH="${PYTHONPATH:-/lab}"
+"""
 
 
 def install_apptainer(home: Path) -> Path:
@@ -68,27 +71,30 @@ def install_apptainer(home: Path) -> Path:
 
 
 def make_image(image: Path) -> dict[str, str]:
-    """Make an image with Debian's Python, as a directory; the variables that bind its packages.
+    """Make an image, as a directory; the variables that bind the tests' Python and its packages.
 
-    TensorFlow is not copied: the image gets it from the tests' environment.
+    It is as one that is made from the containers' image: Python is in /opt/venv, and a `lab` of
+    its own, which must not be used, is in /lab. Nothing large is copied.
 
     Raises:
         NoEngine: It cannot be made.
     """
     image.mkdir()
     run(["tar", "--extract", f"--directory={image}", f"--file={base_tar()}"])
-    (image / "usr/lib/python3/dist-packages/site.pth").write_text(f"{SITE}\n")
-    (image / "image").write_text("of the tests")
-    (image / SITE[1:]).mkdir(parents=True)
-    # As in an image that was made from one of Docker: a lab of its own, which must not be used.
-    (image / "lab/lab").mkdir(parents=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site, python = f"/opt/venv/lib/{version}/site-packages", Path(sys.base_prefix)
+    for name in (site, "/opt/venv/bin", "/lab/lab", "/.singularity.d/env"):
+        (image / name[1:]).mkdir(parents=True)
+    (image / "opt/venv/bin/python3").symlink_to(python / "bin/python3")
+    (image / "opt/venv/pyvenv.cfg").write_text(f"home = {python}/bin\n")
     (image / "lab/lab/__init__.py").write_text("raise ImportError('the lab of the image')\n")
-    variables = image / ".singularity.d/env/10-docker2singularity.sh"
-    variables.parent.mkdir(parents=True)
-    variables.write_text('export PYTHONPATH="${PYTHONPATH:-/lab}"\n')
+    (image / "image").write_text("of the tests")
+    (image / ".singularity.d/env/10-docker2singularity.sh").write_text(VARIABLES)
     tensorflow = importlib.util.find_spec("tensorflow")
     assert tensorflow is not None
     assert tensorflow.origin is not None
-    packages = Path(tensorflow.origin).parents[1]
+    binds = [f"{Path(tensorflow.origin).parents[1]}:{site}"]
+    if python != Path("/usr"):
+        binds.append(str(python))
     # With `contain`, the image sees nothing of this host but what is bound.
-    return {"APPTAINER_BIND": f"{packages}:{SITE}", "APPTAINER_CONTAIN": "1"}
+    return {"APPTAINER_BIND": ",".join(binds), "APPTAINER_CONTAIN": "1"}
