@@ -70,26 +70,29 @@ def install_apptainer(home: Path) -> Path:
     return command.parent
 
 
-def make_image(image: Path) -> dict[str, str]:
+def make_image(apptainer: Path, image: Path) -> dict[str, str]:
     """Make an image, as a directory; the variables that bind the tests' Python and its packages.
 
     It is as one that is made from the containers' image: Python is in /opt/venv, and a `lab` of
-    its own, which must not be used, is in /lab. Nothing large is copied.
+    its own, which must not be used, is in /lab. TensorFlow is not copied.
 
     Raises:
         NoEngine: It cannot be made.
     """
-    image.mkdir()
-    run(["tar", "--extract", f"--directory={image}", f"--file={base_tar()}"])
+    root = image.with_name("root")
+    root.mkdir()
+    run(["tar", "--extract", f"--directory={root}", f"--file={base_tar()}"])
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site, python = f"/opt/venv/lib/{version}/site-packages", Path(sys.base_prefix)
     for name in (site, "/opt/venv/bin", "/lab/lab", "/.singularity.d/env"):
-        (image / name[1:]).mkdir(parents=True)
-    (image / "opt/venv/bin/python3").symlink_to(python / "bin/python3")
-    (image / "opt/venv/pyvenv.cfg").write_text(f"home = {python}/bin\n")
-    (image / "lab/lab/__init__.py").write_text("raise ImportError('the lab of the image')\n")
-    (image / "image").write_text("of the tests")
-    (image / ".singularity.d/env/10-docker2singularity.sh").write_text(VARIABLES)
+        (root / name[1:]).mkdir(parents=True)
+    (root / "opt/venv/bin/python3").symlink_to(python / "bin/python3")
+    (root / "opt/venv/pyvenv.cfg").write_text(f"home = {python}/bin\n")
+    (root / "lab/lab/__init__.py").write_text("raise ImportError('the lab of the image')\n")
+    (root / "image").write_text("of the tests")
+    (root / ".singularity.d/env/10-docker2singularity.sh").write_text(VARIABLES)
+    run([apptainer / "apptainer", "build", "--sandbox", image, root])
+    shutil.rmtree(root)
     tensorflow = importlib.util.find_spec("tensorflow")
     assert tensorflow is not None
     assert tensorflow.origin is not None

@@ -361,10 +361,12 @@ def apptainer(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """An image that Apptainer runs. It has Python, but neither Slurm nor lab."""
     home = tmp_path_factory.mktemp("apptainer")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{install_apptainer(home)}:{os.environ['PATH']}")
-        for name, value in make_image(home / "image").items():
+        commands = install_apptainer(home)
+        patch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+        for name, value in make_image(commands, home / "image").items():
             patch.setenv(name, value)
         yield home / "image"
+    shutil.rmtree(home)
 
 
 @pytest.fixture
