@@ -208,6 +208,14 @@ class Environment(Protocol):
         del run_id, notify
         return None
 
+    def clock_offset_s(self) -> float:
+        """Seconds by which the time of its tasks is ahead of this host's clock.
+
+        Raises:
+            LabError: The run volume cannot be used.
+        """
+        return 0.0
+
     def collected(self) -> Mapping[str, str]:
         """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
 

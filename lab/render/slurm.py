@@ -66,6 +66,9 @@ if [ ! -d "$LAB_SCRIPTS" ]; then
 fi
 mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
 
+# The nodes' clocks may differ. The tasks take the time from the file system of this directory.
+export LAB_CLOCK="$LAB_OUTPUT"
+
 {python}
 # The nodes of each component of the job, and their tasks with the number of their GPUs.
 export LAB_SLURM_NODES={components}

@@ -53,14 +53,16 @@ def submit(run: OpenRun, environment: Environment) -> None:
         LabError: Another run is under way in this environment.
     """
     info, directory = run.info, run.directory
-    now = time.time()
+    offset_s = environment.clock_offset_s()
+    now = time.time() + offset_s
     parts = {"program": directory.program} if info.spec.own else {}
     if directory.files.is_dir():
         parts["files"] = directory.files
     if info.spec.resumed_from:
         parts["checkpoints"] = directory.checkpoints
     environment.submit(Request(info.run_id, info.spec, info.cluster, now), parts)
-    run.update(state=State.STARTING, submitted_unix=now)
+    started = info.started_unix + offset_s
+    run.update(state=State.STARTING, started_unix=started, submitted_unix=now)
 
 
 def finish(run: OpenRun) -> Summary:
@@ -79,8 +81,7 @@ def finish(run: OpenRun) -> Summary:
         if altered is not None:
             state, reason = State.FAILED, f"the records of {altered} were changed after it ended"
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
-        now = time.time()  # the clock of a task's host may be ahead
-        stopped = min(max(ended, default=now), now) if state.ended else None
+        stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
     summary = sum_up(run.directory, info, statuses)
     if info.state.ended:

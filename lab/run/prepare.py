@@ -107,7 +107,7 @@ def prepare_continuation(old: RunDir, request: Request) -> RunDir:
         spec=request.spec,
         cluster=request.cluster,
         epoch_workers=epoch_workers(before),
-        started_unix=time.time(),
+        started_unix=request.submitted_unix,
         submitted_unix=request.submitted_unix,
         state=State.STARTING,
         reason="",

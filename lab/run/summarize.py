@@ -64,10 +64,9 @@ def summary_of(
         steps_redone=_redone(list(progress.values())),
         resumed_from=info.spec.resumed_from,
         accuracy=final.final_accuracy if final else None,
-        # The clocks of the hosts may differ.
-        wall_s=_rounded(max(0.0, stopped - info.started_unix)) if stopped else None,
+        wall_s=_rounded(stopped - info.started_unix) if stopped else None,
         first_step_s=(
-            _rounded(max(0.0, max(known) - info.started_unix))
+            _rounded(max(known) - info.started_unix)
             if known and len(known) == len(workers)
             else None
         ),

@@ -600,3 +600,20 @@ def test_what_slurm_cannot_express_is_refused_with_its_line(
             "cluster.yaml:3:30: nodes.tf2.gpus: Slurm selects the GPUs; write their number, 1"
         )
         assert capsys.readouterr().err.splitlines() == [expected]
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize("ahead_s", [60.0, -60.0])
+def test_the_clock_of_this_host_may_differ_from_that_of_the_tasks(
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_s: float,
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    monkeypatch.setattr(environments, "time", time)
+    assert environment.clock_offset_s() == 0
+    wrong = SimpleNamespace(time=lambda: time.time() + ahead_s)
+    monkeypatch.setattr(environments, "time", wrong)
+    assert environment.clock_offset_s() == pytest.approx(-ahead_s, abs=0.1)

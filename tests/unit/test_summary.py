@@ -7,12 +7,10 @@ import io
 import json
 import math
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,8 +245,7 @@ def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> Task
     job, _, index = task.rpartition("-")
     path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
     with pytest.MonkeyPatch.context() as patch:
-        fake = SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic)
-        patch.setattr("lab.task.agent.output.time", fake)
+        patch.setattr("lab.task.agent.output.unix_time", lambda: clock[0])
         reading, writing = os.pipe()
         output = Output(reading, path, log, lambda _: None, RecordTags("r", 0, job, int(index)))
         output.start()

@@ -23,6 +23,7 @@ from lab.errors import InputError, LabError
 from lab.gpu.verification import GpuView
 from lab.task.agent.continuation import continues, has_lost_task, mark_lost
 from lab.task.protocol import Request, control
+from lab.task.protocol.clock import file_system_time
 from lab.task.protocol.files import read_regular
 
 _FRESH_S: Final = 3.0
@@ -35,6 +36,8 @@ _POLL_S: Final = 0.5
 
 _FAILED_NODE_S: Final = 600.0
 """Seconds that Slurm has to notice a failed node; its `SlurmdTimeout` is 300 s by default."""
+
+_SAME_CLOCK_S: Final = 1.0
 
 _START_S: Final = 120.0
 """Seconds that the agents have to start when the job has its nodes."""
@@ -169,6 +172,18 @@ class SlurmEnvironment(DirectoryEnvironment):
             mark_lost(self._volume, "Slurm ended the job")
         elif not job.runs:
             mark_lost(self._volume, "Slurm put the job back into the queue")
+
+    def clock_offset_s(self) -> float:
+        """Seconds by which the shared file system's clock is ahead of this host's clock.
+
+        Less than a second counts as 0: the file system's clock is coarse.
+
+        Raises:
+            LabError: The run volume cannot be used.
+        """
+        with self._volume_errors():
+            offset_s = file_system_time(self._state_dir.directory) - time.time()
+        return offset_s if abs(offset_s) >= _SAME_CLOCK_S else 0.0
 
     def output(self, task: str) -> Path:
         """The file with the output of a task's agent."""

@@ -59,7 +59,8 @@ def command(
     (text,) = resolve([requested], node_of, found.request.spec.stall_s, notify)
     # Seconds count from now here. In `lab run --fault`, and for agents, they count from the run's
     # start.
-    wanted = relative_to_now(parse(text), max(0.0, time.time() - found.request.submitted_unix))
+    now = time.time() + found.environment.clock_offset_s()
+    wanted = relative_to_now(parse(text), max(0.0, now - found.request.submitted_unix))
     tasks = [name for name, node in node_of.items() if concerns(wanted, name, node)]
     _check_running(wanted, tasks, found.environment, run_id)
     inject(found.environment, run_id, wanted)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from datetime import UTC, datetime
 
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.files import write_all
 from lab.task.text import bounded
 
@@ -37,7 +37,7 @@ class AgentLog:
     def echo(self, data: bytes) -> None:
         """Write lines that are safe to show."""
         if self._stamped:
-            now = stamp(time.time()).encode()
+            now = stamp(unix_time()).encode()
             data = b"".join(now + b" " + line for line in data.splitlines(keepends=True))
         with contextlib.suppress(OSError):
             write_all(self._descriptor, data)

@@ -23,6 +23,7 @@ from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.control import cancel
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.heartbeat import PeerMonitor
@@ -87,7 +88,7 @@ class Execution:
         )
         self._start_file = self._volume.start(request.run_id, config.task)
         self._kill_file = self._volume.kill(request.run_id)
-        self._clock_offset_s = time.time() - time.monotonic()
+        self._clock_offset_s = unix_time() - time.monotonic()
         self._must_start = True  # the program starts as soon as the barrier allows it
         self._waits_for = ""  # why it is not training yet, as text
         self._join_note = ""  # the step at which its program joins, as text

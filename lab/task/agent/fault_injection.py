@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lab.task.protocol import Volume
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.control import injected_faults, read_fault
 from lab.task.protocol.faults import DONE, OVER, Fault, Kind, concerns, due, parse_resolved
 from lab.task.protocol.files import write_atomically
@@ -224,7 +225,7 @@ class FaultInjector:
         if not fault.kind.on_network and (program is None or program.ended()):
             return False
         # Written first, so that the fault is injected once even if it ends this agent.
-        done = {"fault": fault.text, "time_unix": round(time.time(), 3)}
+        done = {"fault": fault.text, "time_unix": round(unix_time(), 3)}
         with contextlib.suppress(OSError):  # a full disk does not prevent a fault
             write_atomically(self._done_path(key), json.dumps(done), durable=False)
         if program is not None and fault.kind in _SENT:

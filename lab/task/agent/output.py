@@ -27,6 +27,7 @@ from lab.task.agent.echo import NOTICE, TensorFlowLines, readable
 from lab.task.agent.log_parsers import READY, read_listing
 from lab.task.agent.record_tags import RecordTags
 from lab.task.protocol import LOST_CONTACT
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.error_line import ErrorLineFinder
 from lab.task.text import short, visible
 
@@ -190,7 +191,7 @@ class Output(threading.Thread):
                 return
 
     def _process_lines(self, lines: list[bytes]) -> None:
-        now, elapsed_s = time.time(), time.monotonic() - self._began
+        now, elapsed_s = unix_time(), time.monotonic() - self._began
         records, log, echo = bytearray(), bytearray(), bytearray()
         for line in lines:
             whole = line
@@ -230,7 +231,7 @@ class Output(threading.Thread):
     def note(self, message: str) -> None:
         """Add an event of the agent to the records; do nothing if they are closed."""
         event: Record = {"kind": "event", "message": message}
-        tagged = self._tags.complete(event, time.time(), time.monotonic() - self._began)
+        tagged = self._tags.complete(event, unix_time(), time.monotonic() - self._began)
         self._append(json.dumps(tagged).encode() + b"\n", b"")
         self._echo(visible(message).encode() + b"\n")
 

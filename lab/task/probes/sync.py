@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
 from lab.task.protocol import Chunk, Request, TaskStatus, Volume
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.control import find
 from lab.task.protocol.files import is_read_only
 from lab.task.protocol.framing import MAX_DATA, is_safe
@@ -150,7 +151,7 @@ def _failed(status: TaskStatus) -> TaskStatus:
         f"the run volume has been read-only for {READ_ONLY_S:g} s; see `dmesg | tail`, and repair"
         " its file system"
     )
-    now = time.time()
+    now = unix_time()
     return replace(
         status, state=State.FAILED, reason=reason, cause=Cause.VOLUME, ended_unix=now, message=""
     )

@@ -12,13 +12,13 @@ import itertools
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from lab.task.protocol import RUN_ID, Request, TaskStatus, Volume
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.faults import Fault, parse_resolved
 from lab.task.protocol.files import read_regular, write_atomically
 from lab.task.protocol.states import State, run_state
@@ -60,7 +60,7 @@ def submit(volume: Volume, request: Request) -> None:
         OSError: The volume is not writable.
     """
     if not request.submitted_unix:
-        request = replace(request, submitted_unix=time.time())
+        request = replace(request, submitted_unix=unix_time())
     try:
         with _locked(volume):
             for other in requests(volume):
@@ -108,7 +108,7 @@ def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
         raise NoSuchRun(run_id)
     with contextlib.suppress(FileExistsError):
         write_atomically(
-            path, json.dumps({"reason": reason[:300], "time_unix": time.time()}), new=True
+            path, json.dumps({"reason": reason[:300], "time_unix": unix_time()}), new=True
         )
 
 
@@ -190,7 +190,7 @@ def inject_fault(volume: Volume, run_id: str, text: str) -> None:
     find(volume, run_id)
     folder = volume.faults(run_id)
     folder.mkdir(exist_ok=True)
-    content = json.dumps({"fault": fault.text, "time_unix": round(time.time(), 3)})
+    content = json.dumps({"fault": fault.text, "time_unix": round(unix_time(), 3)})
     for number in itertools.count(len(injected_faults(folder))):  # the first free number
         with contextlib.suppress(FileExistsError):
             write_atomically(folder / f"{number}.json", content, durable=False, new=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.statuses import read_status, write_lost
 
@@ -51,7 +52,7 @@ class Heartbeat:
         self._path = volume.agent(task)
         self._lock_path = volume.agent_lock(task)
         self._lock: int | None = None
-        self._started = time.time()
+        self._started = unix_time()
         self._beat_at = 0.0
 
     def announce(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.task.protocol import TaskStatus, Volume, states
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.files import read_regular, write_atomically
 from lab.task.protocol.states import Cause, State
 
@@ -56,7 +57,7 @@ def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
     Raises:
         OSError: The status could not be written.
     """
-    cause, now = Cause.NODE_LOST, time.time()
+    cause, now = Cause.NODE_LOST, unix_time()
     write_status(
         path, replace(status, state=State.LOST, reason=reason, cause=cause, ended_unix=now)
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
+from lab.task.protocol.clock import unix_time
 from lab.task.protocol.files import write_all
 
 BY_HAND: Final = "by-hand"
@@ -90,7 +91,7 @@ class Recorder:
                     "job_name": self._job_name,
                     "task_index": self._task_index,
                     "seq": self._seq,
-                    "time_unix": round(time.time(), 3),
+                    "time_unix": round(unix_time(), 3),
                     "elapsed_s": round(time.monotonic() - self._started, 6),
                     **measured,
                 }
