@@ -23,6 +23,7 @@ from lab.render.slurm import (
     time_limit,
 )
 from lab.task.text import visible
+from tests.engine import ROOT
 from tests.golden.cases import HERE
 
 CLUSTER = """\
@@ -142,6 +143,14 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     script.write_text("another file")
     assert main(command) == 2
     assert "lab did not write it" in capsys.readouterr().err
+
+
+def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(ROOT / "clusters/workers.yaml")
+    for run, environment in (("multiworker", ".venv"), ("horovod", ".venv-heritage")):
+        command = ["render", config, "--target", "slurm", "--output", "-", "--run", run]
+        assert main(command) == 0
+        assert f"$PWD/{environment}/bin/python" in capsys.readouterr().out
 
 
 def test_a_script_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +28,7 @@ from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import read_status, write_status
-from lab.tf_versions import TF1
+from lab.tf_versions import INSTALLED_MARKER, TF1
 from tests.commands import ROOT
 
 CLUSTER = """\
@@ -556,6 +556,17 @@ def test_auto_does_not_choose_a_queue(slurm: Fake, plan: Plan, tmp_path: Path) -
     output: list[str] = []
     choose("slurm", plan, tmp_path, [SlurmBackend()], output.append)
     assert output == ["backend slurm: as requested"]
+
+
+def test_the_agents_run_on_the_python_of_the_plans_tensorflow(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    own = tmp_path / TF1.environment
+    own.mkdir()
+    (own / INSTALLED_MARKER).touch()
+    environment = up(replace(plan, tensorflow=TF1.tensorflow), tmp_path, pauses)
+    assert environment.provenance()["interpreter"] == str(own / "bin/python")
+    assert f"LAB_PYTHON={own}/bin/python\n" in slurm.read("environ")
 
 
 def test_the_python_of_another_tensorflow_must_be_installed(
