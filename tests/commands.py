@@ -61,6 +61,17 @@ def lab(project: Path, *arguments: str, code: int | None = 0) -> tuple[str, str]
     return out, err
 
 
+def until(process: subprocess.Popen[str], text: str) -> None:
+    """Read a command's standard error up to a text."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(lines))
+
+
 def call(project: Path, *command: str | Path, **variables: str) -> str:
     """The standard output of another program in a project; it must succeed."""
     done = subprocess.run(

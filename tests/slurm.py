@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.engine import NoEngine, install, system_path
+from tests.engine import ROOT, NoEngine, install, system_path
 
 HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
 COMMANDS = ("munged", "slurmctld", "slurmd", "srun")
@@ -57,7 +57,7 @@ SlurmdPidFile={home}/slurmd-%n.pid
 SlurmctldLogFile={home}/slurmctld.log
 SlurmdLogFile={home}/slurmd-%n.log
 SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
@@ -65,7 +65,9 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=2
 GresTypes=gpu
 ReturnToService=2
-KillWait=10
+KillWait=15
+SlurmdTimeout=8
+UnkillableStepTimeout=16
 FirstJobId={first}
 MaxJobId={last}
 MinJobAge=30
@@ -127,6 +129,22 @@ class Slurm:
     def start_node(self, name: str) -> None:
         """Start the daemon of a node."""
         self.start(name, "slurmd", "-D", "-N", name)
+
+    def kill_node(self, name: str) -> None:
+        """End all processes of a node at once, as when it fails; `start_node` brings it back."""
+        texts = (f"SLURMD_NODENAME={name}", f"SLURM_CONF={self.home}/slurm.conf")
+        task = {text.encode() for text in texts}
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_task = task <= {*(process / "environ").read_bytes().split(b"\0")}
+                if is_task or self.home / f"slurmd-{name}.log" in _open_files(process):
+                    os.kill(int(process.name), signal.SIGKILL)
+        self._daemons.pop(name).wait()
+
+    def lab_jobs(self) -> list[str]:
+        """The names of lab's jobs in the queue, one for each component."""
+        names = self.run("squeue", "--noheader", "--format=%j").splitlines()
+        return [name for name in names if name.startswith("lab-")]
 
     def check(self) -> None:
         """Check that all daemons run.
@@ -214,6 +232,19 @@ def slot() -> Iterator[int]:
             yield number
             return
     raise NoSlurm(f"{SLOTS} private Slurms run on this host; wait for one to end")
+
+
+def _open_files(process: Path) -> Iterator[Path]:
+    for descriptor in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield descriptor.readlink()
+
+
+def make_project(folder: Path) -> None:
+    """Make a project's directory, in which a script is submitted."""
+    (folder / "scripts").symlink_to(ROOT / "scripts")
+    (folder / "data").mkdir()
+    (folder / "cluster.yaml").write_bytes((ROOT / "clusters/slurm.yaml").read_bytes())
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float) -> None:

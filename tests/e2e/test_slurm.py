@@ -18,10 +18,10 @@ import pytest
 from lab.cli import main
 from lab.tf_versions import TF1
 from tests.apptainer import install_apptainer, make_image
-from tests.commands import command, environ, lab, start
+from tests.commands import command, environ, lab, start, until
 from tests.conditions import lacking
 from tests.engine import ROOT
-from tests.slurm import NODES, Slurm, wait_until
+from tests.slurm import NODES, Slurm, make_project, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -48,9 +48,7 @@ def test_a_heterogeneous_job_gives_gpus_only_to_its_second_component(slurm: Slur
 @pytest.fixture
 def project(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's directory, in which a script is submitted."""
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "cluster.yaml").write_bytes((ROOT / "clusters/slurm.yaml").read_bytes())
+    make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_PYTHON", sys.executable)
     return tmp_path
@@ -206,25 +204,8 @@ def waits(project: Path, slurm: Slurm) -> Iterator[str]:
     """A program that runs until it is stopped; afterwards no job of lab is left."""
     (project / "waits.py").write_text(WAITS)
     yield "waits.py"
-    assert jobs(slurm) == []
+    assert slurm.lab_jobs() == []
     assert list((project / "state/slurm").glob("*/")) == []
-
-
-def jobs(slurm: Slurm) -> list[str]:
-    """The names of lab's jobs in the queue."""
-    names = slurm.run("squeue", "--noheader", "--format=%j").splitlines()
-    return [name for name in names if name.startswith("lab-")]
-
-
-def until(process: subprocess.Popen[str], text: str) -> None:
-    """Read a command's standard error up to a text."""
-    assert process.stderr is not None
-    lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        if text in line:
-            return
-    raise AssertionError("".join(lines))
 
 
 def only_run(project: Path) -> dict[str, object]:
@@ -246,7 +227,7 @@ def test_lab_run_trains_in_a_job_and_leaves_nothing(slurm: Slurm, project: Path)
         "worker-1": 550,
     }
     assert "other users of the cluster's network can reach TensorFlow's servers" in err
-    assert jobs(slurm) == []
+    assert slurm.lab_jobs() == []
     assert list((project / "state/slurm").glob("*/")) == []
 
 
@@ -272,7 +253,7 @@ def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(
     process = start(project, "run", waits, "--backend", "slurm")
     try:
         until(process, "waits in the queue: Resources")
-        assert len(set(jobs(slurm))) == 1
+        assert len(set(slurm.lab_jobs())) == 1
         _, err = lab(project, "up", "--backend", "slurm", code=1)
         assert "another command uses the slurm environment 'slurm' now" in err
         process.send_signal(signal.SIGINT)
@@ -294,15 +275,6 @@ def test_ctrl_c_ends_the_run_and_its_job(project: Path, waits: str) -> None:
     assert only_run(project)["state"] == "cancelled"
 
 
-def test_scancel_from_outside_cancels_the_run(slurm: Slurm, project: Path, waits: str) -> None:
-    process = start(project, "run", waits, "--backend", "slurm")
-    until(process, "worker-1: training")
-    slurm.run("scancel", f"--name={jobs(slurm)[0]}")
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert only_run(project)["state"] == "cancelled"
-
-
 def test_a_job_that_cannot_start_its_agents_is_an_error(
     slurm: Slurm, project: Path, waits: str
 ) -> None:
@@ -311,21 +283,6 @@ def test_a_job_that_cannot_start_its_agents_is_an_error(
     _, err = lab(project, "run", waits, "--backend", "slurm", code=1)
     assert "sbatch failed: sbatch: error: " in err
     assert "compare the config with `sinfo`" in err
-
-
-@pytest.mark.tensorflow
-def test_the_warning_of_the_time_limit_saves_a_checkpoint(slurm: Slurm, project: Path) -> None:
-    process = start(project, "run", "async", "--backend", "slurm", "--epochs=100")
-    until(process, "worker-1: training")
-    # Slurm sends it a minute before the limit.
-    job = slurm.run("squeue", "--noheader", "--format=%A", f"--name={jobs(slurm)[0]}").split()
-    slurm.run("scancel", "--batch", "--signal=USR1", min(job, key=int))
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "the time limit of the job is near" in err
-    assert only_run(project)["state"] == "cancelled"
-    assert list((project / "runs").glob("*/checkpoints/*.index"))
-    assert jobs(slurm) == []
 
 
 @pytest.mark.tensorflow
@@ -340,20 +297,7 @@ def test_other_experiments_train_in_a_job(
     summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     assert summary["records_lost"] == 0
-    assert jobs(slurm) == []
-
-
-def test_a_node_that_goes_down_ends_the_run_and_the_job(
-    slurm: Slurm, project: Path, waits: str
-) -> None:
-    process = start(project, "run", waits, "--backend", "slurm")
-    until(process, "worker-1: training")
-    slurm.run("scontrol", "update", "NodeName=n3", "State=down", "Reason=test")
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert only_run(project)["state"] in {"cancelled", "lost", "failed"}
-    # Its daemon still runs, so that Slurm takes it back.
-    wait_until(lambda: slurm.states()["n3"] == "idle", "n3 does not come back", PATIENCE_S)
+    assert slurm.lab_jobs() == []
 
 
 @pytest.fixture(scope="module")
@@ -420,7 +364,7 @@ def test_programs_in_an_image_have_time_to_end_after_scancel(
     flags = ("run", str(own), "--backend", "slurm")
     process = start(contained, *flags, LAB_CONTAINER=str(apptainer))
     until(process, "worker-1: training")
-    slurm.run("scancel", f"--name={jobs(slurm)[0]}")
+    slurm.run("scancel", f"--name={slurm.lab_jobs()[0]}")
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     run = only_run(contained)
@@ -432,4 +376,4 @@ def test_programs_in_an_image_have_time_to_end_after_scancel(
         assert lines[0] == "of the tests None"
         assert lines[1] == f"{contained}/lab/__init__.py"
         assert lines[-1] == "saved"
-    assert jobs(slurm) == []
+    assert slurm.lab_jobs() == []

@@ -1,0 +1,197 @@
+"""Faults on a real Slurm: jobs that it puts back or ends, nodes that fail, clocks that differ."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, all_runs
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import State
+from tests.commands import lab, start, until
+from tests.slurm import Slurm, make_project, wait_until
+from tests.torture.clock import make
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tensorflow]
+
+PATIENCE_S = 120.0
+TRAIN = ("run", "async", "--backend", "slurm")
+
+
+@pytest.fixture
+def project(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project's directory; afterwards no job and no environment is left."""
+    make_project(tmp_path)
+    monkeypatch.setenv("LAB_PYTHON", sys.executable)
+    yield tmp_path
+    assert slurm.lab_jobs() == []
+    assert list((tmp_path / "state/slurm").glob("*/")) == []
+
+
+def jobs(slurm: Slurm) -> list[str]:
+    """The numbers of the components of lab's job."""
+    (name,) = set(slurm.lab_jobs())
+    numbers = slurm.run("squeue", "--noheader", "--format=%A", f"--name={name}")
+    return sorted(numbers.split(), key=int)
+
+
+def start_again(slurm: Slurm) -> None:
+    """Start the job that Slurm has put back; without this, it waits for two minutes."""
+
+    def waits() -> bool:
+        lines = slurm.run("squeue", "--noheader", "--format=%j %T").splitlines()
+        return {line.split()[1] for line in lines if line.startswith("lab-")} == {"PENDING"}
+
+    wait_until(waits, "the job is not in the queue", PATIENCE_S)
+    for number in jobs(slurm):
+        slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+
+
+def wait_for_node(slurm: Slurm) -> None:
+    """Wait until Slurm has taken back the node that failed."""
+    free = {"idle", "planned"}
+    wait_until(lambda: slurm.states()["n3"] in free, "n3 does not come back", PATIENCE_S)
+
+
+def runs(project: Path) -> list[tuple[RunDir, RunInfo]]:
+    """The runs in the run store, the oldest first; all are collected."""
+    found = [(run, run.read()) for run in all_runs(project / "runs")]
+    assert all(info.collected and not info.left for _, info in found)
+    return sorted(found, key=lambda each: each[1].started_unix)
+
+
+def checkpoints(run: RunDir) -> list[Path]:
+    return list(run.checkpoints.glob("*.index"))
+
+
+def test_a_run_continues_when_slurm_puts_its_job_back(slurm: Slurm, project: Path) -> None:
+    process = start(project, *TRAIN, "--epochs=3", "--json")
+    until(process, "worker-1: training")
+    slurm.run("scontrol", "requeue", jobs(slurm)[0])
+    until(process, " waits in the queue: ")
+    start_again(slurm)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    (old, first), (new, second) = runs(project)
+    assert (first.state, second.state) == (State.CANCELLED, State.SUCCEEDED)
+    assert checkpoints(old)  # it was saved at the requeue
+    assert second.spec.resumed_from == old.run_id
+    assert second.git == first.git
+    assert f"run {new.run_id} continues run {old.run_id}" in err
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["run_id"] == new.run_id
+    assert (summary["records_lost"], summary["updates_conserved"]) == (0, True)
+
+
+def test_a_run_continues_without_a_client(slurm: Slurm, project: Path) -> None:
+    process = start(project, *TRAIN, "--epochs=3")
+    until(process, "worker-1: training")
+    process.kill()
+    process.communicate()
+    (old,) = all_runs(project / "runs")
+    slurm.run("scontrol", "requeue", jobs(slurm)[0])
+    start_again(slurm)
+    _, err = lab(project, "attach", old.run_id)
+    assert f"run {old.run_id}: cancelled, collected into" in err
+    (_, first), (_, second) = runs(project)
+    assert (first.state, second.state) == (State.CANCELLED, State.SUCCEEDED)
+    assert second.spec.resumed_from == old.run_id
+    lab(project, "down")
+
+
+def test_a_run_continues_after_the_failure_of_a_node_by_its_policy(
+    slurm: Slurm, project: Path
+) -> None:
+    # Nodes of one size: Slurm 22.05 may fail to start a job of several components again.
+    config = project / "cluster.yaml"
+    config.write_text(re.sub(r"\{cpus.*\}", "{cpus: 1}", config.read_text()))
+    policy = ("--on-failure=restart:1", "--checkpoint_every=1")
+    process = start(project, *TRAIN, "--epochs=3", *policy)
+    until(process, "worker-1: training")
+    slurm.kill_node("n3")
+    try:
+        until(process, "worker-1: lost: its agent has sent no heartbeat for 15 s")
+        until(process, "Slurm has put job ")
+    finally:
+        slurm.start_node("n3")
+    wait_for_node(slurm)
+    start_again(slurm)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    (old, first), (_, second) = runs(project)
+    assert (first.state, second.state) == (State.LOST, State.SUCCEEDED)
+    assert second.spec.resumed_from == old.run_id
+    assert (second.spec.on_failure, second.spec.restarts) == (OnFailure.FAIL, 0)
+
+
+def test_the_failure_of_a_node_ends_other_runs(slurm: Slurm, project: Path) -> None:
+    process = start(project, *TRAIN, "--epochs=100")
+    until(process, "worker-1: training")
+    slurm.kill_node("n3")
+    try:
+        process.communicate(timeout=PATIENCE_S)
+    finally:
+        slurm.start_node("n3")
+    assert process.returncode == 1
+    ((_, info),) = runs(project)
+    lost = "worker-1 lost: its agent has sent no heartbeat for 15 s"
+    assert (info.state, info.reason) == (State.LOST, lost)
+    wait_for_node(slurm)
+
+
+def test_scancel_from_outside_saves_a_checkpoint(slurm: Slurm, project: Path) -> None:
+    process = start(project, *TRAIN, "--epochs=100")
+    until(process, "worker-1: training")
+    slurm.run("scancel", jobs(slurm)[0])
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    ((run, info),) = runs(project)
+    assert (info.state, info.reason) == (State.CANCELLED, "the agent was stopped (SIGTERM)")
+    assert checkpoints(run)
+
+
+def test_a_run_is_resumed_after_the_time_limit(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
+    monkeypatch.setenv("SBATCH_SIGNAL", "B:USR1@40")  # a minute, as the script asks, is all of it
+    out, err = lab(project, *TRAIN, "--epochs=1000", "--json", code=1)
+    summary = json.loads(out.splitlines()[-1])
+    ((run, info),) = runs(project)
+    assert info.state is State.CANCELLED
+    assert f"the time limit of the job is near; continue with --resume {run.run_id}" in err
+    assert checkpoints(run)
+    monkeypatch.delenv("SBATCH_TIMELIMIT")
+    steps = f"--global_steps={summary['global_step'] + 500}"
+    lab(project, *TRAIN, "--resume=last", "--epochs=1000", steps)
+    (_, (_, second)) = runs(project)
+    assert (second.state, second.spec.resumed_from) == (State.SUCCEEDED, run.run_id)
+
+
+def test_clocks_that_differ_by_a_minute_change_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = make(project, "tf3", "CLOCK_NODE")
+    for name, value in clock.environ.items():
+        monkeypatch.setenv(name, value)
+    clock.set(60)
+    process = start(project, *TRAIN, "--epochs=3", "--json")
+    until(process, "worker-1: training")
+    clock.set(-60)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "no heartbeat" not in err
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["records_lost"], summary["updates_conserved"]) == (0, True)
+    assert all(0 < task["time_s"] <= summary["wall_s"] for task in summary["tasks"])
+    ((run, _),) = runs(project)
+    records = [json.loads(line) for line in run.records("worker-1").read_text().splitlines()]
+    numbers = [each["seq"] for each in records if "seq" in each]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert records[0]["time_unix"] - records[-1]["time_unix"] > 60  # its clock was changed
