@@ -101,14 +101,17 @@ def plan() -> Plan:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What happens in each pause of the backend."""
+    """What happens in each pause of the backend, of which each lasts for some seconds."""
     steps: list[Callable[[], None]] = []
+    now_s = time.monotonic()
 
     def sleep(seconds: float) -> None:
+        nonlocal now_s
         assert seconds > 0
+        now_s += 15.0
         steps.pop(0)()
 
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=sleep)
     monkeypatch.setattr(environments, "time", clock)
     return steps
 
@@ -343,6 +346,18 @@ def test_a_job_that_does_not_end_is_an_error(
     with pytest.raises(LabError, match="job 7 of x has not ended after 0 s; see `scontrol show"):
         environment.down(lambda _: None)
     assert SlurmBackend().projects() == ["x"]
+
+
+def test_a_job_with_a_failed_node_is_removed_before_slurm_notices_it(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    slurm.set("deaf", "")
+    slurm.set("queue", "7|COMPLETING|None\n8|RUNNING|None\n")
+    pauses += [lambda: None] * 4
+    environment.down(lambda _: None)
+    assert pauses == []
+    assert SlurmBackend().projects() == []
 
 
 def test_slurm_is_asked_only_now_and_then(

@@ -32,7 +32,11 @@ _FRESH_S: Final = 3.0
 _END_S: Final = 120.0
 """Seconds that Slurm has to end a job; programs have 30 s by default."""
 
+_KILLED_S: Final = 60.0
+"""Seconds after which an ending job runs on no reachable node: `KillWait` is 30 s by default."""
+
 _POLL_S: Final = 0.5
+_LOOK_S: Final = 0.1  # for files, which cost Slurm nothing
 
 _FAILED_NODE_S: Final = 600.0
 """Seconds that Slurm has to notice a failed node; its `SlurmdTimeout` is 300 s by default."""
@@ -118,7 +122,15 @@ class SlurmEnvironment(DirectoryEnvironment):
             if line != shown:
                 notify(line)
                 shown = line
-            time.sleep(pause_s)
+            self._pause(pause_s, until_all_start=bool(missing))
+
+    def _pause(self, seconds: float, *, until_all_start: bool) -> None:
+        """Wait, at most until all agents have started."""
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0:
+            if until_all_start and not self._missing_agents():
+                return
+            time.sleep(min(left_s, _LOOK_S))
 
     def continuation(self, run_id: str, notify: Notify) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
@@ -138,7 +150,7 @@ class SlurmEnvironment(DirectoryEnvironment):
             notify(f"job {job.id} runs; waiting until Slurm notices the failed node")
             until = time.monotonic() + _FAILED_NODE_S
             while (job := self._job_after_its_end()) is not None and job.runs:
-                if time.monotonic() > until:  # no node has failed
+                if time.monotonic() >= until:  # no node has failed
                     queue.requeue(job.id)
                 time.sleep(_POLL_S)
         if job is None:
@@ -289,9 +301,12 @@ class SlurmEnvironment(DirectoryEnvironment):
             LabError: The job does not end, or files are left.
         """
         queue.cancel(self._record.job)
-        until = time.monotonic() + _END_S
+        began = time.monotonic()
         while (job := self.job(fresh=True)) is not None:
-            if time.monotonic() > until:
+            passed_s = time.monotonic() - began
+            if job.state == queue.COMPLETING and passed_s >= _KILLED_S:
+                break  # Slurm waits for a failed node
+            if passed_s >= _END_S:
                 raise LabError(
                     f"job {job.id} of {self.project} has not ended after {_END_S:.0f} s",
                     f"see `scontrol show job {job.id}`, then try again",
