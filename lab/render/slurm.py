@@ -378,7 +378,7 @@ def _header(
     requests = "#SBATCH hetjob\n".join(
         f"# {short(', '.join(name for name, _ in component.nodes))}\n"
         f"#SBATCH --job-name={plan.name} --time={slurm_time(options.time_s)} --requeue"
-        " --signal=B:USR1@60\n"
+        f" --signal=B:USR1@{min(60, options.time_s / 2):.0f}\n"
         f"#SBATCH {component.options()}\n"
         for component in components
     )

@@ -188,6 +188,12 @@ def test_time_limits_are_in_slurms_form(seconds: float, text: str) -> None:
     assert slurm_time(time_limit(seconds)) == text
 
 
+@pytest.mark.parametrize(("limit_s", "warning_s"), [(60.0, 30), (3600.0, 60)])
+def test_slurm_warns_at_most_a_minute_before_the_time_limit(limit_s: float, warning_s: int) -> None:
+    text = render_slurm_file(Path("cluster.yaml"), SlurmOptions(time_s=limit_s))
+    assert f" --signal=B:USR1@{warning_s}\n" in text
+
+
 @pytest.mark.parametrize("seconds", [0, 59.9, 400 * 86_400])
 def test_a_time_limit_must_be_possible(seconds: float) -> None:
     with pytest.raises(InputError, match="from one minute to 365 days"):
