@@ -171,15 +171,15 @@ def _sentences(
     async_, sync = found[Way.ASYNC][0].forecast, found[Way.SYNC][-1].forecast
     server = 1 / async_.ps_cpu_s
     yield (
-        f"- **Where the server is full.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {async_.ps_cpu_s * 1e3:.2f} ms ="
-        f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers fill a server."
+        f"- **Where the server is saturated.** In the simulation a server does one thing after another, on one core. So async ends at 1 / {async_.ps_cpu_s * 1e3:.2f} ms ="
+        f" {server:,.0f} steps/s, with any number of workers. If a worker takes {STEP_S * 1e3:.0f} ms for a batch, {server * STEP_S:.0f} workers saturate a server."
         f" A step of sync needs {sync.ps_cpu_s / sync.shape.workers * 1e3:.2f} ms for each worker: {sync.ps_cpu_s:.1f} s with {sync.shape.workers} workers.\n"
         "  This holds for a server with `cpus: 1`, as in `clusters/slurm.yaml`, if Slurm limits tasks to their CPUs. With more CPUs a real server may be faster: it handles several calls at once."
     )
     size, rate = _link_bytes(found[Way.ASYNC][0]), units.bytes_per_s(SLOW_NETWORK)
     yield (
-        f"- **Where the link is full.** A step of a worker moves {async_.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {size / 1e3:.1f} kB of it."
-        f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is full at {rate / size:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
+        f"- **Where the link is saturated.** A step of a worker moves {async_.wire_bytes / 1e3:.1f} kB. The fuller direction of the server's link carries {size / 1e3:.1f} kB of it."
+        f" {_gbit(SLOW_NETWORK)} is {rate / 1e6:.0f} MB/s, and is saturated at {rate / size:,.0f} steps/s of async. A step of sync moves as much for each worker.\n"
         "  *Most* is the smaller of two limits: this link, and workers that never wait for each other."
     )
 
