@@ -96,6 +96,8 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             notify(f"backend {backend.name}: {_why_chosen(name, reasons)}")
             return Choice(backend, None)
         reasons[backend.name] = reason
+    for each in [backend.name for backend in usable if backend.name not in reasons]:
+        reasons[each] = f"request it with `--backend {each}`"
     raise LabError(", ".join(f"backend {each}: {reason}" for each, reason in reasons.items()))
 
 

@@ -39,7 +39,9 @@ def test_auto_takes_no_place_in_the_queue(root: Path) -> None:
     assert chosen(CLASS, [LOCAL, QUEUE], root) == (QUEUE, ["backend class: as requested"])
     with pytest.raises(LabError) as caught:
         chosen("auto", [NO_TF, QUEUE], root)
-    assert str(caught.value) == "backend local: no TensorFlow"
+    assert str(caught.value) == (
+        "backend local: no TensorFlow, backend class: request it with `--backend class`"
+    )
 
 
 def test_auto_uses_an_environment_of_the_queue_that_is_up(root: Path, tmp_path: Path) -> None:

@@ -566,7 +566,7 @@ def test_a_host_without_slurm(
 
 
 def test_auto_does_not_choose_a_queue(slurm: Fake, plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(LabError):
+    with pytest.raises(LabError, match="backend slurm: request it with `--backend slurm`"):
         choose(AUTO, plan, tmp_path, [SlurmBackend()], lambda _: None)
     output: list[str] = []
     choose("slurm", plan, tmp_path, [SlurmBackend()], output.append)
