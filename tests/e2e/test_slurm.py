@@ -20,7 +20,7 @@ from lab.tf_versions import TF1
 from tests.apptainer import install_apptainer, make_image
 from tests.commands import command, environ, lab, start, until
 from tests.conditions import lacking
-from tests.engine import ROOT
+from tests.engine import ROOT, NoEngine
 from tests.slurm import NODES, Slurm, make_project, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -304,8 +304,12 @@ def test_other_experiments_train_in_a_job(
 def apptainer(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An image that Apptainer runs. It has Python, but neither Slurm nor lab."""
     home = tmp_path_factory.mktemp("apptainer")
-    with pytest.MonkeyPatch.context() as patch:
+    try:
         commands = install_apptainer(home)
+    except NoEngine as reason:
+        # Debian's unstable release does not install on every day; that says nothing of lab.
+        pytest.skip(f"no Apptainer: {reason}")
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
         for name, value in make_image(commands, home / "image").items():
             patch.setenv(name, value)
