@@ -356,11 +356,16 @@ def _parent(number: int) -> int:
 def _start_again(run: Run, job: int) -> None:
     """Let a job that is in the queue again start at once: Slurm would wait for two minutes."""
     until = time.monotonic() + _PATIENCE_S
-    while "PENDING" not in run.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T"):
+    while True:
+        printed = run.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%A %T")
+        components = dict(line.split() for line in printed.splitlines())
+        if set(components.values()) == {"PENDING"}:
+            break
         if time.monotonic() > until:
             raise TimeoutError(f"job {job} is not in the queue again")
         time.sleep(_POLL_S)
-    run.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+    for number in components:
+        run.slurm("scontrol", "update", f"JobId={number}", "StartTime=now")
 
 
 def _time_limit(run: Run) -> None:
