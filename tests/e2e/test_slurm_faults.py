@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ import pytest
 
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, all_runs
-from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
 from tests.commands import lab, start, until
 from tests.slurm import Slurm, make_project, wait_until
@@ -110,31 +108,6 @@ def test_a_run_continues_without_a_client(slurm: Slurm, project: Path) -> None:
     assert (first.state, second.state) == (State.CANCELLED, State.SUCCEEDED)
     assert second.spec.resumed_from == old.run_id
     lab(project, "down")
-
-
-def test_a_run_continues_after_the_failure_of_a_node_by_its_policy(
-    slurm: Slurm, project: Path
-) -> None:
-    # Nodes of one size: Slurm 22.05 may fail to start a job of several components again.
-    config = project / "cluster.yaml"
-    config.write_text(re.sub(r"\{cpus.*\}", "{cpus: 1}", config.read_text()))
-    policy = ("--on-failure=restart:1", "--checkpoint_every=1")
-    process = start(project, *TRAIN, "--epochs=3", *policy)
-    until(process, "worker-1: training")
-    slurm.kill_node("n3")
-    try:
-        until(process, "worker-1: lost: its agent has sent no heartbeat for 15 s")
-        until(process, "Slurm has put job ")
-    finally:
-        slurm.start_node("n3")
-    wait_for_node(slurm)
-    start_again(slurm)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, err
-    (old, first), (_, second) = runs(project)
-    assert (first.state, second.state) == (State.LOST, State.SUCCEEDED)
-    assert second.spec.resumed_from == old.run_id
-    assert (second.spec.on_failure, second.spec.restarts) == (OnFailure.FAIL, 0)
 
 
 def test_the_failure_of_a_node_ends_other_runs(slurm: Slurm, project: Path) -> None:
