@@ -492,9 +492,11 @@ def test_a_client_may_come_while_the_job_starts_again(
     volume = an_ended_run(STOPPED)
     shutil.rmtree(volume.agents)
     pauses.append(lambda: continues(volume))
-    request = environment.continuation("r-1", lambda _: None)
+    output: list[str] = []
+    request = environment.continuation("r-1", output.append)
     assert request is not None
     assert request.run_id == "r-2"
+    assert output == ["job 7 starts its tasks", "slurm: job 7 runs; 2 tasks are up"]
 
 
 def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(

@@ -155,7 +155,10 @@ class SlurmEnvironment(DirectoryEnvironment):
                 time.sleep(_POLL_S)
         if job is None:
             return None
-        notify(f"Slurm has put job {job.id} back into the queue; run {run_id} continues with it")
+        if not job.runs:
+            notify(
+                f"Slurm has put job {job.id} back into the queue; run {run_id} continues with it"
+            )
         try:
             self.wait(notify)
         except LabError as error:
