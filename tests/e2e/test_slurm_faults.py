@@ -136,18 +136,19 @@ def test_scancel_from_outside_saves_a_checkpoint(slurm: Slurm, project: Path) ->
     assert checkpoints(run)
 
 
-def test_a_run_is_resumed_after_the_time_limit(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
-    monkeypatch.setenv("SBATCH_SIGNAL", "B:USR1@40")  # a minute, as the script asks, is all of it
-    out, err = lab(project, *TRAIN, "--epochs=1000", "--json", code=1)
+def test_a_run_is_resumed_after_the_time_limit(slurm: Slurm, project: Path) -> None:
+    process = start(project, *TRAIN, "--epochs=1000", "--json")
+    until(process, "worker-1: training")
+    # Slurm warns a minute before the limit, and up to a minute earlier: so not before it trains.
+    for number in jobs(slurm):
+        slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, err
     summary = json.loads(out.splitlines()[-1])
     ((run, info),) = runs(project)
     assert info.state is State.CANCELLED
     assert f"the time limit of the job is near; continue with --resume {run.run_id}" in err
     assert checkpoints(run)
-    monkeypatch.delenv("SBATCH_TIMELIMIT")
     steps = f"--global_steps={summary['global_step'] + 500}"
     lab(project, *TRAIN, "--resume=last", "--epochs=1000", steps)
     (_, (_, second)) = runs(project)
