@@ -348,6 +348,23 @@ def test_a_job_that_does_not_end_is_an_error(
     assert SlurmBackend().projects() == ["x"]
 
 
+def test_a_job_that_slurm_puts_back_during_the_removal_is_cancelled_again(
+    slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+    slurm.set("deaf", "")
+    slurm.set("queue", "7|COMPLETING|None\n")
+
+    def put_back() -> None:
+        slurm.set("queue", WAITS)
+        (slurm.folder / "deaf").unlink()
+
+    pauses += [put_back, lambda: None]
+    environment.down(lambda _: None)
+    assert len(slurm.read("cancelled").splitlines()) == 2
+    assert SlurmBackend().projects() == []
+
+
 def test_a_job_with_a_failed_node_is_removed_before_slurm_notices_it(
     slurm: Fake, plan: Plan, tmp_path: Path, pauses: list[Callable[[], None]]
 ) -> None:

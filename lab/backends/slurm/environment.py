@@ -306,6 +306,8 @@ class SlurmEnvironment(DirectoryEnvironment):
         queue.cancel(self._record.job)
         began = time.monotonic()
         while (job := self.job(fresh=True)) is not None:
+            if job.state != queue.COMPLETING:  # also if Slurm puts it back meanwhile
+                queue.cancel(self._record.job)
             passed_s = time.monotonic() - began
             if job.state == queue.COMPLETING and passed_s >= _KILLED_S:
                 break  # Slurm waits for a failed node
