@@ -2,7 +2,8 @@
 
 The record is a directory with a lock and one file for each environment. The user who boots the
 environment owns the file. No other user can change it. A file is ignored if its environment has
-ended, or if it is from an earlier boot of the host.
+ended, or if it is from an earlier boot of the host. Every user can add files, so a file that `lab`
+cannot have written is reported and ignored.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from lab.backends import Notify
 from lab.backends.process import ProcessHandle, boot_id
-from lab.backends.selection import CLASS, KINDS
+from lab.backends.selection import CLASS, COMPOSE, KINDS
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan
 from lab.strict_json import dump
@@ -38,6 +41,7 @@ _MODE: Final = 0o1777
 _MAX_BYTES: Final = 1 << 16
 _ENGINE_S: Final = 5.0
 _MAX_PID: Final = 1 << 31
+_MAX_UNIX: Final = 1 << 34  # the year 2514
 
 Handover = Callable[[ProcessHandle], None]
 """Records another process as the one that represents the environment from now on."""
@@ -107,12 +111,13 @@ def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
 
 
 @contextmanager
-def hold_gpus(holder: Holder, *, share: bool) -> Iterator[Handover]:
+def hold_gpus(holder: Holder, *, share: bool, notify: Notify) -> Iterator[Handover]:
     """Reserve an environment's GPUs before its boot. If the block fails, restore the record.
 
     Args:
         holder: The environment; without GPUs nothing is done.
         share: Whether other environments may hold the same GPUs.
+        notify: Receives one line if the record has files that `lab` cannot have written.
 
     Yields:
         A function that records another process for the environment, because this one ends.
@@ -126,8 +131,10 @@ def hold_gpus(holder: Holder, *, share: bool) -> Iterator[Handover]:
     path = directory() / holder.file_name(os.getuid())
     with _locked() as folder:
         if not share:
-            _refuse_held(holder, folder)
-        before = path.read_bytes() if path.is_file() and not path.is_symlink() else None
+            _refuse_held(holder, folder, notify)
+        before = None
+        with suppress(OSError, ValueError):
+            before = read_regular(path, _MAX_BYTES).encode()
         _write(path, holder)
     try:
         yield lambda process: _write(path, replace(holder, process=process))
@@ -149,8 +156,8 @@ def release(backend: str, project: str, where: str) -> None:
                         path.unlink()
 
 
-def _refuse_held(holder: Holder, folder: Path) -> None:
-    entries = sorted(_entries(folder), key=lambda each: each.holder.since_unix)
+def _refuse_held(holder: Holder, folder: Path, notify: Notify) -> None:
+    entries = sorted(_entries(folder, notify), key=lambda each: each.holder.since_unix)
     newest = {each.holder.key: each for each in entries}
     for key, entry in newest.items():
         common = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
@@ -163,18 +170,33 @@ def _refuse_held(holder: Holder, folder: Path) -> None:
             entry.path.unlink()
 
 
-def _entries(folder: Path) -> Iterator[_Entry]:
+def _entries(folder: Path, notify: Notify) -> list[_Entry]:
+    """Read all entries; `lab` writes them atomically and readable for all.
+
+    Raises:
+        LabError: The disk fails, so that a file may be an entry.
+    """
+    found, ignored = list[_Entry](), list[str]()
     for path in _files(folder):
         try:
-            yield _read(path)
+            found.append(_read(path))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
-            why = (error.strerror or "") if isinstance(error, OSError) else str(error)
+        except (PermissionError, BlockingIOError):  # its mode, or a lease of its owner
+            ignored.append(f"{short(path.name)}: it is not readable")
+        except ValueError as error:
+            ignored.append(f"{short(path.name)}: {short(str(error))}")
+        except OSError as error:
             raise LabError(
-                f"the GPU record {visible(str(path))} is damaged: {short(why)}",
-                "if its owner has no environment, remove the file; or ignore it with --share",
+                f"the GPU record {visible(str(path))} cannot be read: {error.strerror}",
+                "check the disk, or ignore the record with --share",
             ) from error
+    if ignored:
+        notify(
+            f"warning: ignored {counted(len(ignored), 'file')} in the GPU record {folder} that"
+            f" `lab` did not write: {ignored[0]}"
+        )
+    return found
 
 
 def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool) -> LabError:
@@ -203,7 +225,9 @@ def _is_alive(holder: Holder) -> bool | None:
         return False
     if _runs(holder.process):
         return True
-    return _containers_run(holder) if holder.backend == "compose" else False
+    if holder.backend not in KINDS:  # of a later version of lab
+        return None
+    return _containers_run(holder) if holder.backend == COMPOSE else False
 
 
 def _runs(process: ProcessHandle) -> bool:
@@ -282,20 +306,36 @@ def _open(path: Path) -> int:
     """Open the record's directory; create it if it is missing.
 
     Raises:
-        LabError: The directory has a wrong mode, which only its owner can change.
+        LabError: The directory has a wrong mode.
         OSError: It is a link, not a directory, or cannot be created.
     """
-    with suppress(FileExistsError):
-        path.mkdir()
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        _create(path)
+        descriptor = os.open(path, flags)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if mode != _MODE:
-        try:
-            os.fchmod(descriptor, _MODE)
-        except PermissionError as error:
-            os.close(descriptor)
-            raise _unusable(path, f"its mode is {mode:o}, not 1777") from error
+        os.close(descriptor)
+        raise LabError(
+            f"the GPU record {visible(str(path))} cannot be used: its mode is {mode:o}, not 1777",
+            f"set {VARIABLE} to a path that does not exist yet: `lab` creates the directory",
+        )
     return descriptor
+
+
+def _create(path: Path) -> None:
+    """Create the directory with its mode in one step: another command may open it at once."""
+    before = os.umask(0)
+    try:
+        path.mkdir(_MODE)
+        if sys.platform != "linux":  # mkdir does not set the sticky bit
+            path.chmod(_MODE)
+    except FileExistsError:
+        pass  # another command has created it
+    finally:
+        os.umask(before)
 
 
 def _unusable(path: Path, why: str) -> LabError:
@@ -316,7 +356,7 @@ def _read(path: Path) -> _Entry:
     Raises:
         FileNotFoundError: It does not exist any more.
         OSError: It cannot be read.
-        ValueError: It is damaged, or its name does not match its environment and owner.
+        ValueError: It is no entry, or its name does not match its environment and owner.
     """
     # Imported here: most commands hold no GPU.
     import msgspec  # noqa: PLC0415
@@ -327,11 +367,9 @@ def _read(path: Path) -> _Entry:
         holder = msgspec.json.decode(text, type=Holder)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if holder.backend not in KINDS:
-        raise ValueError("its backend is unknown")
     if not 0 < holder.process.pid < _MAX_PID:
         raise ValueError("its process id is out of range")
-    if not 0 <= holder.since_unix <= time.time() + 86_400:
+    if not 0 <= holder.since_unix < _MAX_UNIX:  # the clock may have been wrong
         raise ValueError("its time is out of range")
     if path.name != holder.file_name(uid):
         raise ValueError("its file name does not match its environment and owner")

@@ -102,7 +102,7 @@ def _boot(folder: ClassDir, backend: SeatBackend, notify: Notify) -> None:
     """Start the proxy, JupyterHub and the seats of a class."""
     plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
-    with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
+    with hold_gpus(_holder(folder, gpus), share=False, notify=notify) as hand_over:
         backend.start_proxy()
         hub = _start_hub(folder, backend.hub_variables)
         hand_over(hub)

@@ -193,7 +193,7 @@ def test_another_environment_cannot_take_a_seats_gpu(room: ClassDir) -> None:
     holder = Holder("mine", "local", "here", "", (uuid_of(1),), time.time(), process)
     with (
         pytest.raises(LabError, match=r"is held by environment 'e2e' \(class\)"),
-        hold_gpus(holder, share=False),
+        hold_gpus(holder, share=False, notify=lambda _line: None),
     ):
         pytest.fail("the GPU has two owners")
 

@@ -172,7 +172,9 @@ def record() -> dict[str, dict[str, Any]]:
 
 def take(name: str, *gpus: str, backend: str = "local", where: str = "/p") -> Any:
     own = ProcessHandle.of(os.getpid())
-    return hold_gpus(Holder(name, backend, where, "/p", gpus, 1.0, own), share=False)
+    return hold_gpus(
+        Holder(name, backend, where, "/p", gpus, 1.0, own), share=False, notify=lambda _line: None
+    )
 
 
 # ---- up

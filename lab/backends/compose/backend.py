@@ -119,7 +119,7 @@ class ComposeBackend(Backend):
         compose_version()
         with lock_environment(self.name, plan.name) as lock:
             self._refuse_another(plan, root.absolute())
-            with self._held(plan, root.absolute(), share=share):
+            with self._held(plan, root.absolute(), notify, share=share):
                 return self._up(plan, root.absolute(), notify, check, lock)
 
     def _up(
@@ -152,14 +152,17 @@ class ComposeBackend(Backend):
         exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if exists else None
 
-    def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
+    def _held(
+        self, plan: Plan, root: Path, notify: Notify, *, share: bool
+    ) -> AbstractContextManager[object]:
         """Hold the plan's GPUs in this host's record, if the engine runs on this host."""
         if not any(task.gpus for task in plan.tasks):
             return nullcontext()
         if not ComposeEnvironment(self._engine, plan.name).is_local:
             return nullcontext()
         where = self._engine.id()
-        return hold_gpus(holder_of(plan, backend=self.name, where=where, folder=root), share=share)
+        holder = holder_of(plan, backend=self.name, where=where, folder=root)
+        return hold_gpus(holder, share=share, notify=notify)
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name from another config or directory."""

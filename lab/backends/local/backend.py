@@ -97,7 +97,7 @@ class LocalBackend(Backend):
             self._check_ports(manifest.ports_of(manifest.addresses_of(plan, kind)))
         state_dir = state.state_dir(plan.name)
         holder = holder_of(plan, backend=self.name, where=str(state_dir.directory), folder=root)
-        with hold_gpus(holder, share=share) as hold:
+        with hold_gpus(holder, share=share, notify=notify) as hold:
             try:
                 return _boot(
                     plan, kind, state_dir, root=root, notify=notify, check=check, hold=hold
