@@ -106,21 +106,19 @@ class DirectoryEnvironment(Environment):
         """
         if not self.is_up:
             raise self.stopped()
-        incoming = self._volume.incoming(request.run_id)
         try:
             with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
                 require_agents(self.project, self.tasks())
                 for name, folder in parts.items():
-                    shutil.copytree(folder, incoming / name)
+                    shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
                 control.submit(self._volume, request)
         except control.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the {self.backend} environment {self.project!r}",
                 f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
             ) from busy
-        except LabError:
-            shutil.rmtree(incoming, ignore_errors=True)
-            raise
+        finally:
+            control.discard_uploads(self._volume, request.run_id)
 
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume; see `Environment`."""

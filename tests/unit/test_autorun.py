@@ -149,6 +149,32 @@ def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: S
     assert "has ended already" in output[0]
 
 
+def test_a_resumed_run_that_waits_for_another_run_keeps_its_checkpoint(volume: Volume) -> None:
+    first, _ = trained(volume, State.LOST)
+    checkpoint(volume, first)
+    submit(volume, Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLUSTER))
+    second, output = trained(volume, State.SUCCEEDED)
+    assert "is under way; async starts after it" in output[1]
+    assert second.spec.resumed_from == first.run_id
+    assert (volume.run(second.run_id) / "checkpoints" / "model-12.index").is_file()
+
+
+def test_a_resumed_run_that_is_stopped_while_it_waits_leaves_no_upload(volume: Volume) -> None:
+    first, _ = trained(volume, State.LOST)
+    checkpoint(volume, first)
+    submit(volume, Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLUSTER))
+    uploaded: list[Path] = []
+
+    def stopped(_seconds: float) -> None:
+        uploaded.extend((volume.root / "incoming").iterdir())
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        train(read(), volume, print, stopped)
+    assert len(uploaded) == 1
+    assert not list((volume.root / "incoming").iterdir())
+
+
 def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> None:
     first, _ = trained(volume, State.LOST)
     second, output = trained(volume, State.SUCCEEDED)

@@ -118,12 +118,17 @@ def test_submit_refuses_a_run_of_the_same_name(volume: Volume) -> None:
         submit(volume, REQUEST)
 
 
-def test_a_refused_program_is_removed(volume: Volume) -> None:
+def test_uploads_stay_while_another_run_is_under_way(volume: Volume) -> None:
     submit(volume, REQUEST)
-    volume.incoming("r2").mkdir(parents=True)
-    (volume.incoming("r2") / "own.py").write_text("")
+    refused = changed(REQUEST, run_id="r2", own=True)
+    uploaded = volume.incoming("r2") / "program"
+    uploaded.mkdir(parents=True)
+    (uploaded / "own.py").write_text("")
     with pytest.raises(VolumeBusy):
-        submit(volume, changed(REQUEST, run_id="r2", own=True))
+        submit(volume, refused)
+    end(volume)
+    submit(volume, refused)
+    assert (volume.program("r2") / "own.py").is_file()
     assert not volume.incoming("r2").exists()
 
 
@@ -571,7 +576,9 @@ def command(volume: Volume, *argv: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_command_line(volume: Volume) -> None:
     assert command(volume, "submit", REQUEST.to_json()).returncode == 0
+    volume.incoming("r2").mkdir(parents=True)
     busy = command(volume, "submit", replace(REQUEST, run_id="r2").to_json())
+    assert not volume.incoming("r2").exists()
     assert (busy.returncode, busy.stderr) == (3, b"run r1 is under way\n")
     assert json.loads(command(volume, "requests").stdout)["run_id"] == "r1"
     assert command(volume, "cancel", "r1", "enough").returncode == 0

@@ -29,7 +29,7 @@ from typing import Any, Final
 from lab.task.agent.continuation import is_interrupted, next_request
 from lab.task.agent.oneshot import OneshotError, arguments, request_of
 from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.control import VolumeBusy, requests, state_of, submit
+from lab.task.protocol.control import VolumeBusy, discard_uploads, requests, state_of, submit
 from lab.task.protocol.experiments import EXPERIMENTS, with_seed
 from lab.task.protocol.faults import parse, resolve_all
 from lab.task.protocol.policy import outcome
@@ -153,16 +153,20 @@ def _submit(
 ) -> None:
     """Submit the request as soon as no other run is active."""
     shown = ""
-    while True:
-        try:
-            submit(volume, request)
-        except VolumeBusy as busy:
-            if busy.run_id != shown:
-                notify(f"run {busy.run_id} is under way; {request.spec.experiment} starts after it")
-            shown = busy.run_id
-            sleep(_POLL_S)
-        else:
-            return
+    try:
+        while True:
+            try:
+                submit(volume, request)
+            except VolumeBusy as busy:
+                if busy.run_id != shown:
+                    experiment = request.spec.experiment
+                    notify(f"run {busy.run_id} is under way; {experiment} starts after it")
+                shown = busy.run_id
+                sleep(_POLL_S)
+            else:
+                return
+    finally:
+        discard_uploads(volume, request.run_id)
 
 
 def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) -> None:

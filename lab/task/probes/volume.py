@@ -36,6 +36,7 @@ from lab.task.protocol.control import (
     VolumeBusy,
     cancel,
     collected,
+    discard_uploads,
     inject_fault,
     kill,
     mark_collected,
@@ -77,13 +78,21 @@ def _offsets(arguments: Sequence[str]) -> dict[str, int]:
     return {path: size for argument in arguments for path, size in json.loads(argument).items()}
 
 
+def _submit(volume: Volume, request: Request) -> None:
+    """Submit a request; if it is refused, remove its uploads: the client uploads them again."""
+    try:
+        submit(volume, request)
+    finally:
+        discard_uploads(volume, request.run_id)
+
+
 def main(argv: Sequence[str], root: Path) -> int:
     """Execute one command; return its exit code."""
     volume = Volume(root)
     try:
         match argv:
             case ["submit", text]:
-                submit(volume, Request.from_json(text))
+                _submit(volume, Request.from_json(text))
             case ["cancel", run_id, reason]:
                 cancel(volume, run_id, reason)
             case ["kill", run_id, reason]:

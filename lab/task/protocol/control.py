@@ -52,7 +52,8 @@ class VolumeBusy(Exception):  # noqa: N818 (the name describes a state)
 def submit(volume: Volume, request: Request) -> None:
     """Submit a request to the agents, unless another run is under way.
 
-    The run's uploads leave `incoming/` in both cases: they are moved into the run, or deleted.
+    The run's uploads move from `incoming/` into the run. If the request is refused, they stay, so
+    that the caller can submit it again; at its end, the caller removes them with `discard_uploads`.
 
     Raises:
         VolumeBusy: Another run is under way.
@@ -61,25 +62,28 @@ def submit(volume: Volume, request: Request) -> None:
     """
     if not request.submitted_unix:
         request = replace(request, submitted_unix=unix_time())
-    try:
-        with _locked(volume):
-            for other in requests(volume):
-                if not state_of(volume, other).ended:
-                    raise VolumeBusy(other.run_id)
-            run = volume.run(request.run_id)
-            run.mkdir()
-            for name in INCOMING:
-                uploaded = volume.incoming(request.run_id) / name
-                if uploaded.is_dir():
-                    uploaded.rename(run / name)
-            for name in ("tasks", "logs", "status", "start"):
-                (run / name).mkdir()
-            (run / "files").mkdir(exist_ok=True)
-            for task in request.tasks():
-                write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
-            write_atomically(volume.request(request.run_id), request.to_json(), new=True)
-    finally:
-        shutil.rmtree(volume.incoming(request.run_id), ignore_errors=True)
+    with _locked(volume):
+        for other in requests(volume):
+            if not state_of(volume, other).ended:
+                raise VolumeBusy(other.run_id)
+        run = volume.run(request.run_id)
+        run.mkdir()
+        for name in INCOMING:
+            uploaded = volume.incoming(request.run_id) / name
+            if uploaded.is_dir():
+                uploaded.rename(run / name)
+        for name in ("tasks", "logs", "status", "start"):
+            (run / name).mkdir()
+        (run / "files").mkdir(exist_ok=True)
+        for task in request.tasks():
+            write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
+        write_atomically(volume.request(request.run_id), request.to_json(), new=True)
+    discard_uploads(volume, request.run_id)
+
+
+def discard_uploads(volume: Volume, run_id: str) -> None:
+    """Remove what is left of a run's uploads."""
+    shutil.rmtree(volume.incoming(run_id), ignore_errors=True)
 
 
 def cancel(volume: Volume, run_id: str, reason: str) -> None:
