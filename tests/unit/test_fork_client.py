@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lab.backends.local import forkserver as local
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.local.state import StateDir as LocalPlace
 from lab.backends.process import ProcessHandle
+from lab.task.agent import import_analysis
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
 from lab.task.agent.launcher import Launcher
@@ -119,6 +121,18 @@ def test_a_program_waits_for_the_import_with_a_limit(pair: Pair, tmp_path: Path)
     now = 61.0
     assert starter.is_ready(request())
     assert hung_up(pair[1])
+
+
+def test_a_waiting_program_is_parsed_once_per_run(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    monkeypatch.setattr(import_analysis, "unavailable_reason", parsed.append)
+    starter = Launcher(place(tmp_path), ForkClient(pair[0]), lambda: 0.0)
+    for run_id in ("r1", "r2"):
+        assert not any(starter.is_ready(replace(request(), run_id=run_id)) for _ in range(10))
+    assert starter.is_ready(replace(request(own=True), run_id="r3"))  # it need not wait
+    assert parsed == [tmp_path / "program.py"] * 2
 
 
 def hung_up(end: socket.socket) -> bool:
