@@ -108,11 +108,11 @@ def mark_ended(run: OpenRun, state: State, reason: str) -> None:
         run.update(state=state, reason=reason, stopped_unix=time.time())
 
 
-def abort(run: OpenRun, state: State, reason: str) -> None:
+def abort(run: OpenRun, state: State, reason: str) -> Summary:
     """Mark a run as ended and summarize it; the final states of its tasks take precedence."""
-    if not State(finish(run).state).ended:
+    if not has_ended(run):
         mark_ended(run, state, reason)
-        finish(run)
+    return finish(run)
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
@@ -154,6 +154,15 @@ def explain(status: TaskStatus) -> str:
 def all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:
     """Whether every task has ended."""
     return all(task in statuses and statuses[task].state.ended for task in info.task_names())
+
+
+def has_ended(run: OpenRun) -> bool:
+    """Whether every task of a run has ended, as far as its collected statuses show.
+
+    Raises:
+        LabError: A status cannot be read.
+    """
+    return all_ended(run.info, read_statuses(run.directory, run.info))
 
 
 def state_under_way(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> State:

@@ -127,9 +127,9 @@ def collect_one(
             else:
                 stopped = lifecycle.has_stopped(environment)
                 collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)
-        summary = lifecycle.finish(opened)
-        if not State(summary.state).ended and lifecycle.has_stopped(environment):
-            lifecycle.mark_ended(opened, State.LOST, GONE)
+        if not lifecycle.has_ended(opened) and lifecycle.has_stopped(environment):
+            summary = lifecycle.abort(opened, State.LOST, GONE)
+        else:
             summary = lifecycle.finish(opened)
     notify(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,11 +34,13 @@ from lab.run.collect import View
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
-from lab.run.summarize import summarize
-from lab.task.protocol import Request, RunSpec, Volume
+from lab.run.summarize import sum_up, summarize
+from lab.run.summary import Summary
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import NoSuchRun
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
+from lab.task.protocol.statuses import write_status
 from tests.agents import PATIENCE_S, wait_for
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -296,6 +299,27 @@ def test_an_interrupt_while_a_failure_is_stored_waits(
         shutil.rmtree(environment.volume.root)
         environment.volume.root.mkdir()
         update(run, state=State.PENDING)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_broken_off_run_is_summarized_once(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    summaries: list[Summary] = []
+
+    def count(*given: Any) -> Summary:
+        summaries.append(sum_up(*given))
+        return summaries[-1]
+
+    monkeypatch.setattr(lifecycle, "sum_up", count)
+    with run.opened() as opened:
+        lifecycle.submit(opened, environment)
+        for task in opened.info.task_names() if ended else ():
+            run.status(task).parent.mkdir(exist_ok=True)
+            write_status(run.status(task), TaskStatus(task, State.SUCCEEDED))
+        lifecycle.abort(opened, State.FAILED, "the disk is full")
+    state = State.SUCCEEDED if ended else State.FAILED
+    assert [each.state for each in summaries] == [run.read().state] == [state]
 
 
 def full() -> None:
