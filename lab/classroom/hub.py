@@ -10,6 +10,7 @@ import dbm
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from lab.classroom import names, seat
@@ -22,6 +23,9 @@ from lab.render.compose import GPU_ORDER, NO_GPU
 
 SERVICE: Final = "lab"
 """The name under which `lab` sends requests to JupyterHub."""
+
+_STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
+"""The scopes to list, start and stop seats, without access to their servers."""
 
 _PASSWORDS: Final = "passwords"
 _BCRYPT_ROUNDS: Final = 8  # the tokens are random, so more rounds gain nothing
@@ -71,13 +75,13 @@ def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
     c.Spawner.start_timeout = _START_S
     c.Spawner.http_timeout = _START_S
     c.JupyterHub.services = [{"name": SERVICE, "api_token": service_token}]
+    # The teacher is no admin of JupyterHub. A page that a student wrote has the same origin as the
+    # admin page, so it could open every seat as an admin who looks at it.
     c.JupyterHub.load_roles = [
-        {
-            "name": SERVICE,
-            "services": [SERVICE],
-            "scopes": ["list:users", "read:users:activity", "servers"],
-        }
+        {"name": SERVICE, "services": [SERVICE], "scopes": _STARTS_SEATS},
+        {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *_STARTS_SEATS]},
     ]
+    c.JupyterHub.template_paths = [str(Path(__file__).with_name("templates"))]
 
 
 def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
@@ -104,7 +108,6 @@ def _sign_in(c: Any, folder: ClassDir, tokens: dict[str, str]) -> None:  # noqa:
     c.FirstUseAuthenticator.dbm_path = str(passwords)
     c.FirstUseAuthenticator.create_users = False
     c.FirstUseAuthenticator.allowed_users = set(tokens)
-    c.FirstUseAuthenticator.admin_users = {TEACHER}
 
 
 def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
@@ -178,7 +181,8 @@ def _local_seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
 def _first_page(handler: Any) -> str:  # noqa: ANN401
     """The page after signing in: the teacher gets JupyterHub's admin page."""
     user = handler.current_user
-    return str(handler.hub.base_url) + ("admin" if user is not None and user.admin else "spawn")
+    is_teacher = user is not None and user.name == TEACHER
+    return str(handler.hub.base_url) + ("admin" if is_teacher else "spawn")
 
 
 def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:

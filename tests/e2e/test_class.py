@@ -335,6 +335,7 @@ def test_a_browser_opens_only_its_own_seat(room: ClassDir) -> None:
     assert browser.get("/hub/admin")[0] == 403
     teacher = signed_in(room, TEACHER)
     assert teacher.get("/hub/admin")[0] == 200, "the test can succeed"
+    assert teacher.get("/user/seat-01/api/contents")[0] == 403
 
 
 @pytest.mark.parametrize("user", ["seat-02", TEACHER, "mallory"])

@@ -23,7 +23,7 @@ import websocket
 from lab.backends.state import SEAT_VARIABLE, STATE_VARIABLE
 from lab.classroom.planning import NOT_ISOLATED
 from lab.classroom.processes import check_installed
-from lab.classroom.state import ClassDir
+from lab.classroom.state import TEACHER, ClassDir
 from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.e2e.test_class import Browser, signed_in
 from tests.unit.test_class_command import CERTIFICATE, KEY
@@ -152,6 +152,7 @@ def test_a_student_signs_in_with_the_handout_s_password(room: ClassDir, place: P
     assert browser.get("/user/ada/lab")[0] == 200
     assert browser.get("/user/bob/api/contents")[0] == 403
     assert browser.get("/hub/admin")[0] == 403
+    assert signed_in(room, TEACHER).get("/user/ada/api/contents")[0] == 403
 
 
 LOOK = """

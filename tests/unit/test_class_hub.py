@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dbm
+import json
 import os
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.cookiejar import CookieJar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import bcrypt
 import docker
@@ -102,13 +107,11 @@ def test_a_restart_keeps_the_passwords() -> None:
     assert all(signs_in(gate, *each) for each in folder.tokens().seats.items())
 
 
-def test_only_the_teacher_is_an_admin_and_sees_the_admin_page_first() -> None:
-    config = configured(created())
-    assert config.FirstUseAuthenticator.admin_users == {TEACHER}
-    page = config.JupyterHub.default_url
-    for admin, expected in ((True, "/hub/admin"), (False, "/hub/spawn")):
+def test_only_the_teacher_sees_the_admin_page_first() -> None:
+    page = configured(created()).JupyterHub.default_url
+    for name, expected in ((TEACHER, "/hub/admin"), ("ada", "/hub/spawn")):
         handler = SimpleNamespace(
-            current_user=SimpleNamespace(admin=admin), hub=SimpleNamespace(base_url="/hub/")
+            current_user=SimpleNamespace(name=name), hub=SimpleNamespace(base_url="/hub/")
         )
         assert page(handler) == expected
     stranger = SimpleNamespace(current_user=None, hub=SimpleNamespace(base_url="/hub/"))
@@ -340,3 +343,66 @@ def test_what_lab_may_request(tmp_path: Path) -> None:
                 api._request(method, path)
         with pytest.raises(LabError, match="JupyterHub refused: "):
             HubApi(api.url, "0" * 64).users()
+
+
+class Browser:
+    """A browser that is signed in to JupyterHub."""
+
+    def __init__(self, folder: ClassDir, api: HubApi, user: str) -> None:
+        self._hub = api.url.removesuffix("/api")
+        self._cookies = CookieJar()
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(self._cookies)
+        )
+        self.request("GET", "/login")
+        form = {"username": user, "password": folder.tokens().seats[user], "_xsrf": self._xsrf()}
+        assert self.request("POST", "/login", urlencode(form).encode())[0] == 200
+
+    def _xsrf(self) -> str:
+        return next(each.value or "" for each in self._cookies if each.name == "_xsrf")
+
+    def request(self, method: str, path: str, data: bytes | None = None) -> tuple[int, str]:
+        """The status and the content of an answer of JupyterHub."""
+        headers = {} if path == "/login" else {"X-XSRFToken": self._xsrf()}
+        url = f"{self._hub}{path}"
+        asked = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
+        try:
+            with self._opener.open(asked, timeout=PATIENCE_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+def test_the_teacher_starts_and_stops_seats_and_opens_none(tmp_path: Path) -> None:
+    """A page that a student wrote cannot open other seats as the teacher."""
+    folder = created()
+    opens = "/api/oauth2/authorize?response_type=code&client_id=jupyterhub-user-{}"
+    with jupyterhub(folder, tmp_path) as api:
+        teacher, ada = Browser(folder, api, TEACHER), Browser(folder, api, "ada")
+        code, page = teacher.request("GET", "/admin")
+        assert code == 200
+        assert 'a[href*="/user/"]' in page, "the links to the seats are hidden"
+        assert "private window" in page
+        assert ada.request("GET", "/admin")[0] == 403
+        assert teacher.request("POST", "/api/users/bob/server")[0] in {201, 202}
+        wait_for(lambda: server(api, "bob").get("ready"), "bob does not start")
+        code, users = teacher.request("GET", "/api/users?include_stopped_servers=1")
+        assert code == 200
+        found = {each["name"]: each["servers"] for each in json.loads(users)}
+        assert found["bob"][""]["ready"]
+        assert set(found) == {TEACHER, "ada", "bob"}
+        wait_for(lambda: server(api, "ada").get("ready"), "signing in has started the seat")
+        assert ada.request("GET", opens.format("ada"))[0] != 403, "the test can succeed"
+        for seat in ("ada", "bob"):
+            assert teacher.request("GET", opens.format(seat))[0] == 403
+        for method, path in (
+            ("POST", "users/ada/tokens"),
+            ("PATCH", "users/ada"),
+            ("POST", "users/eve"),
+            ("POST", "shares/ada/"),
+            ("POST", "shutdown"),
+        ):
+            assert teacher.request(method, f"/api/{path}", b"{}")[0] in {403, 404}
+        assert teacher.request("DELETE", "/api/users/bob/server")[0] in {202, 204}
+        wait_for(lambda: not server(api, "bob"), "bob does not stop")
