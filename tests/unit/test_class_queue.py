@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -603,6 +606,33 @@ def test_an_upload_that_is_too_large_is_cut_off(
     monkeypatch.setattr(handlers, "MAX_PARTS_BYTES", 1 << 16)
     with pytest.raises((urllib.error.URLError, OSError)):
         send(environment, b"x" * (1 << 20))
+
+
+@pytest.mark.parametrize("breaks_off", [True, False])
+def test_uploads_that_do_not_end_keep_no_other_from_its_own(
+    queue: QueueUnderTest,
+    environment: ClassEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    breaks_off: bool,
+) -> None:
+    if not breaks_off:
+        monkeypatch.setattr(handlers, "_UPLOAD_S", 0.1)
+    address = urllib.parse.urlsplit(queue.url)
+    head = (
+        f"POST /environments/{environment.status.id}/submit HTTP/1.1\r\nHost: queue\r\n"
+        "Authorization: token token-of-bob\r\nContent-Length: 100000\r\n\r\n"
+    )
+    with ExitStack() as connections:
+        for _ in range(max(handlers._MAX_UPLOADS, handlers.MAX_REQUESTS) + 1):
+            one = socket.create_connection((address.hostname, address.port))
+            connections.enter_context(one)
+            one.sendall(head.encode() + b"x" * 1000)
+            if breaks_off:
+                one.close()
+        environment.submit(request(environment))
+    assert RUN in [each.run_id for each in environment.runs()]
+    wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "the requests still count")
 
 
 def test_a_message_that_is_too_large_is_cut_off(queue: QueueUnderTest) -> None:

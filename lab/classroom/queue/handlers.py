@@ -58,6 +58,9 @@ MAX_REQUESTS: Final = 16
 """The maximum number of requests of one seat at the same time."""
 
 _MAX_UPLOADS: Final = 2
+_UPLOAD_S: Final = 60.0
+"""Seconds that an upload may take; a seat sends from the same host."""
+
 _MAX_TEXT: Final = 4096
 _REQUEST_FILE: Final = "request.json"
 _STATUS: Final = {"input": 400, "busy": 409, "gone": 404, "failed": 500}
@@ -270,19 +273,29 @@ class _Submit(_Handler):
 
     def initialize(self, slots: asyncio.Semaphore, **shared: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         super().initialize(**shared)
-        self._slots = slots
+        self._slots, self._complete = slots, False
 
     async def prepare(self) -> None:
         await super().prepare()
-        cast("Any", self.request.connection).set_max_body_size(MAX_PARTS_BYTES)
+        connection = cast("Any", self.request.connection)
+        connection.set_max_body_size(MAX_PARTS_BYTES)
+        connection.set_body_timeout(_UPLOAD_S)
         await self._slots.acquire()
         self._rest.callback(self._slots.release)
         self._body = self._rest.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
 
     def data_received(self, chunk: bytes) -> None:
-        self._body.write(chunk)
+        if not self._body.closed:
+            self._body.write(chunk)
+
+    def on_connection_close(self) -> None:
+        """Release what an upload that breaks off holds; tornado calls no `on_finish` then."""
+        super().on_connection_close()
+        if not self._complete:
+            self._rest.close()
 
     async def post(self, id_: str) -> None:
+        self._complete = True
         entry = self.entry(id_)
         if entry.state is not State.UP:
             raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ls`")
