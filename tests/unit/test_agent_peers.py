@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import signal
 import subprocess
 import sys
@@ -190,6 +189,23 @@ def test_one_run_at_a_time(crew: Crew) -> None:
     for task in ("ps-0", "worker-0", "worker-1"):
         crew.wait_state(task, State.CANCELLED)
     crew.submit("program.py", run_id="r2")
+
+
+def test_program_that_replaces_its_status_by_a_directory_ends_the_run(crew: Crew) -> None:
+    crew.begin()
+    path = crew.volume.status("r1", "worker-1")
+    crew.tell("worker-1", f"os.remove({str(path)!r}); os.mkdir({str(path)!r}); time.sleep(600)")
+    why = "its status cannot be read: it is not a regular file"
+    for task in ("ps-0", "worker-0"):
+        ended = crew.wait_state(task, State.CANCELLED)
+        assert ended.reason == f"worker-1 failed: {why}"
+    wait_for(lambda: f"run r1: failed: {why}" in crew.output("worker-1").read_text(), "its end")
+    assert crew.status("worker-1").cause is Cause.UNREADABLE
+    for task in ("ps-0", "worker-0", "worker-1"):
+        (crew.scripts / task).unlink(missing_ok=True)
+    crew.submit("program.py", run_id="r2")
+    for task in ("ps-0", "worker-0", "worker-1"):
+        crew.wait_state(task, State.READY, "r2")
 
 
 def test_late_agent_joins(crew: Crew) -> None:
@@ -449,10 +465,3 @@ def test_old_heartbeats_of_a_former_agent(
 )
 def test_state_of_a_run(states: str, state: str) -> None:
     assert run_state(map(State, states.split())) is State(state)
-
-
-def test_status_is_pending_until_it_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "worker-0.json"
-    assert read_status(path, "worker-0").state is State.PENDING
-    path.write_text(json.dumps({"task": "worker-0", "state": "tra"}))
-    assert read_status(path, "worker-0").state is State.PENDING

@@ -30,6 +30,7 @@ from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.control import VolumeBusy, submit
+from lab.task.protocol.files import Patience
 from lab.task.protocol.heartbeat import Heartbeat
 
 _SUBMIT_AGAIN_S = 1.0
@@ -113,6 +114,7 @@ class Agent:
         )
         self._queue = RequestQueue(self._volume, config.task, agent_log)
         self._execution: Execution | None = None
+        self._patience = Patience()
         self._own_request: Request | None = None  # the leader submits it
         self._submit_at = 0.0
         self._outcome: oneshot.RunOutcome | None = None
@@ -135,10 +137,12 @@ class Agent:
         self._log_start()
         try:
             while self._stop.reason is None:
-                self._heartbeat.beat()
-                self._serve_once()
-                idle = self._execution is None
-                code = self._outcome.exit_code() if idle and self._outcome else None
+                code = None
+                with self._patience:
+                    self._heartbeat.beat()
+                    self._serve_once()
+                    idle = self._execution is None
+                    code = self._outcome.exit_code() if idle and self._outcome else None
                 if code is not None:
                     return self._conclude(code)
                 if self._execution is None:
@@ -158,8 +162,9 @@ class Agent:
             request = self._queue.next()
             if request is None:
                 return
+            execution = Execution(self._config, request, self._agent_log, self._launcher)
             self._queue.mark_served(request)
-            self._execution = Execution(self._config, request, self._agent_log, self._launcher)
+            self._execution = execution
             self._execution.begin()
         if self._execution.step():
             self._execution = None
@@ -190,8 +195,11 @@ class Agent:
             return
         signals_seen = 1
         self._execution.interrupt(reason)
-        while not (self._execution.step() or self._execution.cannot_end):
-            self._heartbeat.beat()
+        has_ended = False
+        while not (has_ended or self._execution.cannot_end):
+            with self._patience:
+                self._heartbeat.beat()
+                has_ended = self._execution.step()
             self._stop.wait(POLL_S, self._execution.wake_fds)
             if self._stop.count > signals_seen:
                 signals_seen = self._stop.count

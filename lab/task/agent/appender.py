@@ -19,14 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.task.protocol.files import append_whole, atomic_writer, open_regular
+from lab.task.protocol.files import REFUSED_S, append_whole, atomic_writer, open_regular
 
 if TYPE_CHECKING:
     from hashlib import _Hash
-
-REFUSED_S: Final = 8.0
-"""Seconds that an agent waits for a volume that refuses writes. This is shorter than the time after
-which the other agents declare an agent without heartbeat lost."""
 
 BUFFER_BYTES: Final = 16 * 2**20
 """Bytes of one file that are buffered. Lines beyond that are dropped and counted."""

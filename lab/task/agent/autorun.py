@@ -35,7 +35,7 @@ from lab.task.protocol.faults import parse, resolve_all
 from lab.task.protocol.policy import outcome
 from lab.task.protocol.results import records_of, unexpected
 from lab.task.protocol.states import State
-from lab.task.protocol.statuses import Statuses
+from lab.task.protocol.statuses import Statuses, read_statuses
 from lab.task.text import LONGEST_REASON, short
 
 _POLL_S: Final = 0.5
@@ -144,10 +144,6 @@ def _last(volume: Volume, digest: str) -> Request | None:
     return mine[-1] if mine else None
 
 
-def _statuses(volume: Volume, request: Request) -> Mapping[str, TaskStatus]:
-    return Statuses(volume, request.run_id, request.tasks()).refresh()
-
-
 def _submit(
     volume: Volume, request: Request, notify: Print, sleep: Callable[[float], None]
 ) -> None:
@@ -177,7 +173,7 @@ def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) ->
 
 def report(volume: Volume, request: Request) -> Iterator[str]:
     """The lines of an ended run: a table of its tasks, and the result."""
-    statuses = _statuses(volume, request)
+    statuses = read_statuses(volume, request)
     records = {task: volume.records(request.run_id, task) for task in request.tasks()}
     yield from _table([_row(status, records[task]) for task, status in statuses.items()])
     state, failed = outcome(request, statuses)
@@ -197,7 +193,7 @@ def next_commands(request: Request) -> Iterator[str]:
 
 def exit_code(volume: Volume, request: Request) -> int:
     """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
-    state, _ = outcome(request, _statuses(volume, request))
+    state, _ = outcome(request, read_statuses(volume, request))
     return int(state is not State.SUCCEEDED or bool(_missed(volume, request, state)))
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.protocol.control import read_fault, requests, state_of
+from lab.task.protocol.control import read_fault, requests
 from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters
 from lab.task.protocol.policy import OnFailure, outcome
 from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import Statuses, read_status, write_lost
+from lab.task.protocol.statuses import read_statuses, write_lost
 
 
 def mark_lost(volume: Volume, reason: str) -> None:
@@ -27,11 +27,9 @@ def mark_lost(volume: Volume, reason: str) -> None:
         OSError: The volume cannot be written.
     """
     for request in requests(volume):
-        for task in () if state_of(volume, request).ended else request.tasks():
-            path = volume.status(request.run_id, task)
-            status = read_status(path, task)
+        for task, status in read_statuses(volume, request).items():
             if not status.state.ended:
-                write_lost(path, status, reason)
+                write_lost(volume.status(request.run_id, task), status, reason)
 
 
 def is_interrupted(volume: Volume, request: Request) -> bool:
@@ -41,7 +39,7 @@ def is_interrupted(volume: Volume, request: Request) -> bool:
     """
     if volume.cancel(request.run_id).exists() or volume.kill(request.run_id).exists():
         return False
-    statuses = _statuses(volume, request)
+    statuses = read_statuses(volume, request)
     state, _ = outcome(request, statuses)
     stopped = any(each.cause is Cause.INTERRUPTED for each in statuses.values())
     return state in {State.CANCELLED, State.LOST} or (state is State.FAILED and stopped)
@@ -49,7 +47,7 @@ def is_interrupted(volume: Volume, request: Request) -> bool:
 
 def has_lost_task(volume: Volume, request: Request) -> bool:
     """Whether the agent of a task was lost, as when its node fails."""
-    return any(each.state is State.LOST for each in _statuses(volume, request).values())
+    return any(each.state is State.LOST for each in read_statuses(volume, request).values())
 
 
 def continues(volume: Volume, request: Request) -> bool:
@@ -108,10 +106,6 @@ def continued_spec(volume: Volume, last: Request) -> RunSpec:
         return spec
     left = spec.restarts - 1
     return replace(spec, restarts=left, on_failure=spec.on_failure if left else OnFailure.FAIL)
-
-
-def _statuses(volume: Volume, request: Request) -> Mapping[str, TaskStatus]:
-    return Statuses(volume, request.run_id, request.tasks()).refresh()
 
 
 def _training_images(data_dir: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from lab.task.agent import command, outcomes
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.appender import REFUSED_S, AppendedContent
+from lab.task.agent.appender import AppendedContent
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
@@ -25,7 +25,7 @@ from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.protocol.clock import unix_time
 from lab.task.protocol.control import cancel
-from lab.task.protocol.files import write_atomically
+from lab.task.protocol.files import REFUSED_S, write_atomically
 from lab.task.protocol.heartbeat import PeerMonitor
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import Statuses, StatusWriter
@@ -54,6 +54,11 @@ class Execution:
     def __init__(
         self, config: AgentConfig, request: Request, agent_log: AgentLog, launcher: Launcher
     ) -> None:
+        """Prepare the execution; it changes nothing.
+
+        Raises:
+            OSError: The volume cannot be read.
+        """
         self._config = config
         self._request = request
         self._agent_log = agent_log
@@ -66,6 +71,7 @@ class Execution:
         )
         self._shutdown = Shutdown()
         self._statuses = Statuses(self._volume, request.run_id, request.tasks())
+        self._statuses.refresh()  # later calls raise no error
         peers = [task for task in request.tasks() if task != config.task]
         self._peers = PeerMonitor(self._volume, peers, patient=request.spec.restarts > 0)
         self._barrier = StartBarrier(request, config.task)
@@ -116,6 +122,13 @@ class Execution:
         return self._current.state.ended and self._status.refused_s >= REFUSED_S
 
     @property
+    def _has_ended(self) -> bool:
+        """Whether the task has ended, and the other tasks see an end."""
+        return self._current.state.ended and (
+            self._status.is_written or self._statuses.refresh()[self._config.task].state.ended
+        )
+
+    @property
     def wake_fds(self) -> tuple[int, ...]:
         """Descriptors that get readable when the agent must act before the next poll."""
         if self._program is not None:
@@ -128,40 +141,29 @@ class Execution:
         return self._status.now
 
     def begin(self) -> None:
-        """Begin the run: start the program, unless it must wait or the run has already ended."""
+        """Begin a new attempt, if an earlier process of this agent has begun the run."""
         if self._current.state is not State.PENDING:
             reason = "its agent restarted during the run"
             self._begin_attempt(Attempt(reason, Cause.NODE_LOST, *self._span()))
-        statuses = self._statuses.refresh()
-        self._check_stop(statuses)
-        if self._shutdown.outcome is not None:
-            self._end(self._shutdown.outcome)
-            return
-        if self._request.spec.program_of(self._config.task) is None:
-            self._end(TaskOutcome(State.SUCCEEDED, "this task has no program in this run"))
-            return
-        path = command.program_path(self._config, self._request)
-        if not path.is_file():
-            self._end(
-                TaskOutcome(State.FAILED, f"no program {path}; put it into {self._config.scripts}")
-            )
-            return
-        self._start_when_allowed(statuses)
 
     def step(self) -> bool:
-        """Check everything once; return True when the task has ended and its status is written."""
+        """Check everything once; return True when the task has ended and the others can see it.
+
+        Raises:
+            OSError: The volume cannot be read now. The next call continues.
+        """
         if self._is_interrupted:
             return True
         self._status.retry()
         if self._current.state.ended:
-            return self._status.is_written
+            return self._has_ended
         statuses = self._statuses.refresh()
         self._peers.check()
         self._declare_lost(statuses)
         self._inject(statuses)
         self._is_steady = False
         if self._program is not None and self._program.ended():
-            self._finish(self._program)
+            self._finish(self._program, self._cancel_requested())
         elif self._shutdown.outcome is not None:
             self._escalate(statuses)
         elif self._must_start:
@@ -182,7 +184,7 @@ class Execution:
         outcome = self._shutdown.outcome
         if outcome is not None and self._program is None and not self._current.state.ended:
             self._end(outcome)
-        return self._is_interrupted or (self._current.state.ended and self._status.is_written)
+        return self._is_interrupted or self._has_ended
 
     def interrupt(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent must stop and may not restart."""
@@ -212,6 +214,8 @@ class Execution:
 
     def _start_when_allowed(self, statuses: Mapping[str, TaskStatus]) -> None:
         """Start the program if it may start; otherwise publish what it waits for."""
+        if self._shutdown.outcome is None and (outcome := self._without_program()) is not None:
+            self.stop(outcome)
         if self._shutdown.outcome is not None:
             return
         may_start = self._barrier.may_start(statuses)
@@ -225,6 +229,16 @@ class Execution:
         except OSError as error:
             path = command.program_path(self._config, self._request)
             self.stop(TaskOutcome(State.FAILED, f"{path} cannot be started: {error.strerror}"))
+
+    def _without_program(self) -> TaskOutcome | None:
+        """The outcome of a task that has no program to start; else None."""
+        if self._request.spec.program_of(self._config.task) is None:
+            return TaskOutcome(State.SUCCEEDED, "this task has no program in this run")
+        path = command.program_path(self._config, self._request)
+        if not path.is_file():
+            reason = f"no program {path}; put it into {self._config.scripts}"
+            return TaskOutcome(State.FAILED, reason)
+        return None
 
     def _start(self) -> None:
         config, request = self._config, self._request
@@ -355,10 +369,10 @@ class Execution:
         mine, request = statuses[self._config.task], self._request
         if self._output is not None and self._output.fault is not None:
             self.stop(self._cannot_write(self._output.fault))
+        elif mine.state.ended:  # it is lost or unreadable, and the others see an end
+            self.stop(TaskOutcome(mine.state, mine.reason, mine.cause))
         elif self._status.refused_s >= REFUSED_S:
             self.stop(self._cannot_write(None))
-        elif mine.state is State.LOST:
-            self.stop(TaskOutcome(State.LOST, mine.reason, Cause.NODE_LOST))
         elif (cancelled := self._cancel_requested()) is not None:
             self.stop(cancelled, grace_s=0.0 if self._kill_file.exists() else GRACE_S)
         elif reason := outcomes.peer_failure(request, self._config.task, statuses):
@@ -409,8 +423,13 @@ class Execution:
 
     # ---- the end
 
-    def _finish(self, program: ChildProcess | ForkedProgram) -> None:
-        """Handle the program's end: drain its pipe, kill its orphans, and decide what follows."""
+    def _finish(self, program: ChildProcess | ForkedProgram, cancelled: TaskOutcome | None) -> None:
+        """Handle the program's end: drain its pipe, kill its orphans, and decide what follows.
+
+        Args:
+            program: The program, which has ended.
+            cancelled: The outcome if the user has cancelled the run.
+        """
         assert self._output is not None  # noqa: S101 (a program has an output)
         self._fault_injector.release()
         code = program.reap()
@@ -430,7 +449,7 @@ class Execution:
         if self._output.altered and (stopped is None or stopped.state is State.SUCCEEDED):
             self._shutdown.outcome = outcomes.ALTERED
         if self._shutdown.outcome is None and (code != 0 or self._restart_reason is not None):
-            self._shutdown.outcome = self._handle_failure(code, self._output)
+            self._shutdown.outcome = cancelled or self._handle_failure(code, self._output)
         if self._shutdown.outcome is not None:
             self._end(self._shutdown.outcome)
         elif self._must_start:
@@ -446,8 +465,6 @@ class Execution:
 
     def _handle_failure(self, code: int, output: Output) -> TaskOutcome | None:
         """The outcome after a failure of a program that was not stopped; None: it restarts."""
-        if (cancelled := self._cancel_requested()) is not None:
-            return cancelled
         failed = outcomes.failed(code, output, oom=oom_kills() != self._oom_kills)
         if self._restart_reason is not None:
             self._restart(self._restart_reason, Cause.PEER_LOST)
@@ -481,9 +498,9 @@ class Execution:
             self._is_interrupted = True
             return
         given_up = self._statuses.refresh()[self._config.task]
-        if given_up.state is State.LOST:
-            # The other agents have already reacted to the loss, so the state stays.
-            outcome = TaskOutcome(State.LOST, given_up.reason, given_up.cause)
+        if given_up.state.ended:
+            # The other agents have already reacted to this end, so the state stays.
+            outcome = TaskOutcome(given_up.state, given_up.reason, given_up.cause)
         records, _ = self._written
         ended = replace(
             self._current,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from lab.task.agent.agent_log import AgentLog
 from lab.task.protocol import Request, Volume
@@ -38,8 +39,15 @@ class RequestQueue:
         Raises:
             OSError: The volume cannot be read, or the lost status cannot be written.
         """
+        try:
+            return self._oldest(self._new_names())
+        except OSError:
+            self._changed = None  # the next call reads the directory again
+            raise
+
+    def _oldest(self, names: Sequence[str]) -> Request | None:
         waiting = []
-        for name in self._new_names():
+        for name in names:
             request = self._read(name)
             if request is None or self._task not in request.tasks():
                 self._known.add(name)

@@ -22,7 +22,7 @@ from lab.task.protocol.clock import unix_time
 from lab.task.protocol.faults import Fault, parse_resolved
 from lab.task.protocol.files import read_regular, write_atomically
 from lab.task.protocol.states import State, run_state
-from lab.task.protocol.statuses import read_status, write_status
+from lab.task.protocol.statuses import read_statuses, write_status
 
 INCOMING: Final = ("program", "files", "checkpoints")
 """The directories that a client may upload for a run before its request."""
@@ -148,10 +148,12 @@ def collected(volume: Volume) -> dict[str, str]:
 
 
 def state_of(volume: Volume, request: Request) -> State:
-    """Return the state of a run."""
-    return run_state(
-        read_status(volume.status(request.run_id, task), task).state for task in request.tasks()
-    )
+    """Return the state of a run; see `read_status`.
+
+    Raises:
+        OSError: A status cannot be read now.
+    """
+    return run_state(status.state for status in read_statuses(volume, request).values())
 
 
 def ended(volume: Volume, run_id: str) -> bool:

@@ -6,13 +6,40 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO, Final
 
 MAX_BYTES: Final = 64 << 20
 """The maximum size of a JSON file of a run, in bytes."""
+
+REFUSED_S: Final = 8.0
+"""Seconds to wait for a volume that refuses reads or writes. This is shorter than the time after
+which the other agents declare an agent without heartbeat lost."""
+
+
+class Patience:
+    """A context that suppresses the errors of a volume, until they have lasted `REFUSED_S`."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        """Begin one more try."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        """Return whether the error is suppressed; a try without an error ends the count."""
+        if not isinstance(error, OSError):
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        return now - self._since < REFUSED_S
 
 
 def open_regular(path: Path) -> BinaryIO:

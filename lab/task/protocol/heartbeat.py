@@ -148,6 +148,8 @@ class PeerMonitor:
             except FileNotFoundError:
                 beat.silent_s += passed
                 continue
+            except OSError:
+                continue  # a fault of this host or of the volume is not one of the agent
             if stamp == beat.stamp:
                 beat.silent_s += passed
                 continue

@@ -50,6 +50,7 @@ class Cause(StrEnum):
     NODE_LOST = "node lost"
     INTERRUPTED = "interrupted"
     VOLUME = "volume"
+    UNREADABLE = "status unreadable"
     ALTERED = "records altered"
 
 

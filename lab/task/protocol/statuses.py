@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.task.protocol import TaskStatus, Volume, states
+from lab.task.protocol import Request, TaskStatus, Volume, states
 from lab.task.protocol.clock import unix_time
-from lab.task.protocol.files import read_regular, write_atomically
+from lab.task.protocol.files import REFUSED_S, read_regular, write_atomically
 from lab.task.protocol.states import Cause, State
+from lab.task.text import LONGEST_REASON, short
 
 _RETRY_S: Final = 1.0
 _NOTIFY_S: Final = 1.0
@@ -21,11 +22,29 @@ _IN_PLACE_BYTES = 4096  # one block of every common file system
 
 
 def read_status(path: Path, task: str) -> TaskStatus:
-    """Return one task's status; pending if the file is missing or unreadable."""
+    """Return one task's status; failed, with the cause `status unreadable`, if it is damaged.
+
+    All statuses of a run are written before its request. So a missing status is damaged, too.
+
+    Raises:
+        OSError: The file cannot be read now, but perhaps later.
+    """
     try:
         return TaskStatus.from_json(read_regular(path))
-    except (FileNotFoundError, ValueError):
-        return TaskStatus(task, State.PENDING)
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as error:
+        return _unreadable(task, error)
+
+
+def read_statuses(volume: Volume, request: Request) -> dict[str, TaskStatus]:
+    """Return the status of each task of a run, in the order of the cluster; see `read_status`."""
+    tasks = request.tasks()
+    return {task: read_status(volume.status(request.run_id, task), task) for task in tasks}
+
+
+def _unreadable(task: str, error: OSError | ValueError) -> TaskStatus:
+    why = (error.strerror or "").lower() if isinstance(error, OSError) else str(error)
+    reason = short(f"its status cannot be read: {why}", LONGEST_REASON)
+    return TaskStatus(task, State.FAILED, reason=reason, cause=Cause.UNREADABLE)
 
 
 def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> None:
@@ -66,26 +85,42 @@ def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
 class Statuses:
     """The statuses of all tasks of a run; a file is read again only after a change.
 
-    An unchanged file costs one `stat` per call.
+    An unchanged file costs one `stat` per call. A status that was read once stays until its file
+    has been unreadable for `REFUSED_S`.
     """
 
     def __init__(self, volume: Volume, run_id: str, tasks: Iterable[str]) -> None:
         self._paths = {task: volume.status(run_id, task) for task in tasks}
         self._seen: dict[str, tuple[int, int, int]] = {}
-        self._states = {task: TaskStatus(task, State.PENDING) for task in self._paths}
+        self._failing_since: dict[str, float] = {}
+        self._states: dict[str, TaskStatus] = {}
 
     def refresh(self) -> Mapping[str, TaskStatus]:
-        """Return the status of each task, in the order of the cluster."""
+        """Return the status of each task, in the order of the cluster.
+
+        Raises:
+            OSError: A status that was never read cannot be read now.
+        """
         for task, path in self._paths.items():
-            try:
-                stat = path.stat()
-            except FileNotFoundError:
-                continue
-            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            if self._seen.get(task) != stamp:
-                self._seen[task] = stamp
+            if task not in self._states:
                 self._states[task] = read_status(path, task)
+                continue
+            try:
+                self._read_again(task, path)
+                self._failing_since.pop(task, None)
+            except (OSError, ValueError) as error:
+                self._seen.pop(task, None)
+                now = time.monotonic()
+                if now - self._failing_since.setdefault(task, now) >= REFUSED_S:
+                    self._states[task] = _unreadable(task, error)
         return self._states
+
+    def _read_again(self, task: str, path: Path) -> None:
+        stat = path.stat()
+        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if self._seen.get(task) != stamp:
+            self._states[task] = TaskStatus.from_json(read_regular(path))
+            self._seen[task] = stamp
 
 
 class StatusWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -73,8 +74,12 @@ def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
     directory = run_directory(environment)
     if directory is None:
         return set()
-    states = {path.stem: read_status(path, path.stem) for path in directory.glob("status/*.json")}
-    return {task for task, status in states.items() if status.state.ended}
+    ended = set()
+    for path in directory.glob("status/*.json"):
+        with contextlib.suppress(OSError):  # it cannot be read now; the program asks again
+            if read_status(path, path.stem).state.ended:
+                ended.add(path.stem)
+    return ended
 
 
 def make_directory(path: Path) -> None:

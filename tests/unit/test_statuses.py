@@ -1,0 +1,173 @@
+"""Statuses that cannot be read: the task counts as failed, after a while, with its own cause."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.backends.directory import EnvironmentDir
+from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.request_queue import RequestQueue
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, statuses
+from lab.task.protocol.control import state_of, submit
+from lab.task.protocol.files import REFUSED_S
+from lab.task.protocol.states import Cause, State
+from lab.task.protocol.statuses import Statuses, read_status, write_status
+from lab.task.sdk.program import ended_tasks
+
+REQUEST = Request("r1", RunSpec("async"), {"worker": ["a:1", "b:1"]})
+MINE, OTHER = "worker-0", "worker-1"
+
+
+def empty(path: Path) -> None:
+    path.write_text("")
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 20)
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def unknown_key(path: Path) -> None:
+    path.write_text(path.read_text().replace('"attempt"', '"newer": 1, "attempt"'))
+
+
+def no_directory(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+    path.parent.touch()
+
+
+DAMAGES = [empty, truncated, missing, pipe, directory, unknown_key, no_directory]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> EnvironmentDir:
+    """An environment with one submitted run."""
+    made = EnvironmentDir(tmp_path)
+    submit(Volume(made.runs), REQUEST)
+    return made
+
+
+def written(volume: Volume, state: State, **fields: object) -> None:
+    for task in REQUEST.tasks():
+        status = TaskStatus(task, state, **fields)  # type: ignore[arg-type]
+        write_status(volume.status("r1", task), status)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_with_an_unreadable_status_has_ended_and_is_kept(
+    place: EnvironmentDir, damage: Callable[[Path], None]
+) -> None:
+    volume = Volume(place.runs)
+    written(volume, State.SUCCEEDED)
+    place.kept.touch()
+    path = volume.status("r1", MINE)
+    damage(path)
+    found = read_status(path, MINE)
+    assert (found.task, found.state, found.cause) == (MINE, State.FAILED, Cause.UNREADABLE)
+    assert found.reason.startswith("its status cannot be read: ")
+    assert state_of(volume, REQUEST) is State.FAILED
+    assert RequestQueue(volume, MINE, AgentLog(os.open(os.devnull, os.O_WRONLY))).next() is None
+    submit(volume, Request("r2", RunSpec("sync"), REQUEST.cluster))  # not refused as busy
+    assert place.clear()
+    assert volume.run("r1").is_dir()
+    assert volume.request("r1").is_file()
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(statuses.time, "monotonic", made)
+    return made
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_watched_status_stays_until_it_cannot_be_read_for_a_while(
+    place: EnvironmentDir, clock: Clock, damage: Callable[[Path], None]
+) -> None:
+    volume = Volume(place.runs)
+    written(volume, State.TRAINING)
+    watched = Statuses(volume, "r1", REQUEST.tasks())
+    assert {each.state for each in watched.refresh().values()} == {State.TRAINING}
+    damage(volume.status("r1", MINE))
+    for passed_s in (0.0, REFUSED_S - 0.1):
+        clock.now = 100.0 + passed_s
+        assert watched.refresh()[MINE].state is State.TRAINING
+    clock.now = 100.0 + REFUSED_S
+    assert watched.refresh()[MINE].cause is Cause.UNREADABLE
+
+
+def test_a_short_read_error_changes_no_watched_status(
+    place: EnvironmentDir, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Volume(place.runs)
+    watched = Statuses(volume, "r1", REQUEST.tasks())
+    watched.refresh()
+    read = statuses.read_regular
+    for number in (errno.ESTALE, errno.EIO, errno.ENFILE):
+        written(volume, State.TRAINING, global_step=number)
+
+        def fail(_path: Path, number: int = number) -> str:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(statuses, "read_regular", fail)
+        for passed_s in (0.0, REFUSED_S - 1):
+            clock.now += passed_s
+            before = watched.refresh()[MINE]
+            assert (before.cause, before.global_step != number) == (None, True)
+        monkeypatch.setattr(statuses, "read_regular", read)
+        assert watched.refresh()[MINE].global_step == number
+
+
+def test_a_status_that_can_be_read_again_counts(place: EnvironmentDir, clock: Clock) -> None:
+    volume = Volume(place.runs)
+    written(volume, State.TRAINING)
+    watched = Statuses(volume, "r1", REQUEST.tasks())
+    watched.refresh()
+    path = volume.status("r1", MINE)
+    path.rename(path.with_name("moved"))
+    watched.refresh()
+    clock.now += REFUSED_S
+    assert watched.refresh()[MINE].state is State.FAILED
+    path.with_name("moved").rename(path)  # the same file: its time stamp is the same, too
+    assert watched.refresh()[MINE].state is State.TRAINING
+
+
+def test_a_status_with_a_read_error_is_unknown_at_first(
+    place: EnvironmentDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> str:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(statuses, "read_regular", fail)
+    volume = Volume(place.runs)
+    with pytest.raises(OSError, match=r"[Ss]tale"):
+        read_status(volume.status("r1", MINE), MINE)
+    with pytest.raises(OSError, match=r"[Ss]tale"):
+        Statuses(volume, "r1", REQUEST.tasks()).refresh()
+    # A program that waits for the ends of other tasks asks again.
+    assert ended_tasks({"LAB_RUN_DIR": str(volume.run("r1"))}) == set()
