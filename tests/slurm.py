@@ -146,6 +146,17 @@ class Slurm:
         names = self.run("squeue", "--noheader", "--format=%j").splitlines()
         return [name for name in names if name.startswith("lab-")]
 
+    def start_again(self, job: str, patience_s: float) -> None:
+        """Start a job that Slurm has put back; without this, it waits for two minutes."""
+        queue = ["squeue", "--noheader", f"--job={job}"]
+
+        def waits() -> bool:
+            return set(self.run(*queue, "--format=%T").split()) == {"PENDING"}
+
+        wait_until(waits, "the job is not in the queue", patience_s)
+        for component in self.run(*queue, "--format=%A").split():
+            self.run("scontrol", "update", f"JobId={component}", "StartTime=now")
+
     def check(self) -> None:
         """Check that all daemons run.
 

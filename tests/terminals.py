@@ -13,7 +13,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.agents import PATIENCE_S
@@ -69,12 +69,20 @@ class Terminal:
                     f"{pattern!r} did not come before the end: …{self.said[-2000:]}"
                 )
 
+    def wait_for(self, condition: Callable[[], object], what: str, within_s: float) -> None:
+        """Read until a condition holds: a program whose output is not read stops at a write.
+
+        Raises:
+            AssertionError: It did not hold in time; with the last output.
+        """
+        give_up = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < give_up, f"not in time: {what}: …{self.said[-2000:]}"
+            self._more(0.05)
+
     def end(self, within_s: float) -> int:
         """Read to the end; the exit code."""
-        give_up = time.monotonic() + within_s
-        while self.process.poll() is None:
-            assert time.monotonic() < give_up, f"it goes on: …{self.said[-2000:]}"
-            self._more(0.1)
+        self.wait_for(lambda: self.process.poll() is not None, "its end", within_s)
         while self._more(0):
             pass
         return self.process.returncode

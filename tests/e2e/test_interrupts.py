@@ -6,10 +6,7 @@ The programs import no TensorFlow, so that it is quick.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from lab.signals import REPEAT_S
 from tests.agents import PATIENCE_S, wait_for
 from tests.commands import command, environ, lab, start
-from tests.conditions import lacking
-from tests.terminals import CTRL_C, Terminal, terminal
+from tests.disks import fill, small_disk
+from tests.terminals import CTRL_C, terminal
 
 pytestmark = pytest.mark.tensorflow
 
@@ -105,13 +103,18 @@ def info(project: Path) -> dict[str, Any]:
     return read
 
 
-def trains(store: Path) -> None:
-    """Wait until steps of both workers are collected."""
+def has_steps(store: Path) -> bool:
+    """Whether steps of both workers are collected."""
 
     def stepped(task: str) -> bool:
         return any(b'"step"' in path.read_bytes() for path in store.glob(f"*/tasks/{task}.jsonl"))
 
-    wait_for(lambda: stepped("worker-0") and stepped("worker-1"), "a step", PATIENCE_S)
+    return stepped("worker-0") and stepped("worker-1")
+
+
+def trains(store: Path) -> None:
+    """Wait until steps of both workers are collected."""
+    wait_for(lambda: has_steps(store), "a step", PATIENCE_S)
 
 
 def every_line_once(project: Path) -> int:
@@ -144,10 +147,10 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
 def test_the_second_ctrl_c_kills(project: Path) -> None:
     program(project, DEAF)
     with terminal(command(*RUN), cwd=project, env=environ(project)) as typed:
-        trains(project / "runs")
+        typed.wait_for(lambda: has_steps(project / "runs"), "a step", PATIENCE_S)
         typed.type(CTRL_C)
         typed.until("Ctrl-C again to kill it", PATIENCE_S)
-        time.sleep(0.6)  # closer to each other they are one
+        time.sleep(REPEAT_S)  # signals that are closer to each other count as one
         typed.type(CTRL_BACKSLASH)
         typed.until("killing the run", PATIENCE_S)
         assert typed.end(PATIENCE_S) == 130
@@ -168,17 +171,13 @@ def test_an_environment_that_was_up_stays_up(project: Path) -> None:
     assert row["alive"] == 3
 
 
-def prompt(shell: Terminal, line: str, then: str) -> None:
-    shell.type(line + "\n")
-    shell.until(then, PATIENCE_S)
-
-
 def test_ctrl_z_stops_and_fg_continues(project: Path) -> None:
     lab(project, "up", "--backend", "local", "--gpus", "none")
     env = environ(project) | {"PS1": "ready> "}
     with terminal(["bash", "--norc", "-i"], cwd=project, env=env) as shell:
         shell.until("ready> ", PATIENCE_S)
         shell.type(" ".join(command(*RUN)) + "\n")
+        shell.wait_for(lambda: has_steps(project / "runs"), "a step", PATIENCE_S)
         shell.until("worker-1.*training", PATIENCE_S)
         shell.type(CTRL_Z)
         shell.until("Stopped", PATIENCE_S)
@@ -190,7 +189,9 @@ def test_ctrl_z_stops_and_fg_continues(project: Path) -> None:
         assert every_line_once_so_far(project) == before
         shell.type("fg\n")
         shell.until("worker-1.*training", PATIENCE_S)
-        wait_for(lambda: every_line_once_so_far(project) > before + 50, "what came meanwhile")
+        shell.wait_for(
+            lambda: every_line_once_so_far(project) > before + 50, "what came meanwhile", PATIENCE_S
+        )
         shell.type(CTRL_C)
         shell.until("was interrupted", PATIENCE_S)
         shell.type("exit\n")
@@ -259,28 +260,14 @@ def test_two_runs_at_once(project: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
-    disk = tmp_path / "small"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        lacking("only root may mount a small disk")
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        lacking("no disk can be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(tmp_path / "small") as disk:
+        yield disk
 
 
 def test_a_full_run_store_leaves_the_run_collectable(project: Path, small: Path) -> None:
     process = start(project, *RUN, "--runs-dir", str(small))
     trains(small)
-    filler = small / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
+    filler = fill(small)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
     last = err.splitlines()[-1]

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,9 +180,7 @@ def test_a_job_that_slurm_requeues_trains_again(slurm: Slurm, project: Path) -> 
     runs = project / f"slurm-{job}/runs"
     wait_until(lambda: any(runs.glob("*/checkpoints/*.index")), "no checkpoint", PATIENCE_S)
     slurm.run("scontrol", "requeue", job)
-    wait_until(lambda: state(slurm, job)[0] == "PENDING", "it is not requeued", PATIENCE_S)
-    time.sleep(1.0)
-    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    slurm.start_again(job, PATIENCE_S)
     ended = wait_for_end(slurm, job)
     output = (project / f"slurm-{job}.out").read_text()
     assert ended == "COMPLETED 0:0", output

@@ -46,18 +46,6 @@ def jobs(slurm: Slurm) -> list[str]:
     return sorted(numbers.split(), key=int)
 
 
-def start_again(slurm: Slurm) -> None:
-    """Start the job that Slurm has put back; without this, it waits for two minutes."""
-
-    def waits() -> bool:
-        lines = slurm.run("squeue", "--noheader", "--format=%j %T").splitlines()
-        return {line.split()[1] for line in lines if line.startswith("lab-")} == {"PENDING"}
-
-    wait_until(waits, "the job is not in the queue", PATIENCE_S)
-    for number in jobs(slurm):
-        slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now")
-
-
 def wait_for_node(slurm: Slurm) -> None:
     """Wait until Slurm has taken back the node that failed."""
     free = {"idle", "planned"}
@@ -78,9 +66,10 @@ def checkpoints(run: RunDir) -> list[Path]:
 def test_a_run_continues_when_slurm_puts_its_job_back(slurm: Slurm, project: Path) -> None:
     process = start(project, *TRAIN, "--epochs=3", "--json")
     until(process, "worker-1: training")
-    slurm.run("scontrol", "requeue", jobs(slurm)[0])
+    job = jobs(slurm)[0]
+    slurm.run("scontrol", "requeue", job)
     until(process, " waits in the queue: ")
-    start_again(slurm)
+    slurm.start_again(job, PATIENCE_S)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     (old, first), (new, second) = runs(project)
@@ -100,8 +89,9 @@ def test_a_run_continues_without_a_client(slurm: Slurm, project: Path) -> None:
     process.kill()
     process.communicate()
     (old,) = all_runs(project / "runs")
-    slurm.run("scontrol", "requeue", jobs(slurm)[0])
-    start_again(slurm)
+    job = jobs(slurm)[0]
+    slurm.run("scontrol", "requeue", job)
+    slurm.start_again(job, PATIENCE_S)
     _, err = lab(project, "attach", old.run_id)
     assert f"run {old.run_id}: cancelled, collected into" in err
     (_, first), (_, second) = runs(project)
