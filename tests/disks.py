@@ -49,4 +49,5 @@ def _mounted(folder: Path, *arguments: str) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # Lazily: after a failed test, a process may still have a file open.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -11,13 +11,14 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from lab.backends import Backend, Environment, Notify
-from lab.backends.state import Busy, locked, state_directory
+from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
 from lab.errors import LabError
 from lab.run.collect import status_in
 from lab.run.discovery import under_way
@@ -49,8 +50,10 @@ class Ticket:
         self._write(_RUNS, run_id)
 
     def _write(self, what: str, run_id: str) -> None:
-        # A single write of fixed length: a reader sees either the old or the new text.
-        os.pwrite(self._descriptor, f"{what} {run_id}".encode().ljust(_TEXT), 0)
+        # A single write of fixed length: a reader sees either the old or the new text. If the disk
+        # refuses it, other commands do not see the id; the lock alone gives the turn.
+        with suppress(OSError):
+            os.pwrite(self._descriptor, f"{what} {run_id}".encode().ljust(_TEXT), 0)
 
     def wait(self) -> None:
         """Wait until no other run is ahead, or under way in the environment.
@@ -137,14 +140,9 @@ def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Itera
         Busy: A run is ahead, and `wait` is not set.
         LabError: The environment does not answer, or the queue cannot be written.
     """
-    folder = state_directory() / backend.name
-    try:
-        ticket, descriptor = _join(folder, project)
-    except OSError as error:
-        raise LabError(
-            f"the state directory {folder} cannot be used: {error.strerror}",
-            "free disk space, or set LAB_STATE to another directory",
-        ) from error
+    queue = _queue(backend.name, project)
+    with state_errors():
+        ticket, descriptor = with_lock_retry(partial(_join, queue))
     try:
         mine = Ticket(
             project,
@@ -160,28 +158,53 @@ def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Itera
             mine.refuse_if_taken()
         yield mine
     finally:
-        ticket.unlink(missing_ok=True)
         os.close(descriptor)
+        clean(backend.name, project)
 
 
-def _join(folder: Path, project: str) -> tuple[Path, int]:
+def clean(backend: str, project: str) -> None:
+    """Remove the files of a queue that no process needs; ignore errors of the file system.
+
+    Args:
+        backend: The name of the environment's backend.
+        project: The environment's name.
+    """
+    with suppress(Busy, OSError):  # without a process, a ticket is not valid
+        with_lock_retry(partial(_clean, _queue(backend, project)))
+
+
+def _clean(queue: Path) -> None:
+    with _locked(queue):
+        _remove_invalid(queue)
+        if not _tickets(queue):
+            queue.unlink()
+
+
+def _join(queue: Path) -> tuple[Path, int]:
     """Take a ticket with the next number."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    queue = folder / f"{project}.queue"
-    lock = os.open(queue, _FLAGS, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # every process holds this lock only briefly
-        last = 0
-        for path in _tickets(queue):
-            last = int(path.suffix[1:])
-            if _holder(path) is None:
-                path.unlink(missing_ok=True)
-        ticket = folder / f"{queue.name}.{last + 1:08}"
+    with _locked(queue):
+        last = max((int(path.suffix[1:]) for path in _tickets(queue)), default=0)
+        _remove_invalid(queue)
+        ticket = queue.with_name(f"{queue.name}.{last + 1:08}")
         descriptor = os.open(ticket, _FLAGS | os.O_EXCL, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-    finally:
-        os.close(lock)
     return ticket, descriptor
+
+
+def _queue(backend: str, project: str) -> Path:
+    return state_directory() / backend / f"{project}.queue"
+
+
+def _locked(queue: Path) -> AbstractContextManager[int]:
+    """Lock a queue. Every process holds this lock only briefly."""
+    return locked(queue, f"the queue of environment {queue.stem!r}")
+
+
+def _remove_invalid(queue: Path) -> None:
+    """Remove the tickets of processes that have ended."""
+    for path in _tickets(queue):
+        if _holder(path) is None:
+            path.unlink(missing_ok=True)
 
 
 def _first(ahead: Sequence[tuple[str, str]]) -> str | None:

@@ -13,6 +13,7 @@ from lab.backends import Environment, Notify, remove_volume
 from lab.backends.selection import backends, check_folder, list_all, resolve
 from lab.backends.state import with_lock_retry
 from lab.errors import InputError, LabError
+from lab.run import run_queue
 from lab.run.collect import View
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
 from lab.run.lifecycle import has_stopped
@@ -256,6 +257,7 @@ def remove(
                 collect_one(request, environment, runs_dir, notify, follow=True)
         keeps = partial(_keeps_files, environment, runs_dir, notify)
     with_lock_retry(partial(environment.down, notify, keeps=keeps))
+    run_queue.clean(environment.backend, environment.project)
     notify(f"environment {environment.project!r} ({environment.backend}) is removed")
 
 

@@ -211,10 +211,14 @@ def execute(
             run = RunDir(prepared.runs_dir / info.run_id)
             return view(run, info)
 
-        begin(run.run_id)
-        notify(f"run {run.run_id}: {run.path}")
-        for line in submission.program.notes() if submission.program is not None else ():
-            notify(line)
+        try:
+            begin(run.run_id)
+            notify(f"run {run.run_id}: {run.path}")
+            for line in submission.program.notes() if submission.program is not None else ():
+                notify(line)
+        except BaseException:
+            run.discard()
+            raise
         try:
             summary = execute_run(
                 run,

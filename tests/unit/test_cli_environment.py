@@ -20,6 +20,7 @@ from lab.backends.state import Busy, state_directory
 from lab.cli import main
 from lab.console import notify
 from lab.errors import InputError, LabError
+from lab.run.run_queue import Ticket
 from lab.run.store import RunDir
 from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
@@ -241,6 +242,18 @@ def test_a_second_run_is_refused_while_one_is_under_way(
     assert not list(state_directory().rglob("*.queue.*"))
 
 
+def test_an_interrupt_before_the_boot_leaves_no_run(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    matching(environment)
+    monkeypatch.setattr(Ticket, "begin", interrupted)
+    assert main(["run", "async", "--gpus", "none"]) == EXIT_INTERRUPTED
+    assert not list(Path("runs").iterdir())
+
+
 def test_with_wait_it_starts_after_the_other_run(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,9 +306,13 @@ def under_way(volume: Volume, request: Request) -> None:
 def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment) -> None:
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
+    queue = state_directory() / "local/mnist.queue.00000001"
+    queue.parent.mkdir(parents=True, exist_ok=True)
+    queue.touch()  # a killed command has left it
     assert main(["down"]) == 0
     assert environment.is_down
     assert RunDir(Path("runs/r1")).complete()
+    assert not list(queue.parent.glob("*.queue*"))
 
 
 def test_down_removes_nothing_that_it_could_not_collect(

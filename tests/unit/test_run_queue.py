@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,11 +16,12 @@ import pytest
 
 from lab.backends.state import Busy, locked
 from lab.errors import LabError
-from lab.run.run_queue import turn
+from lab.run.run_queue import clean, turn
 from lab.service.target import Target, run_in_turn
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S, ROOT, wait_for
+from tests.disks import fill, read_only, small_disk
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
 
 CHILD = """\
@@ -83,6 +85,10 @@ def waits(run_id: str, position: int) -> str:
 
 def tickets(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.queue.*"))
+
+
+def queue_files(folder: Path) -> list[Path]:
+    return list(folder.glob("*.queue*"))
 
 
 def quiet(_line: str) -> None:
@@ -205,10 +211,53 @@ def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("")
     with (
-        pytest.raises(LabError, match=f"the state directory {folder} cannot be used: .*LAB_STATE"),
+        pytest.raises(LabError, match=f"state directory {folder.parent} cannot be used: .*STATE"),
         turn(FakeBackend(), "mnist", wait=False, notify=quiet),
     ):
         pytest.fail("it had its turn")
+
+
+def test_a_turn_needs_no_space_on_the_disk(
+    children: list[subprocess.Popen[str]], folder: Path, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "state"):
+        fill(tmp_path / "state")
+        with turn(FakeBackend(), "mnist", wait=True, notify=quiet) as mine:
+            mine.begin("r1")
+            other = ask(children, "r2")
+            assert line(other) == (
+                "waiting for another command in environment 'mnist': position 2 in the queue"
+            )
+        assert line(other) == "has its turn"
+        other.communicate("\n", timeout=PATIENCE_S)
+        assert queue_files(folder) == []
+
+
+def test_a_disk_that_becomes_read_only_does_not_change_the_outcome(folder: Path) -> None:
+    def once(_target: Target, _begin: object) -> str:
+        stack.enter_context(read_only(folder))
+        return "done"
+
+    with contextlib.ExitStack() as stack:
+        target = Target(FakeBackend(), PLAN, Path(), None)
+        assert run_in_turn(target, lambda: target, once, wait=False, notify=quiet) == "done"
+        assert len(queue_files(folder)) == 2
+    clean("local", "mnist")
+    assert queue_files(folder) == []
+
+
+def test_the_files_of_a_killed_command_are_removed(
+    children: list[subprocess.Popen[str]], folder: Path
+) -> None:
+    killed = ask(children, "r1")
+    assert line(killed) == "has its turn"
+    clean("local", "mnist")
+    assert len(queue_files(folder)) == 2  # its process runs
+    killed.kill()
+    killed.communicate(timeout=PATIENCE_S)
+    assert len(queue_files(folder)) == 2
+    clean("local", "mnist")
+    assert queue_files(folder) == []
 
 
 @dataclass

@@ -149,7 +149,8 @@ def _boot(
     record = None
     try:
         record = _record_of(plan, kind, state_dir, root, ProcessHandle.of(supervisor.pid))
-        state_dir.write(record)
+        with state_errors():
+            state_dir.write(record)
         hold(record.process)
         assert supervisor.stdin is not None  # noqa: S101 (narrows the type)
         with supervisor.stdin as stdin:

@@ -25,6 +25,7 @@ from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.probes.netem import LinkError, apply_link
 from lab.task.protocol import Request, RunSpec, Volume
+from tests.disks import fill, small_disk
 from tests.specs import changed
 from tests.unit.test_local import a_record
 
@@ -85,6 +86,13 @@ def up(plan: Plan, root: Path) -> str:
 def test_an_invalid_state_directory(root: Path) -> None:
     (root / "state").write_text("a file")
     assert "cannot be used: " in up(a_plan(), root)
+
+
+def test_a_full_state_directory(root: Path) -> None:
+    with small_disk(root / "state"):
+        fill(root / "state")
+        assert "No space left on device; free space there" in up(a_plan(), root)
+        assert list(state.base().glob("*/")) == []
 
 
 def test_another_fault_of_a_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
