@@ -13,12 +13,14 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, Self
 
 from lab.backends import Chunk, Environment
 from lab.errors import LabError
 from lab.run import lifecycle
+from lab.run.patience import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
 from lab.run.progress import LineReader
 from lab.run.run_info import Uncollected
@@ -45,8 +47,6 @@ RESERVED: Final = frozenset(
 
 REPLACED: Final = "status"
 """The directory whose files are always collected whole, not by byte offset."""
-
-_DISK_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 class View:
@@ -135,7 +135,7 @@ class Collector:
             else:
                 self._append(path, chunk.offset, chunk.data)
         except OSError as error:
-            if error.errno in _DISK_ERRORS:
+            if error.errno in DISK_ERRORS:
                 raise
             reason = (error.strerror or str(error)).lower()
             self.left[path] = Uncollected(path, f"it cannot be written: {reason}", kept=True)
@@ -328,7 +328,7 @@ def collect(
 def follow(
     run: OpenRun, environment: Environment, view: View, tick: Tick = lambda _step: None
 ) -> None:
-    """Collect the run until it ends; if the stream breaks off, open it again.
+    """Collect the run until it ends; if the stream breaks off, or the disk is full, try again.
 
     A stream passes through one task. If that task ends, the stream breaks off, while other tasks
     may still train. Following stops if the stream breaks off twice with no new data in between. If
@@ -336,7 +336,17 @@ def follow(
 
     Raises:
         LabError: The stream broke off twice, or the environment no longer runs.
+        OSError: The run store refuses writes for `REFUSED_S`.
     """
+
+    def wait() -> None:
+        view.tick()
+        tick(None)
+
+    patiently(partial(_follow, run, environment, view, tick), view.notice, wait)
+
+
+def _follow(run: OpenRun, environment: Environment, view: View, tick: Tick) -> None:
     before = -1
     while True:
         try:

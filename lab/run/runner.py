@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from typing import Final
 
 from lab import signals
@@ -15,6 +16,7 @@ from lab.run import lifecycle
 from lab.run.collect import View, follow
 from lab.run.discovery import under_way
 from lab.run.fault_injection import NetworkFaults
+from lab.run.patience import patiently
 from lab.run.prepare import prepare_continuation
 from lab.run.recovery import report_kept, uncollected_runs
 from lab.run.run_info import RunInfo
@@ -93,7 +95,7 @@ def execute_run(
                         else:
                             with view(opened.info) as shown:
                                 _follow(opened, environment, shown)
-                        summary = lifecycle.finish(opened)
+                        summary = patiently(partial(lifecycle.finish, opened), notify)
                     except (KeyboardInterrupt, LabError, OSError) as error:
                         # If the disk is still full, a second OSError must not hide the first error.
                         hidden = () if isinstance(error, LabError) else (OSError,)
@@ -237,10 +239,8 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
     Args:
         run: This client's last run in the environment.
         environment: The environment.
-        notify: Receives progress.
-
-    Raises:
-        LabError: The environment could not be removed, and no earlier error is being handled.
+        notify: Receives progress. An environment that cannot be removed is a notice: it must not
+            hide how the run ended.
     """
     first_error = sys.exception()
     if isinstance(first_error, OSError) and _keeps_files(environment, run, notify):
@@ -275,6 +275,4 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
     except TimeoutError:
         notify(f"environment {environment.project!r} is not removed after {DOWN_S:g} s; {again}")
     except (LabError, OSError) as error:
-        if first_error is None:
-            raise
         notify(f"{error}; {again}")

@@ -210,8 +210,9 @@ def test_ctrl_c_ends_the_run_and_collects_it(run: RunDir, environment: FakeEnvir
 
 
 def test_a_full_disk_ends_the_run_on_the_volume_too(
-    run: RunDir, environment: FakeEnvironment
+    run: RunDir, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lab.run.patience.REFUSED_S", 0.0)
     breaking = Breaking(environment.root, until_cancelled)
     breaking.fault = lambda: OSError(errno.ENOSPC, "No space left on device", "x")
     with pytest.raises(OSError, match="No space left"):

@@ -1,0 +1,51 @@
+"""Wait for a run store that refuses writes: its disk may be full for a moment."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from lab.backends import Notify
+
+T = TypeVar("T")
+
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+"""The errors of a disk that is full or fails, and not of one file."""
+
+REFUSED_S: Final = 30.0
+"""Seconds for which a client waits for a run store that refuses writes; the run continues."""
+
+_RETRY_S: Final = 1.0
+
+
+def patiently(
+    action: Callable[[], T], notify: Notify, wait: Callable[[], None] = lambda: None
+) -> T:
+    """Repeat an action while the run store refuses writes.
+
+    Args:
+        action: The action. If it fails only after `REFUSED_S`, the disk has accepted writes since.
+        notify: Receives the first refusal.
+        wait: Called before each repetition.
+
+    Raises:
+        OSError: The run store refuses writes for `REFUSED_S`.
+    """
+    refused_at = None
+    while True:
+        began = time.monotonic()
+        try:
+            return action()
+        except OSError as error:
+            now = time.monotonic()
+            if refused_at is None or now - began > REFUSED_S:
+                refused_at = now
+            if error.errno not in DISK_ERRORS or now - refused_at >= REFUSED_S:
+                raise
+            if now == refused_at:
+                cause = (error.strerror or str(error)).lower()
+                notify(f"the run store cannot be written: {cause}; the run continues")
+        time.sleep(_RETRY_S)
+        wait()
