@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+UNKNOWN: Final = "–"  # noqa: RUF001  (as in the tables of a report)
+"""The mark of an unknown value in a table whose rows are compared."""
+
 LONG: Final = 1e12
 """Numbers from this one on have the short form: `1.2e+300`."""
 

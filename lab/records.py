@@ -40,6 +40,7 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "loss": float,
     "accuracy": float,  # a fraction, 0 to 1
     "staleness": int,  # updates by other workers between this step's read and its update
+    "staleness_sum": int,  # of this attempt's steps from the first one to `local_step`
     "probe": int,  # the value of the probe variable: updates that reached the parameters
     "batch_size": int,
     "learning_rate": float,  # before decay

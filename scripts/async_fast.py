@@ -129,7 +129,8 @@ def make_steps(chosen, vector):
         change = packing.change([rate * gradient for gradient in gradients])
         updates_seen = packing.updates(vector)
         number, vector = answer(ps.exchange(change), [], packing.spec.shape)
-        staleness = number - updates_seen
+        # The updates by others from one read to the next one, which follows this step's own update.
+        staleness = packing.updates(vector) - updates_seen - 1
     return number, staleness, loss, vector
 
 
@@ -155,9 +156,10 @@ places = f"the parameters are on {address}"
 recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start(steps_so_far)
 step, vector, _ = ps.read_blocking()
+updates_at_start = packing.updates(vector).numpy()
 
 # ---- 7. The training.
-local_step = last_recorded = 0
+local_step = last_recorded = staleness_sum = 0
 global_step_now = step.numpy()
 recorded_at = time.monotonic()
 next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
@@ -169,6 +171,8 @@ while local_step < own_steps:
     number, staleness, loss, vector = make_steps(chosen, vector)
     global_step_now = number.numpy() + 1
     local_step += count
+    # Each update since the start is one of this worker's own, or it made one step stale by one.
+    staleness_sum = packing.updates(vector).numpy() - updates_at_start - local_step
     epoch_ends = local_step % steps_per_epoch == 0
     now = time.monotonic()
     is_due = local_step - last_recorded >= flags.record_every or local_step in {1, own_steps}
@@ -179,6 +183,7 @@ while local_step < own_steps:
             local_step=local_step,
             global_step=global_step_now,
             staleness=staleness.numpy(),
+            staleness_sum=staleness_sum,
             loss=loss.numpy(),
             examples=local_step * flags.batch_size,
             step_time_s=(now - recorded_at) / (local_step - last_recorded),
@@ -225,6 +230,7 @@ recorder.write(
     epoch=max(local_step - 1, 0) // steps_per_epoch,
     local_step=local_step,
     global_step=global_step_now,
+    staleness_sum=staleness_sum,
     examples=local_step * flags.batch_size,
     accuracy=own_accuracy,
     status="succeeded",

@@ -111,6 +111,7 @@ class Steps(NamedTuple):
     numbers: tf.Tensor
     steps_at_read: tf.Tensor
     losses: tf.Tensor
+    staleness_sum: tf.Tensor
     update: tf.Operation
 
 
@@ -127,7 +128,7 @@ def step(chosen, before):
     with tf.control_dependencies([*arrived, *everyone]), tf.device(global_step.device):
         number = take_number(global_step)
     with tf.control_dependencies([number]):
-        return Steps(number, step_at_read, loss, shared.subtract(arrived))
+        return Steps(number, step_at_read, loss, number - step_at_read, shared.subtract(arrived))
 
 
 def steps(count, chosen):
@@ -135,10 +136,11 @@ def steps(count, chosen):
     made = [step(chosen[0], [])]
     for index in range(1, count):
         made.append(step(chosen[index], [made[-1].update]))
-    numbers, steps_at_read, losses, updates = zip(*made, strict=True)
+    numbers, steps_at_read, losses, stalenesses, updates = zip(*made, strict=True)
     with tf.device(global_step.device):
         numbers, steps_at_read = tf.stack(numbers), tf.stack(steps_at_read)
-    return Steps(numbers, steps_at_read, tf.stack(losses), updates[-1])
+        staleness_sum = tf.add_n(stalenesses)
+    return Steps(numbers, steps_at_read, tf.stack(losses), staleness_sum, updates[-1])
 
 
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)):
@@ -179,7 +181,7 @@ recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start(lambda: session.run(global_step))
 
 # ---- 7. The training: each call makes many steps.
-local_step = last_recorded = 0
+local_step = last_recorded = staleness_sum = 0
 global_step_now = 0
 recorded_at = time.monotonic()
 while local_step < own_steps:
@@ -191,9 +193,11 @@ while local_step < own_steps:
     epoch_ends = local_step % steps_per_epoch == 0
     is_due = local_step - last_recorded >= flags.record_every or local_step in {count, own_steps}
     if not (epoch_ends or is_due or flags.fetch == "every"):
-        session.run(in_one_call[count].update, of_the_call)
+        of_call, _ = session.run(in_one_call[count][-2:], of_the_call)
+        staleness_sum += of_call
         continue
-    numbers, steps_at_read, losses, _ = session.run(in_one_call[count], of_the_call)
+    numbers, steps_at_read, losses, of_call, _ = session.run(in_one_call[count], of_the_call)
+    staleness_sum += of_call
     global_step_now = numbers[-1] + 1
     now = time.monotonic()
     if epoch_ends or is_due:
@@ -203,6 +207,7 @@ while local_step < own_steps:
             local_step=local_step,
             global_step=global_step_now,
             staleness=numbers[-1] - steps_at_read[-1],
+            staleness_sum=staleness_sum,
             loss=losses[-1],
             examples=local_step * flags.batch_size,
             step_time_s=(now - recorded_at) / (local_step - last_recorded),
@@ -245,6 +250,7 @@ recorder.write(
     epoch=max(local_step - 1, 0) // steps_per_epoch,
     local_step=local_step,
     global_step=global_step_now,
+    staleness_sum=staleness_sum,
     examples=local_step * flags.batch_size,
     accuracy=own_accuracy,
     status="succeeded",

@@ -197,7 +197,7 @@ if keeper:
     leaving.first(lambda: keeper.save(session, session.run(global_step)))
 
 # ---- 7. The training: each call of the session reads, computes, counts and applies once.
-local_step = last_recorded = 0
+local_step = last_recorded = staleness_sum = 0
 global_step_now = steps_done
 recorded_at = saved_at = time.monotonic()
 test = {images: mnist.test.images, labels: mnist.test.labels}
@@ -212,6 +212,7 @@ while local_step < own_steps:
         break  # All numbers are taken.
     local_step += 1
     global_step_now = steps_before + 1
+    staleness_sum += steps_before - steps_at_read
     now = time.monotonic()
 
     epoch_ends = local_step % steps_per_epoch == 0
@@ -223,6 +224,7 @@ while local_step < own_steps:
             local_step=local_step,
             global_step=global_step_now,
             staleness=steps_before - steps_at_read,
+            staleness_sum=staleness_sum,
             loss=loss_now,
             examples=local_step * flags.batch_size,
             step_time_s=(now - recorded_at) / (local_step - last_recorded),
@@ -285,6 +287,7 @@ recorder.write(
     epoch=max(local_step - 1, 0) // steps_per_epoch,
     local_step=local_step,
     global_step=global_step_now,
+    staleness_sum=staleness_sum,
     examples=local_step * flags.batch_size,
     accuracy=own_accuracy,
     status="succeeded",

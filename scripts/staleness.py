@@ -79,9 +79,9 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
 # At its end every worker sets `finished`, and the sum of the staleness of its gradients.
 with tf.device("/job:ps/task:0"):
     finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
-    ages = tf.get_variable("ages", initializer=np.zeros(workers, np.int64))
-    sum_of_ages = tf.placeholder(tf.int64, [])
-    with tf.control_dependencies([tf.scatter_update(ages, flags.task_index, sum_of_ages)]):
+    sums = tf.get_variable("sums", initializer=np.zeros(workers, np.int64))
+    own_sum = tf.placeholder(tf.int64, [])
+    with tf.control_dependencies([tf.scatter_update(sums, flags.task_index, own_sum)]):
         tell_finished = tf.scatter_update(finished, flags.task_index, 1)
 initialize = tf.global_variables_initializer()
 missing_variables = tf.report_uninitialized_variables(tf.global_variables())
@@ -96,7 +96,7 @@ with Session(server.target, recorder, config) as session:
     recorder.write("event", status="ready", message=f"holds its gradients for {flags.pause:g} s")
     wait_for_start()
 
-    local_step = age = global_step_now = 0
+    local_step = staleness_sum = global_step_now = 0
     while True:
         batch_images, batch_labels = next(batches)
         computed, steps_at_read, loss_now = session.run(
@@ -109,17 +109,18 @@ with Session(server.target, recorder, config) as session:
             break
         local_step += 1
         global_step_now = steps_before + 1
-        age += steps_before - steps_at_read
+        staleness_sum += steps_before - steps_at_read
         if local_step % flags.record_every == 0 or local_step == 1:
             recorder.write(
                 "step",
                 local_step=local_step,
                 global_step=global_step_now,
                 staleness=steps_before - steps_at_read,
+                staleness_sum=staleness_sum,
                 loss=loss_now,
                 examples=local_step * flags.batch_size,
             )
-    session.run(tell_finished, {sum_of_ages: age})
+    session.run(tell_finished, {own_sum: staleness_sum})
 
     def all_have_finished():
         """Whether every worker has finished, except workers that have failed."""
@@ -147,7 +148,7 @@ with Session(server.target, recorder, config) as session:
         recorder.write(
             "result",
             name="staleness",
-            value=session.run(ages).sum() / step,
+            value=session.run(sums).sum() / step,
             low=(workers - 1) / 4,
             high=workers - 1,
         )
@@ -157,6 +158,7 @@ recorder.write(
     "final",
     local_step=local_step,
     global_step=global_step_now,
+    staleness_sum=staleness_sum,
     examples=local_step * flags.batch_size,
     status="succeeded",
 )

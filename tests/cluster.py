@@ -61,6 +61,27 @@ class Task:
             ) from None
 
 
+def assert_staleness_adds_up(task: Task) -> None:
+    """The sum covers every step: it rises by each recorded staleness, and also between records."""
+    steps, total, rises_exactly = 0, 0, 0
+    for record in task.kind("step", "epoch"):
+        rise = int(record["staleness_sum"]) - total
+        steps, passed = int(record["local_step"]), int(record["local_step"]) - steps
+        assert rise >= int(record["staleness"])
+        if passed == 1:
+            assert rise == int(record["staleness"])
+        rises_exactly += rise == int(record["staleness"])
+        total += rise
+    assert task.final["staleness_sum"] == total
+    assert rises_exactly < steps  # a sum over the recorded steps alone would always rise so
+
+
+def mean_staleness(finals: Sequence[Record]) -> float:
+    """The mean over all steps of these workers, from their final records."""
+    total = sum(int(final["staleness_sum"]) for final in finals)
+    return total / sum(int(final["local_step"]) for final in finals)
+
+
 @dataclass
 class Cluster:
     """The tasks of one run of one program."""

@@ -14,12 +14,14 @@ from lab.task.protocol.results import is_number
 if TYPE_CHECKING:
     import pandas as pd
 
+STALENESS: Final = "staleness (mean)"
+"""A metric of all steps of a run or of a task, not only of the recorded ones."""
+
 STEP_FIELDS: Final = {
-    "staleness (mean)": ("staleness", "mean", "updates"),
-    "step time (median)": ("step_time_s", "median", "s"),
-    "wait time (median)": ("wait_time_s", "median", "s"),
+    "step time (median)": "step_time_s",
+    "wait time (median)": "wait_time_s",
 }
-"""Metrics of the step records: the field, its aggregation, and its unit."""
+"""Medians over the step records, in seconds, and their fields."""
 
 FINAL: Final = "final loss"
 """The metric of a task; that of the run is the mean of its tasks. `FINAL_LOSS` describes it."""
@@ -120,6 +122,7 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
     yield "global steps/s", summary.steps_per_s, "1/s"
     yield "wall time", summary.wall_s, "s"
     yield "first step of all tasks", summary.first_step_s, "s"
+    yield STALENESS, summary.mean_staleness, "updates"
     yield from _of_steps(steps)
     restarts = sum(max(task.attempts - 1, 0) for task in summary.tasks)
     problems = (summary.updates_lost, summary.steps_redone, restarts, summary.records_lost)
@@ -137,6 +140,7 @@ def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, floa
     yield "local steps/s", task.steps_per_s, "1/s"
     yield FINAL, task.loss, "loss"
     yield "accuracy", task.accuracy, "share"
+    yield STALENESS, task.mean_staleness, "updates"
     yield from _of_steps(steps)
     yield "time", task.time_s, "s"
     yield "GPU in use", task.gpu_utilisation, "share"
@@ -145,9 +149,9 @@ def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, floa
 
 
 def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
-    for name, (field, how, unit) in STEP_FIELDS.items():
+    for name, field in STEP_FIELDS.items():
         values = steps[field].dropna()
-        yield name, float(values.agg(how)) if len(values) else None, unit
+        yield name, float(values.median()) if len(values) else None, "s"
 
 
 def _known(found: Iterator[tuple[str, float | None, str]]) -> Metrics:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lab.compare.config_diff import diff
 from lab.compare.metrics import FINAL, Metrics, Row, rows
-from lab.formatting import counted, figure, ratio, signed
+from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.run.progress import FINAL_LOSS
 from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
@@ -174,15 +174,19 @@ def _figures_table(
 
 
 def _figures_line(row: Row, block: list[int]) -> list[Cell]:
-    cells: list[Cell] = [clipped(row.name, _NAME), figure(row.values[0], row.unit)]
+    cells: list[Cell] = [clipped(row.name, _NAME), _known(row.values[0], row.unit)]
     differences, ratios = row.differences, row.ratios
     for place in block[1:]:
         cells += [
-            figure(row.values[place], row.unit),
+            _known(row.values[place], row.unit),
             signed(differences[place], row.unit, row.values[0]),
             ratio(ratios[place]),
         ]
     return cells
+
+
+def _known(value: float | None, unit: str) -> str:
+    return figure(value, unit) or UNKNOWN
 
 
 def _blocks(runs: int, width: int, first: int) -> Iterator[list[int]]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from lab.run.dataframe import STEPS
 from lab.run.run_info import RunInfo
+from lab.run.summary import TaskSummary
 from lab.statistics import Floats
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
@@ -64,6 +65,7 @@ class Trace:
         marks: In order of time.
         left_out: The number of step records without a usable time.
         clock: The label of an axis of `seconds`.
+        tasks: The summary of each task.
         evaluations: A row for each test on the test images, in order of time: `task`, `seconds`,
             `global_step`, `accuracy` (0 to 1), `is_final` (whether it tests the final parameters).
     """
@@ -76,6 +78,7 @@ class Trace:
     marks: tuple[Mark, ...] = ()
     left_out: int = 0
     clock: str = "wall time (s)"
+    tasks: Sequence[TaskSummary] = ()
     evaluations: pd.DataFrame = field(default_factory=_no_evaluations)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lab.formatting import UNKNOWN, figure
 from lab.plots.data import Trace, grouped, has_repeats
 from lab.plots.style import BLACK, legend, line_style, new_figure, safe_label, settings
+from lab.run.summary import mean_staleness
 from lab.statistics import Floats, mean_with_ci
 
 NAME: Final = "staleness"
@@ -22,10 +25,11 @@ TITLE: Final = "Staleness of the gradients"
 _READ: Final = (
     "The staleness of a step is the number of updates by other workers after the step reads the"
     " parameters and before its own update. 0: the gradient belongs to the parameters that it"
-    " changes. Among n equally fast workers that do not wait for each other, the mean (dashed) is"
-    " at most n - 1. Only recorded steps are counted."
+    " changes. Among w workers the mean over all steps of all workers is at most w - 1. Dashed: the"
+    " mean over all steps of a worker, or of the runs of a group. The bars count only the n"
+    " recorded steps, without each worker's first step, which includes the start of its graph."
 )
-_WHISKERS: Final = " Whiskers: the 95% interval of the mean over a group's runs."
+_WHISKERS: Final = " Whiskers: the 95% interval of the share over a group's runs."
 _ACROSS: Final = 4
 _MOST_PANELS: Final = 12
 _TAIL: Final = 0.98  # the share of steps left of the last bar, which holds the rest
@@ -42,28 +46,31 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     panels = _panels(runs)
     if not panels:
         return None
-    last = _last_bar(np.concatenate([one for _, several in panels for one in several]))
+    last = _last_bar(np.concatenate([one for panel in panels for one in panel.recorded]))
     across = min(_ACROSS, len(panels))
     rows = math.ceil(len(panels) / across)
-    figure = new_figure(0.6 + 3.2 * rows)
-    axes = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+    drawn = new_figure(0.6 + 3.2 * rows)
+    axes = drawn.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
     order = runs[0].workers if len(runs) == 1 else list(grouped(runs))
-    for (name, several), ax in zip(panels, axes.flat, strict=False):
+    for panel, ax in zip(panels, axes.flat, strict=False):
         # The same worker or group has the same colour in the other figures.
-        _histogram(ax, several, last, line_style(order.index(name) if name in order else 0).colour)
-        ax.set_title(textwrap.fill(safe_label(name, 100), 100 // across))
+        place = order.index(panel.name) if panel.name in order else 0
+        _histogram(ax, panel, last, line_style(place).colour)
+        title = f"{safe_label(panel.name, 100)} (n = {sum(map(len, panel.recorded)):,})"
+        ax.set_title(textwrap.fill(title, 100 // across))
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     ticks = np.unique(np.linspace(0, last, min(last + 1, 6)).round().astype(int))
-    beyond = any((one > last).any() for _, several in panels for one in several)
+    beyond = any((one > last).any() for panel in panels for one in panel.recorded)
     # The panels share their x axis, so one call sets the ticks of all.
     axes[0, 0].set_xticks(ticks, [f"{at}+" if beyond and at == last else f"{at}" for at in ticks])
     for ax in axes[:, 0]:
-        ax.set_ylabel("share of steps (%)")
-    figure.supxlabel("staleness (updates by others)", fontsize=13)
-    mean = Line2D([], [], color=BLACK, linestyle="--", linewidth=1.5, label="mean")
-    legend(figure, [mean])
-    return figure
+        ax.set_ylabel("share of recorded steps (%)")
+    drawn.supxlabel("staleness (updates by others)", fontsize=13)
+    if any(panel.mean is not None for panel in panels):
+        label = "mean over all steps"
+        legend(drawn, [Line2D([], [], color=BLACK, linestyle="--", linewidth=1.5, label=label)])
+    return drawn
 
 
 def caption(runs: Sequence[Trace]) -> str:
@@ -73,26 +80,61 @@ def caption(runs: Sequence[Trace]) -> str:
 
 def describe(runs: Sequence[Trace]) -> list[str]:
     """Describe the staleness of these runs, a sentence each."""
-    means = [(name, float(np.concatenate(several).mean())) for name, several in _panels(runs)]
+    panels = [(panel.name, _shown(panel.mean)) for panel in _panels(runs)]
     if len(runs) > 1:
-        return [f"{name}: {mean:.2f} updates by others on average." for name, mean in means]
-    listed = ", ".join(f"{mean:.2f} for {name}" for name, mean in means)
-    return [f"Updates by others, on average: {listed}."]
+        return [f"{name}: {mean} updates by others on average over all steps."
+                for name, mean in panels]  # fmt: skip
+    listed = ", ".join(f"{mean} for {name}" for name, mean in panels)
+    every = _shown(mean_staleness(runs[0].tasks))
+    return [f"Updates by others, on average over all steps: {listed}; {every} for all workers."]
 
 
-def _panels(runs: Sequence[Trace]) -> list[tuple[str, list[Floats]]]:
-    """For each panel: its name, and the staleness values of each of its runs."""
+def _shown(mean: float | None) -> str:
+    return figure(mean, "updates") or UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """A worker of one run, or a group of runs.
+
+    Attributes:
+        name: The worker or the group.
+        recorded: The staleness of the recorded steps of each run, without first steps.
+        mean: The mean over all steps, for a group over the means of its runs; None: not known.
+    """
+
+    name: str
+    recorded: Sequence[Floats]
+    mean: float | None
+
+
+def _panels(runs: Sequence[Trace]) -> list[_Panel]:
+    """The panels that have recorded steps."""
     if len(runs) > 1:
-        found = {
-            name: [values for run in group if len(values := run.values("staleness"))]
-            for name, group in grouped(runs).items()
-        }
-        return [(name, several) for name, several in found.items() if several][:_MOST_PANELS]
-    each = [(task, runs[0].values("staleness", task)) for task in runs[0].workers]
-    there = [(task, [values]) for task, values in each if len(values)]
+        found = [_group(name, group) for name, group in grouped(runs).items()]
+        return [panel for panel in found if panel.recorded][:_MOST_PANELS]
+    (run,) = runs
+    each = [(task, _recorded(run, task)) for task in run.workers]
+    there = [_Panel(task, [values], _mean(run, task)) for task, values in each if len(values)]
     if len(there) > _MOST_PANELS:
-        return [("all workers", [runs[0].values("staleness")])]
+        return [_Panel("all workers", [_recorded(run)], _mean(run))]
     return there
+
+
+def _group(name: str, group: Sequence[Trace]) -> _Panel:
+    recorded = [values for run in group if len(values := _recorded(run))]
+    means = [mean for run in group if (mean := _mean(run)) is not None]
+    return _Panel(name, recorded, sum(means) / len(means) if means else None)
+
+
+def _recorded(run: Trace, task: str | None = None) -> Floats:
+    """The staleness of the recorded steps without first steps, of all tasks or of one."""
+    steps = run.steps if task is None else run.of(task)
+    return np.asarray(steps["staleness"][steps["local_step"] != 1].dropna(), np.float64)
+
+
+def _mean(run: Trace, task: str | None = None) -> float | None:
+    return mean_staleness(each for each in run.tasks if task in {None, each.task})
 
 
 def _last_bar(values: Floats) -> int:
@@ -100,14 +142,17 @@ def _last_bar(values: Floats) -> int:
     return int(min(max(reached + 1, 3), _MOST_BARS))
 
 
-def _histogram(ax: Axes, several: Sequence[Floats], last: int, colour: str) -> None:
+def _histogram(ax: Axes, panel: _Panel, last: int, colour: str) -> None:
     """Draw bars from 0 to `last`; the last bar also counts all larger values."""
     edges = np.arange(last + 2) - 0.5
-    shares = [np.histogram(np.clip(np.round(one), 0, last), edges)[0] / len(one) for one in several]
+    shares = [
+        np.histogram(np.clip(np.round(one), 0, last), edges)[0] / len(one) for one in panel.recorded
+    ]
     height, half = mean_with_ci(100 * np.array(shares))
     ax.bar(np.arange(last + 1), height, color=colour, width=0.8)
     if not np.isnan(half).any():
         ax.errorbar(np.arange(last + 1), height, half, linestyle="", color=BLACK, capsize=3)
-    ax.axvline(float(np.concatenate(several).mean()), color=BLACK, linestyle="--", linewidth=1.5)
+    if panel.mean is not None:
+        ax.axvline(panel.mean, color=BLACK, linestyle="--", linewidth=1.5)
     ax.set_xlim(-0.6, last + 0.6)
     ax.grid(visible=False, axis="x")

@@ -100,11 +100,12 @@ def read_run(named: NamedRun, probe: Probe, notify: Notify) -> ReportRun:
     trace = Trace(named.name, info.spec.experiment, info, steps, samples, (), left_out)
     trace = replace(trace, evaluations=evaluations_of(info, records))
     marks = marks_of(trace, records)
+    summary = sum_up(run, info, status.statuses)
     rates = records["learning_rate"].dropna()
     return ReportRun(
         run,
-        sum_up(run, info, status.statuses),
-        replace(trace, marks=marks),
+        summary,
+        replace(trace, marks=marks, tasks=summary.tasks),
         note=status.note,
         damaged=records.attrs.get(DAMAGED, ()),
         not_done=not_done(info, marks),

@@ -345,7 +345,6 @@ def _paces_differ(
 # losses. Logarithms make the harm comparable if the losses themselves differ.
 
 LOSS: Final = "test loss"
-STALENESS: Final = "staleness"
 
 
 def _stale_harm(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
@@ -395,7 +394,7 @@ def _fresh(runs: Runs) -> RunMetrics | None:
             run
             for several in runs.values()
             for run in several
-            if run.results.get(STALENESS, 0) < (len(run.workers) - 1) / 2
+            if (run.mean_staleness or 0) < (len(run.workers) - 1) / 2
         ),
         None,
     )

@@ -85,6 +85,7 @@ class RunMetrics:
         global_steps: The highest global step.
         updates_lost: Updates that were counted and never reached the parameters; None: not known.
         accuracy: The test accuracy of the final parameters (0 to 1), or None.
+        mean_staleness: The mean staleness over all steps of all workers; None: not known.
         results: The measurements of its experiment, by name: `test loss`.
     """
 
@@ -99,6 +100,7 @@ class RunMetrics:
     global_steps: int
     updates_lost: int | None
     accuracy: float | None
+    mean_staleness: float | None = None
     results: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -123,6 +125,7 @@ def read_metrics(run: RunDir) -> RunMetrics:
         global_steps=summary.global_step or 0,
         updates_lost=summary.updates_lost,
         accuracy=summary.accuracy,
+        mean_staleness=summary.mean_staleness,
         results={each.name: each.value for each in summary.results if each.value is not None},
     )
 

@@ -43,6 +43,8 @@ class TaskProgress:
         loss: The newest loss, or None.
         diverged_at: The first step of the current NaN or infinite losses, or None.
         staleness: The newest staleness, in updates by other workers, or None.
+        staleness_sums: Attempt to the newest sum of the staleness of its steps, in updates by other
+            workers, and their number.
         batch_size: The newest batch size, or None.
         accuracy: The newest accuracy that the task measured, from 0 to 1, or None. Tests during
             the training do not count.
@@ -86,6 +88,7 @@ class TaskProgress:
     results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
+    staleness_sums: dict[int, tuple[int, int]] = field(default_factory=dict)
     _losses: deque[float] = field(default_factory=lambda: deque(maxlen=FINAL_RECORDS))
     _losses_attempt: int = 0
     _losses_seen: int = 0
@@ -103,6 +106,8 @@ class TaskProgress:
             self._lose(record)
         if is_whole(record.get("global_step")):
             self.highest = max(self.highest or 0, record["global_step"])
+        if is_whole(record.get("staleness_sum")) and is_whole(record.get("local_step")):
+            self.staleness_sums[self.attempt] = record["staleness_sum"], record["local_step"]
         if is_number(record.get("time_unix")):
             self.last_unix = record["time_unix"]
         if record.get("kind") in STEPS:

@@ -168,6 +168,7 @@ def _task(
     seconds = None
     if status and status.started_unix is not None and status.ended_unix is not None:
         seconds = _rounded(status.ended_unix - status.started_unix)
+    sums = progress.staleness_sums.values()
     # An agent that was removed with its environment has not written its task's final state.
     is_known = status is not None and (status.state.ended or not info.state.ended)
     return TaskSummary(
@@ -192,6 +193,8 @@ def _task(
         gpu_power_w=_rounded(gpus.power_w),
         diverged_at=progress.diverged_at,
         loss_records=progress.final_records or None,
+        staleness_sum=sum(each for each, _ in sums) if sums else None,
+        staleness_steps=sum(steps for _, steps in sums) if sums else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class TaskSummary:
         diverged_at: The step from which on its loss is NaN or infinite, or None.
         loss_records: The number of step records whose mean `loss` is, at most 10; None if `loss` is
             the loss of its last record, as in the files of earlier versions.
+        staleness_sum: The sum of the staleness of its steps, in updates by other workers; None if
+            its records have no sum.
+        staleness_steps: The number of these steps, in all attempts.
     """
 
     task: str
@@ -69,6 +73,30 @@ class TaskSummary:
     gpu_power_w: float | None = None
     diverged_at: int | None = None
     loss_records: int | None = None
+    staleness_sum: int | None = None
+    staleness_steps: int | None = None
+
+    @property
+    def mean_staleness(self) -> float | None:
+        """The mean staleness of its steps; None if it is not known."""
+        return mean_staleness([self])
+
+
+def mean_staleness(tasks: Iterable[TaskSummary]) -> float | None:
+    """Return the mean staleness over all steps of these tasks.
+
+    Over all n workers of a run the mean is at most n - 1: between one read of a worker and the
+    next, each update by another worker makes one step of it stale by one.
+
+    Returns:
+        The mean, in updates by other workers; None if no task reports a sum.
+    """
+    known = [
+        (task.staleness_sum, task.staleness_steps)
+        for task in tasks
+        if task.staleness_sum is not None and task.staleness_steps
+    ]
+    return sum(each for each, _ in known) / sum(steps for _, steps in known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +177,11 @@ class Summary:
     def as_expected(self) -> bool:
         """Whether all results of the experiment are reported and in their expected ranges."""
         return all(result.as_expected for result in self.results)
+
+    @property
+    def mean_staleness(self) -> float | None:
+        """The mean staleness over all steps of all workers; None if it is not known."""
+        return mean_staleness(self.tasks)
 
     def to_json(self) -> str:
         """Return one line of JSON."""

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
+from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
 from lab.run.progress import FINAL_LOSS
 from lab.run.run_info import Uncollected
 from lab.run.summary import ResultSummary, Summary, TaskSummary
@@ -201,9 +201,29 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         bad = "" if summary.updates_conserved else "bold red"
         lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
         yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    if summary.mean_staleness is not None:
+        steps = sum(task.staleness_steps or 0 for task in summary.tasks)
+        yield (
+            "mean staleness",
+            f"{figure(summary.mean_staleness, 'updates')}, of {whole(steps)} steps",
+            "",
+        )
     if any(task.loss_records for task in summary.tasks):
         yield "loss", FINAL_LOSS, "dim"
     yield from _diverged(summary.tasks)
+    yield from _restarts(summary)
+    if summary.records_lost:
+        yield "records lost", f"{summary.records_lost}", "bold red"
+    yield from _left(summary.left)
+    for name, group in _by_name(summary.results).items():
+        differ = len({each.value for each in group}) > 1
+        for result in group if differ else group[:1]:
+            label = f"{name}, {result.task}" if differ else name
+            yield visible(label), _result_text(result), "" if result.as_expected else "bold red"
+
+
+def _restarts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Yield the facts about tasks that failed or started again."""
     if summary.degraded:
         missing = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
         yield "without", visible(", ".join(missing)), "bold yellow"
@@ -214,14 +234,6 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "steps repeated", f"{whole(summary.steps_redone)}", "bold yellow"
     if summary.resumed_from:
         yield "resumed from", visible(summary.resumed_from), ""
-    if summary.records_lost:
-        yield "records lost", f"{summary.records_lost}", "bold red"
-    yield from _left(summary.left)
-    for name, group in _by_name(summary.results).items():
-        differ = len({each.value for each in group}) > 1
-        for result in group if differ else group[:1]:
-            label = f"{name}, {result.task}" if differ else name
-            yield visible(label), _result_text(result), "" if result.as_expected else "bold red"
 
 
 def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:

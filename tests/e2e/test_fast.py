@@ -13,7 +13,7 @@ import pytest
 from lab.task.sdk.data import Mnist, load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
-from tests.cluster import cluster
+from tests.cluster import assert_staleness_adds_up, cluster, mean_staleness
 
 pytestmark = pytest.mark.tensorflow
 
@@ -107,6 +107,9 @@ def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
         word.touch()
         made.succeed()
         steps = [task.kind("step", "epoch") for task in made.worker_tasks]
+        finals = [task.final for task in made.worker_tasks]
+        for task in made.worker_tasks:
+            assert_staleness_adds_up(task)
         outcome = made.outcome()
     assert [each[-1]["local_step"] for each in steps] == [steps_each] * workers
     numbers = [record["global_step"] for each in steps for record in each]
@@ -116,6 +119,7 @@ def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
     stale = [int(record["staleness"]) for each in steps for record in each]
     assert min(stale) >= 0
     assert max(stale) > 0
+    assert mean_staleness(finals) <= workers - 1
     assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
 
 

@@ -19,7 +19,13 @@ from lab.records import Record
 from lab.task.sdk.data import Floats, Mnist, load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
-from tests.cluster import PATIENCE_S, Task, cluster
+from tests.cluster import (
+    PATIENCE_S,
+    Task,
+    assert_staleness_adds_up,
+    cluster,
+    mean_staleness,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -182,12 +188,14 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
             assert task.final["local_step"] == steps_each
             (epoch,) = task.kind("epoch")
             assert (epoch["epoch"], epoch["local_step"]) == (0, steps_each)
+            assert_staleness_adds_up(task)
         counted = {r["global_step"] for t in made.worker_tasks for r in t.kind("step", "epoch")}
         assert len(counted) == workers * 56  # Steps 1, 10, 20 … 550; no two got the same number.
     assert sum(int(final["local_step"]) for final in finals) == workers * steps_each
     assert outcome["global_step"] == outcome["probe"] == workers * steps_each
     assert min(stalenesses) >= 0
     assert max(stalenesses) > 0
+    assert mean_staleness(finals) <= workers - 1
     assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
     for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
         assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01

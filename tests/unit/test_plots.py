@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
+from lab.formatting import UNKNOWN
 from lab.plots import (
     accuracy,
     cluster,
@@ -39,6 +40,7 @@ from lab.records import FIELDS
 from lab.run.dataframe import records_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
+from lab.run.summary import TaskSummary
 from lab.statistics import mean_with_ci
 from tests.specs import run_info
 
@@ -413,7 +415,6 @@ def test_a_figure_with_marks_has_a_legend() -> None:
     for draw in (loss.draw, progress.draw, throughput.draw, wait_time.draw):
         assert "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2" in texts(draw([run]))
         assert "faults, late starts and new starts" in texts(draw([two_workers(marks=marks)]))
-    assert "mean" in texts(staleness.draw([run]))
 
 
 def test_marks_take_nothing_from_the_height_of_the_curves() -> None:
@@ -539,14 +540,60 @@ def test_too_many_boxes_are_joined_by_time() -> None:
     assert len(wait_time.joined(left[:9], wide[:9], wide[:9])[0]) == 9
 
 
-def test_a_histogram_counts_every_step() -> None:
+def summed(task: str, staleness_sum: int, steps: int) -> TaskSummary:
+    """The summary of a worker that reports the staleness of all its steps."""
+    known = {"staleness_sum": staleness_sum, "staleness_steps": steps}
+    return replace(
+        TaskSummary(task, "worker", 0, "tf1", [], "succeeded", 0, 1, *[None] * 7), **known
+    )
+
+
+def test_a_histogram_counts_every_recorded_step() -> None:
     run = trace(*steps("worker-0"), *steps("worker-1", 3, staleness=500))
     figure = staleness.draw([run])
     assert figure is not None
     for axes in figure.axes:
         assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
     assert "+" in texts(figure)  # values beyond the last bar are in it
+    assert "worker-0 (n = 20)" in texts(figure)
+    assert "worker-1 (n = 3)" in texts(figure)
     assert staleness.draw([trace(*steps("worker-0", staleness=float("nan")))]) is None
+
+
+def test_the_first_step_of_a_worker_is_not_in_its_histogram() -> None:
+    first = {**steps("worker-0", 1)[0], "local_step": 1, "staleness": 9000}
+    figure = staleness.draw([trace(first, *steps("worker-0", 4))])
+    assert "worker-0 (n = 4)" in texts(figure)
+    assert figure is not None
+    assert figure.axes[0].get_xlim()[1] < 10
+    assert staleness.draw([trace(first)]) is None
+
+
+def test_the_dashed_line_is_the_mean_over_all_steps() -> None:
+    tasks = [summed("worker-0", 3000, 1000), summed("worker-1", 100, 100)]
+    run = two_workers(tasks=tasks)
+    figure = staleness.draw([run])
+    assert figure is not None
+    assert [axes.get_lines()[0].get_xdata()[0] for axes in figure.axes] == [3, 1]
+    assert "mean over all steps" in texts(figure)
+    (said,) = staleness.describe([run])
+    assert said.endswith("3.00 for worker-0, 1.00 for worker-1; 2.82 for all workers.")
+    other = replace(run, tasks=[summed("worker-0", 0, 50)])
+    several = staleness.draw([run, other])  # the mean of the means of two runs
+    assert several is not None
+    assert several.axes[0].get_lines()[-1].get_xdata()[0] == pytest.approx((3100 / 1100 + 0) / 2)
+
+
+def test_a_run_without_sums_has_no_mean() -> None:
+    run = two_workers()
+    figure = staleness.draw([run])
+    assert figure is not None
+    assert not figure.axes[0].get_lines()
+    assert "mean over all steps" not in texts(figure)
+    (said,) = staleness.describe([run])
+    assert said.endswith(
+        f"{UNKNOWN} for worker-0, {UNKNOWN} for worker-1; {UNKNOWN} for all workers."
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 2])

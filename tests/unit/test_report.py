@@ -278,7 +278,7 @@ def test_only_free_texts_may_be_broken_anywhere(store: Path) -> None:
     row = re.search(rf"<tr>(<td.*>{FIRST}</td>.*)</tr>", html)
     assert row is not None
     kinds = re.findall(r"<td( class=\"\w+\")?>", row[1])
-    assert kinds == ["", ' class="text"', "", *6 * [' class="right"'], ""]
+    assert kinds == ["", ' class="text"', "", *7 * [' class="right"'], ""]
     assert "\ntd { white-space: nowrap; }\n" in html
     anywhere = re.findall(r"([^\n]*)\{[^}]*overflow-wrap: anywhere", html)
     assert {each.strip() for each in anywhere} & {"td", "th, td", "td.right"} == set()

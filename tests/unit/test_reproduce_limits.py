@@ -644,14 +644,15 @@ def test_pairs_are_of_a_trainings_second_half() -> None:
 def pair(role: str, logs: Sequence[float], staleness: float = 1.5) -> dict[str, list[RunMetrics]]:
     """Runs alone, with losses of 2, and runs of four workers, with this factor of e to the log."""
     alone = [
-        bare_run(worker(), seed=seed, results={"test loss": 2.0, "staleness": 0.0})
+        bare_run(worker(), seed=seed, mean_staleness=0.0, results={"test loss": 2.0})
         for seed in range(len(logs))
     ]
     several = [
         bare_run(
             *[worker()] * 4,
             seed=seed,
-            results={"test loss": 2.0 * math.exp(log), "staleness": staleness},
+            mean_staleness=staleness,
+            results={"test loss": 2.0 * math.exp(log)},
         )
         for seed, log in enumerate(logs)
     ]

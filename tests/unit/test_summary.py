@@ -801,12 +801,12 @@ def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(ru
     assert header == (
         "task,job_name,task_index,node,gpus,state,exit_code,attempts,epoch,local_step,global_step,"
         "loss,accuracy,steps_per_s,time_s,cause,gpu_utilisation,gpu_memory_bytes,gpu_power_w,"
-        "diverged_at,loss_records\n"
+        "diverged_at,loss_records,staleness_sum,staleness_steps\n"
     )
     assert rows == [
-        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,,\n",
-        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,,\n",
-        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,,\n",
+        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,,,,\n",
+        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,,,,\n",
+        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,,,,\n",
     ]
 
 
