@@ -50,7 +50,7 @@ CHARTS: Final = (
     Chart(progress.NAME, progress.TITLE, progress.draw, progress.describe, progress.caption,
           _always("no record holds a step")),
     Chart(throughput.NAME, throughput.TITLE, throughput.draw, throughput.describe,
-          throughput.caption, _always("no worker has two records of a step")),
+          throughput.caption, throughput.missing),
     Chart(wait_time.NAME, wait_time.TITLE, wait_time.draw, wait_time.describe, wait_time.caption,
           _always("no record holds the time of a step")),
     Chart(staleness.NAME, staleness.TITLE, staleness.draw, staleness.describe, staleness.caption,

@@ -45,16 +45,16 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw steps per second over time, and below it the use of the GPUs if it was sampled.
 
     Returns:
-        The figure; None if no worker has two records of a step.
+        The figure; None if no line can be drawn.
     """
-    if not any(run.has_a_second_record for run in runs):
+    if not any(run.has_a_second_record if len(runs) == 1 else _has_rates(run) for run in runs):
         return None
     has_gpus = any(len(run.samples) for run in runs)
     figure, axes = panels(runs, 6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
     if len(runs) == 1:
         _workers(axes[0], runs[0])
     else:
-        draw_groups(axes[0], runs, lambda run: _rates(run) if run.has_a_second_record else None)
+        draw_groups(axes[0], runs, lambda run: _rates(run) if _has_rates(run) else None)
     axes[0].set_ylabel("steps per second")
     axes[0].set_ylim(0, 1.08 * max(axes[0].dataLim.y1, 0) or 1)
     thousands(axes[0], "y")
@@ -71,20 +71,29 @@ def caption(runs: Sequence[Trace]) -> str:
     return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
 
 
+def missing(runs: Sequence[Trace]) -> str:
+    """Return the reason for which these runs have no line of global steps."""
+    if any(run.has_a_second_record for run in runs):
+        return "no two records hold a global step at different times"
+    return "no worker has two records of a step"
+
+
 def describe(runs: Sequence[Trace]) -> list[str]:
     """Describe the throughput of these runs, a sentence each."""
     found = []
     for name, group in grouped(runs).items():
         paces = []
         for run in group:
-            seconds, steps = line_of(run, "global_step")
-            if run.has_a_second_record and seconds[-1] > seconds[0]:
+            if _has_rates(run):
+                seconds, steps = line_of(run, "global_step")
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
             prefix = f"{name}: " if len(runs) > 1 else ""
             found.append(f"{prefix}{pace(float(np.mean(paces)))} global steps a second on average.")
+        elif len(runs) == 1:
+            found.append(f"Global steps are not drawn: {missing(group)}.")
         else:
-            found.append(f"{name}: not drawn, no worker has two records of a step.")
+            found.append(f"{name}: not drawn, {missing(group)}.")
     if not any(len(run.samples) for run in runs):
         found.append("The use of GPUs is not drawn: no GPU was sampled.")
     return found
@@ -94,8 +103,14 @@ def _rates(run: Trace) -> tuple[Floats, Floats]:
     return rates(*line_of(run, "global_step"))
 
 
+def _has_rates(run: Trace) -> bool:
+    """Whether the growth of the global step can be drawn; it needs two records of one worker."""
+    return run.has_a_second_record and len(_rates(run)[0]) > 0
+
+
 def _workers(ax: Axes, run: Trace) -> None:
-    ax.plot(*_rates(run), color=BLACK, linewidth=3, label="global steps")
+    if _has_rates(run):
+        ax.plot(*_rates(run), color=BLACK, linewidth=3, label="global steps")
     for task, style in workers(run):
         rows = run.of(task).dropna(subset=["local_step"])
         x, y = rates(np.asarray(rows["seconds"], float), np.asarray(rows["local_step"], float))

@@ -658,6 +658,45 @@ def test_a_run_without_records_has_no_plots() -> None:
         assert chart.draw([*nothing(), *nothing()]) is None, chart.name
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "global_step",
+        "local_step",
+        "loss",
+        "staleness",
+        "examples",
+        "step_time_s",
+        "global_step loss",
+    ],
+)
+def test_records_may_lack_any_value(missing: str) -> None:
+    """The lines of a printed program show what its author chose to print."""
+    nothing = dict.fromkeys(missing.split(), np.nan)
+    lacking = trace(*steps("worker-0", **nothing), *steps("worker-1", **nothing))
+    for shown in ([lacking], [lacking, lacking], [lacking, two_workers(group="whole")]):
+        for chart in CHARTS:
+            figure = chart.draw(shown)
+            found = chart.describe(shown) if figure is not None else [chart.missing(shown)]
+            assert "nan" not in " ".join(found), chart.name
+
+
+def test_a_throughput_without_global_steps_is_that_of_the_workers() -> None:
+    lacking = trace(*steps("worker-0", global_step=np.nan))
+    figure = throughput.draw([lacking])
+    assert figure is not None
+    assert [line.get_label() for line in figure.axes[0].get_lines()] == ["worker-0"]
+    reason = "no two records hold a global step at different times"
+    assert throughput.describe([lacking])[0] == f"Global steps are not drawn: {reason}."
+    assert throughput.draw([lacking, lacking]) is None
+    assert throughput.missing([lacking, lacking]) == reason
+    whole = two_workers(group="whole")
+    beside = throughput.describe([lacking, whole])
+    assert beside[:2] == [
+        f"async: not drawn, {reason}.", "whole: 20 global steps a second on average.",
+    ]  # fmt: skip
+
+
 def evaluation(step: int, accuracy: float, task: str = "worker-0", **more: Any) -> dict[str, Any]:
     """A record of a test on the test images, a second for every 20 steps."""
     row = {"task": task, "kind": "eval", "global_step": step, "accuracy": accuracy}
