@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from lab.plots.data import Trace, evaluations_of, samples_of, steps_of
@@ -12,6 +14,7 @@ from lab.report.markers import marks_of, not_done
 from lab.run.dataframe import DAMAGED, records_frame
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
+from lab.run.settings import settings_of
 from lab.run.sources import NamedRun
 from lab.run.status import Probe, status_or_warn
 from lab.run.store import RunDir
@@ -19,6 +22,8 @@ from lab.run.summarize import sum_up
 from lab.run.summary import Summary
 
 Notify = Callable[[str], None]
+
+_CONFIG: Final = "config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class ReportRun:
         learning_rate: The learning rate that its tasks record; None if they record none.
         label: The user's name for it, or "".
         prefix: The label of all runs of its group, or "".
+        settings: Its settings; see `lab.run.settings`.
     """
 
     run: RunDir
@@ -46,6 +52,7 @@ class ReportRun:
     learning_rate: float | None = None
     label: str = ""
     prefix: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,7 +81,7 @@ def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[Repo
 
 def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:
     """Return the runs with their groups: runs of a label that are repeats of each other."""
-    names = group_names([each.info for each in runs])
+    names = group_names(runs)
     groups = [
         f"{each.prefix}: {name}" if each.prefix else name
         for each, name in zip(runs, names, strict=True)
@@ -112,6 +119,7 @@ def read_run(named: NamedRun, probe: Probe, notify: Notify) -> ReportRun:
         learning_rate=float(rates.iloc[0]) if len(rates) else None,
         label=named.label,
         prefix=named.group,
+        settings=settings_of(run, info),
     )
 
 
@@ -123,40 +131,26 @@ def by_group(runs: Sequence[ReportRun]) -> Mapping[str, list[ReportRun]]:
     return found
 
 
-_NOT_COMPARED: Final = frozenset({"seed"})
+def group_names(runs: Sequence[ReportRun]) -> list[str]:
+    """Return a group name for each run; runs with the same settings share it.
 
-
-def group_names(runs: Sequence[RunInfo]) -> list[str]:
-    """Return a group name for each run; runs that differ only by their seed share it.
-
-    It is the experiment's name with the settings that differ between its groups.
+    It is the experiment's name with the settings that differ between its groups. A config has the
+    name of its file, if no other config has it.
     """
-    traits: dict[str, list[Mapping[str, str]]] = {}
-    for info in runs:
-        traits.setdefault(info.spec.experiment, []).append(_traits(info))
+    experiments: dict[str, list[Mapping[str, str]]] = {}
+    for run in runs:
+        experiments.setdefault(run.info.spec.experiment, []).append(run.settings)
+    configs = {run.settings.get(_CONFIG, ""): Path(run.info.cluster_file).name for run in runs}
+    uses = Counter(configs.values())
     names = []
-    for info in runs:
-        own, same = _traits(info), traits[info.spec.experiment]
-        keys = dict.fromkeys(key for other in same for key in other)
-        differing = [key for key in keys if len({other.get(key) for other in same}) > 1]
-        parts = [f"{key} {own[key]}" for key in differing if own.get(key)]
-        names.append(", ".join([info.spec.experiment, *parts]))
+    for run in runs:
+        experiment, own = run.info.spec.experiment, run.settings
+        config = configs[own.get(_CONFIG, "")]
+        shown = {**own, _CONFIG: config} if uses[config] == 1 and config else own
+        keys = dict.fromkeys(chain.from_iterable(experiments[experiment]))
+        differing = [
+            key for key in keys if len({other.get(key) for other in experiments[experiment]}) > 1
+        ]
+        parts = [f"{key} {shown[key]}" for key in differing if key in own]
+        names.append(", ".join([experiment, *parts]))
     return names
-
-
-def _traits(info: RunInfo) -> Mapping[str, str]:
-    """Return the settings of a run, as texts."""
-    return {
-        **{f"{job} tasks": str(len(tasks)) for job, tasks in info.cluster.items()},
-        "cluster": info.cluster_file or info.cluster_sha256[:8],
-        "backend": info.backend,
-        "faults": "; ".join(map(str, info.spec.faults)),
-        "start": "; ".join(f"{task}: {when}" for task, when in info.spec.start.items()),
-        "on failure": str(info.spec.on_failure),
-        "data": info.spec.data_dir,
-        **{
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in info.hyperparameters.items()
-            if name not in _NOT_COMPARED
-        },
-    }

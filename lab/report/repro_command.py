@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
 from lab.run.run_info import RunInfo
+from lab.run.settings import split_flags
 from lab.task.protocol import READY_S
-from lab.task.protocol.experiments import ProgramFlag, registered
+from lab.task.protocol.experiments import registered
 from lab.task.protocol.policy import FAIL, Policy
 from lab.tf_versions import CURRENT
 
@@ -83,42 +83,10 @@ def _arguments(info: RunInfo) -> Iterator[str]:
     if wanted is None:
         yield from ["--", *arguments] if info.spec.own and arguments else arguments
         return
-    given, others = _split_flags(arguments, wanted.flags)
-    preset, _ = _split_flags(wanted.args, wanted.flags)
+    given, others = split_flags(arguments, wanted.flags)
+    preset, _ = split_flags(wanted.args, wanted.flags)
     for name, value in given.items():
         if preset.get(name) != value:
             yield f"--{name}={value}"
     if others:
         yield from ("--", *others)
-
-
-def _split_flags(
-    arguments: Sequence[str], flags: Mapping[str, ProgramFlag]
-) -> tuple[dict[str, str], list[str]]:
-    """Return flag to its last value, and the arguments that are not known flags."""
-    given: dict[str, str] = {}
-    others: list[str] = []
-    queue = list(arguments)
-    while queue:
-        argument = queue.pop(0)
-        name, equals, value = argument.removeprefix("--").partition("=")
-        flag = flags.get(name) if argument.startswith("--") else None
-        taken = [argument]
-        if flag is not None and not equals:
-            if not flag.is_switch and queue:
-                taken.append(queue.pop(0))
-            value = "true" if flag.is_switch else "".join(taken[1:])
-        if flag is not None and _fits(flag, value):
-            given.pop(name, None)
-            given[name] = value
-        else:
-            others += taken
-    return given, others
-
-
-def _fits(flag: ProgramFlag, value: str) -> bool:
-    try:
-        flag.parse(value)
-    except (ValueError, ArgumentTypeError):
-        return False
-    return True

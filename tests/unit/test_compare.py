@@ -258,7 +258,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
         provenance={"image": "sha256:" + "ab" * 32},
     )  # fmt: skip
     facts = describe(run, run.read())
-    assert facts["other arguments"] == "--depth 3"
+    assert facts["other arguments"] == "--epochs=2 --depth 3"
     assert facts["on failure"] == "restart, 2 times"
     assert facts["printed program"] == "as printed, fixed"
     assert facts["start"] == "worker-0: 10s"

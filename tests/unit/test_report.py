@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -29,7 +30,7 @@ from lab.plots.data import Mark, Trace, samples_of, steps_of
 from lab.plots.registry import CHARTS
 from lab.report import build
 from lab.report.build import mean, page
-from lab.report.loader import group_names, read_runs
+from lab.report.loader import read_runs
 from lab.report.markers import marks_of, not_done
 from lab.report.provenance import provenance
 from lab.report.repro_command import command
@@ -46,7 +47,6 @@ from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters
 from lab.task.protocol.policy import RESTARTS, OnFailure
 from lab.task.protocol.states import State
 from lab.tf_versions import TF1
-from tests.specs import run_info
 from tests.unit.test_plots import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
@@ -561,19 +561,62 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
     assert (new.task, new.what, new.begin) == ("worker-0", "new start", pytest.approx(9))
 
 
-def test_runs_that_differ_by_their_seed_are_one_group() -> None:
-    def made(experiment: str = "async", **changes: Any) -> RunInfo:
-        given: Mapping[str, Any] = {"hyperparameters": {"seed": 1, "learning_rate": 0.5}}
-        return run_info("x", experiment, **{**given, **changes})
+def groups_of(store: Path, *runs: Mapping[str, Any]) -> list[str]:
+    """The group of each of these runs; `source` is the text of its own program."""
+    made = []
+    for number, changes in enumerate(runs):
+        given = dict(changes)
+        source = given.pop("source", "")
+        own = {"own": True, "program": "own.py", "hyperparameters": {}} if source else {}
+        run_id = f"20260101-{number:04}-async-aaaa"
+        run = recorded.make(store, run_id, steps=60, **{**own, **given})
+        if source:
+            run.program.mkdir()
+            (run.program / "own.py").write_text(source)
+        made.append(run)
+    found = [each.trace.group for each in read_runs(made, lambda _: None, print)]
+    shutil.rmtree(store)
+    return found
 
-    other_seed = made(hyperparameters={"seed": 2, "learning_rate": 0.5})
-    other_rate = made(hyperparameters={"seed": 2, "learning_rate": 1})
-    assert group_names([made(), other_seed]) == ["async", "async"]
-    assert group_names([made(), other_rate, made("sync")]) == [
+
+def test_runs_that_differ_by_their_seed_are_one_group(tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    half, one = ({"hyperparameters": {"learning_rate": rate}} for rate in (0.5, 1))
+    other_seed = {"hyperparameters": {"learning_rate": 0.5, "seed": 2}, "args": ("--seed", "2")}
+    assert groups_of(store, half, other_seed) == ["async", "async"]
+    assert groups_of(store, half, one, {"experiment": "sync"}) == [
         "async, learning_rate 0.5", "async, learning_rate 1", "sync",
     ]  # fmt: skip
-    slowed = made(faults=("slow:0.5 worker-0",))
-    assert group_names([made(), slowed]) == ["async", "async, faults slow:0.5 worker-0"]
+    slowed = {"faults": ("slow:0.5 worker-0",)}
+    assert groups_of(store, {}, slowed) == ["async", "async, faults slow:0.5 worker-0"]
+
+
+def test_runs_of_an_own_program_are_one_group_if_source_and_arguments_are_the_same(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "runs"
+    low, high = ({"source": "1", "args": (f"--lr={rate}", "--seed=1")} for rate in (0.1, 1))
+    assert groups_of(store, low, high) == [
+        "async, other arguments --lr=0.1", "async, other arguments --lr=1",
+    ]  # fmt: skip
+    assert groups_of(store, low, {**low, "args": ("--lr=0.1", "--seed", "2")}) == ["async"] * 2
+    first, second = groups_of(store, low, {**low, "source": "2"})
+    assert first.startswith("async, program ")
+    assert first != second
+    registered, own = groups_of(store, {}, {"source": "1"})
+    assert registered != own
+
+
+def test_a_config_is_the_same_by_its_content(tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    one = {"cluster_file": "a/one.yaml", "cluster_sha256": "1" * 64}
+    moved, edited = {**one, "cluster_file": "b/x.yaml"}, {**one, "cluster_sha256": "2" * 64}
+    other = {"cluster_file": "b/two.yaml", "cluster_sha256": "2" * 64}
+    assert groups_of(store, one, moved) == ["async", "async"]
+    assert groups_of(store, one, other) == ["async, config one.yaml", "async, config two.yaml"]
+    assert groups_of(store, one, edited) == [
+        f"async, config {'1' * 12}", f"async, config {'2' * 12}",
+    ]  # fmt: skip
 
 
 def test_the_command_makes_the_same_run_again() -> None:

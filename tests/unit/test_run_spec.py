@@ -1,4 +1,4 @@
-"""Every option of a run is in its reproduction command and in the table of `lab compare`."""
+"""Every option of a run is in its reproduction command and among its settings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.compare.config_diff import describe
 from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
+from lab.run.settings import settings_of
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.protocol.policy import OnFailure
 
-INFO = RunInfo("x", RunSpec("async"), backend="local")
+INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
 
 # These follow from the experiment, the program or another option.
 DERIVED = {"program", "programs", "cluster_flags", "services", "gang", "restarts"}
@@ -46,7 +46,7 @@ def test_an_option_is_in_the_command_that_makes_the_run_again(name: str) -> None
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_is_compared(name: str, tmp_path: Path) -> None:
+def test_an_option_is_a_setting(name: str, tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    found = describe(run, with_another(name))
-    assert found != describe(run, INFO), "add it to lab/compare/config_diff.py"
+    found = settings_of(run, with_another(name))
+    assert found != settings_of(run, INFO), "add it to lab/run/settings.py"

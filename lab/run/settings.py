@@ -1,0 +1,130 @@
+"""The settings of a run as texts: all that it was started with, except its seed."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol.experiments import ProgramFlag, registered
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.program_flags import TRAINING_FLAGS
+from lab.tf_versions import CURRENT
+
+DIGITS: Final = 12
+"""The digits that are shown of a digest, as docker and git do."""
+
+SEED: Final = "seed"
+
+
+def settings_of(run: RunDir, info: RunInfo) -> dict[str, str]:
+    """Return the settings of a run, without empty ones; runs with the same ones are repeats.
+
+    Files count by their content: the config by its digest, and the user's own program by the digest
+    of its copy in the run.
+
+    Raises:
+        OSError: A file of the program cannot be read.
+    """
+    return {name: text for name, text in _settings(run, info) if text}
+
+
+def seed_of(info: RunInfo) -> str:
+    """Return the seed of a run as text; the user's own program gets it as `--seed`."""
+    given, _ = split_flags(info.spec.args, {SEED: TRAINING_FLAGS[SEED]})
+    return str(info.hyperparameters.get(SEED, given.get(SEED, "")))
+
+
+def split_flags(
+    arguments: Sequence[str], flags: Mapping[str, ProgramFlag]
+) -> tuple[dict[str, str], list[str]]:
+    """Return flag to its last value, and the arguments that are not known flags."""
+    given: dict[str, str] = {}
+    others: list[str] = []
+    queue = list(arguments)
+    while queue:
+        argument = queue.pop(0)
+        name, equals, value = argument.removeprefix("--").partition("=")
+        flag = flags.get(name) if argument.startswith("--") else None
+        taken = [argument]
+        if flag is not None and not equals:
+            if not flag.is_switch and queue:
+                taken.append(queue.pop(0))
+            value = "true" if flag.is_switch else "".join(taken[1:])
+        if flag is not None and _fits(flag, value):
+            given.pop(name, None)
+            given[name] = value
+        else:
+            others += taken
+    return given, others
+
+
+def _fits(flag: ProgramFlag, value: str) -> bool:
+    try:
+        flag.parse(value)
+    except (ValueError, ArgumentTypeError):
+        return False
+    return True
+
+
+def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
+    spec = info.spec
+    yield "experiment", spec.experiment
+    yield "program", _source(run, info) if spec.own else spec.program
+    yield "program of each task", spec.program if spec.programs else ""
+    yield "printed program", _listing(info)
+    yield "TensorFlow", str((info.plan or {}).get("tensorflow", CURRENT.tensorflow))
+    yield "backend", info.backend
+    yield "config", info.cluster_sha256[:DIGITS] or info.project
+    yield "tasks", ", ".join(f"{len(hosts)} {job}" for job, hosts in info.cluster.items())
+    yield "nodes", str(len({str(row.get("node")) for row in info.tasks}) or "")
+    yield "GPUs", str(len(info.gpus))
+    yield from ((name, str(value)) for name, value in info.hyperparameters.items() if name != SEED)
+    wanted = registered(spec)
+    flags = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
+    yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
+    yield "data_dir", spec.data_dir
+    yield "start", "; ".join(f"{task}: {moment}" for task, moment in spec.start.items())
+    yield "faults", "; ".join(spec.faults)
+    yield "on failure", _policy(info)
+    yield from (
+        (name.replace("-", " "), text or "yes") for name, text in spec.plain_options().items()
+    )
+    yield "ready within", f"{spec.ready_s:g} s" if spec.ready_s else ""
+    yield "resumed from", spec.resumed_from
+
+
+def _policy(info: RunInfo) -> str:
+    restarts = info.spec.on_failure is OnFailure.RESTART
+    return (
+        f"{info.spec.on_failure.value}, {info.spec.restarts} times"
+        if restarts
+        else info.spec.on_failure.value
+    )
+
+
+def _listing(info: RunInfo) -> str:
+    modes = (
+        ("as printed", info.spec.listing),
+        ("faithful", info.spec.faithful),
+        ("fixed", info.spec.mend),
+    )
+    return ", ".join(mode for mode, is_set in modes if is_set)
+
+
+def _source(run: RunDir, info: RunInfo) -> str:
+    """Return a digest of all files of the user's own program, as they were submitted.
+
+    Another client's run has no copy of it: its program may be any, so it is like no other.
+    """
+    digest = hashlib.sha256()
+    files = sorted(path for path in run.program.rglob("*") if path.is_file())
+    for path in files:
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(run.program)}\0{len(data)}\0".encode(errors="replace"))
+        digest.update(data)
+    return digest.hexdigest()[:DIGITS] if files else f"unknown, of {info.run_id}"
