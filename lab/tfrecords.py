@@ -11,9 +11,8 @@ Each example has the features that programs of 2017 with several towers read::
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,7 @@ from lab.task.sdk.data import PIXELS, SIDE, Examples
 
 # Protocol buffers: the number and type of a field in one byte. A field of type 2 has a length.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
-_CHECKSUM_BYTES: Final = 4
-_HEADER_BYTES: Final = 8 + _CHECKSUM_BYTES
+_HEADER_BYTES: Final = 8 + 4
 """Bytes of a record before its data: the length and its checksum."""
 _BITS: Final = 7
 """The bits of a number in each byte of a varint."""
@@ -70,15 +68,6 @@ def frame_records(records: Sequence[bytes]) -> bytes:
     lengths = [len(record).to_bytes(8, "little") for record in records]
     parts = zip(lengths, _masked_crcs(lengths), records, _masked_crcs(records), strict=True)
     return b"".join(part for record in parts for part in record)
-
-
-def count_records(file: BinaryIO) -> int:
-    """Return the number of records from a file's position to its end."""
-    found = 0
-    while head := file.read(_HEADER_BYTES):
-        file.seek(int.from_bytes(head[:8], "little") + _CHECKSUM_BYTES, os.SEEK_CUR)
-        found += 1
-    return found
 
 
 def _example_parts() -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pandas as pd
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from lab.backends import Notify
@@ -20,7 +20,7 @@ from lab.errors import LabError
 from lab.run.dataframe import STEPS, recorded_tasks, records_frame
 from lab.run.store import RunDir
 from lab.task.protocol.files import atomic_writer
-from lab.tfrecords import count_records, frame_records
+from lab.tfrecords import frame_records
 
 FOLDER: Final = "tb"
 EVENTS_FILE: Final = "events.out.tfevents.lab"
@@ -45,6 +45,10 @@ TAGS: Final = {
 
 _MILLI: Final = "_ms"  # small fractions of a second are hard to read on an axis
 _VERSION: Final = "brain.Event:2"
+_START: Final = Event(session_log=SessionLog(status=SessionLog.START), step=-(2**63))
+_RESTART: Final = frame_records([_START.SerializeToString()] * 2)
+"""At the second start in a file, TensorBoard drops all events that it has read."""
+
 _MAX_TIME: Final = 2.0**32  # seconds since the epoch; TensorBoard cannot show much later times
 
 
@@ -104,13 +108,20 @@ def _replace(path: Path, events: Sequence[bytes], modified_ns: int) -> bool:
 
 
 def _append(path: Path, events: Sequence[bytes], modified_ns: int) -> None:
-    """Append the events that a file does not contain yet."""
+    """Append the events that a file does not contain yet.
+
+    If it contains other events, the records were replaced. A TensorBoard continues to read the file
+    where it stopped. So these events stay in the file, and the new ones follow a restart.
+    """
+    content = frame_records(events)
     # Do not follow a link: another user may own the run's directory.
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
     size = os.fstat(descriptor).st_size
     try:
         with os.fdopen(descriptor, "r+b", closefd=False) as file:
-            file.write(frame_records(events[count_records(file) :]))
+            there = file.read().rpartition(_RESTART)[2]
+            is_begin = content.startswith(there)
+            file.write(content[len(there) :] if is_begin else _RESTART + content)
     except OSError:
         os.ftruncate(descriptor, size)  # TensorBoard cannot read a partial event
         raise

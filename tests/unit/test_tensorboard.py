@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
 
 from lab.cli import main
 from lab.errors import LabError
@@ -161,6 +163,39 @@ def test_files_grow_while_a_run_does(run: RunDir) -> None:
     path.unlink()
     write_events(run, print)
     assert path.read_bytes() == grown
+
+
+def shown(run: RunDir, task: str) -> list[tuple[int, float]]:
+    """The step and the value of each loss that a TensorBoard shows for a task."""
+    board = EventAccumulator(str(run.path / "tb" / task), size_guidance={"tensors": 0}).Reload()
+    losses = board.Tensors("training/loss") if "training/loss" in board.Tags()["tensors"] else []
+    return [(each.step, float(tensor_util.make_ndarray(each.tensor_proto))) for each in losses]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2, 9])
+def test_records_of_a_replaced_file_replace_the_shown_ones(run: RunDir, others: int) -> None:
+    """A TensorBoard reads a file from where it stopped, so the file cannot be written anew."""
+    write_events(run, print)
+    path = run.path / "tb/worker-1" / EVENTS_FILE
+    reader = LegacyEventFileLoader(str(path))
+    list(reader.Load())
+    run.records("worker-1").unlink()
+    write(run, "worker-1", record("worker-1", 0, "start", time_unix=2000.0))
+    expected = []
+    for n in range(others + 1):
+        if n:
+            more = step("worker-1", n, global_step=5 * n, loss=2.0 * n, time_unix=2000.0 + n)
+            write(run, "worker-1", more)
+            expected.append((5 * n, 2.0 * n))
+        moved(run, "worker-1", n + 1)
+        assert not write_events(run, print, append=True)
+        assert shown(run, "worker-1") == expected
+    read = [value.simple_value for event in reader.Load() for value in event.summary.value]
+    assert read == [loss for _, loss in expected]
+    before = path.read_bytes()
+    moved(run, "worker-1", 100)
+    assert not write_events(run, print, append=True)
+    assert path.read_bytes() == before
 
 
 def test_a_later_task_gets_a_file(run: RunDir, tmp_path: Path) -> None:
