@@ -65,15 +65,20 @@ def _place(cluster: Cluster, mode: str) -> Plan:
 
 
 def render_file(
-    cluster_path: Path, options: RenderOptions = DEFAULTS, *, relative_to: Path = Path()
+    cluster_path: Path,
+    options: RenderOptions = DEFAULTS,
+    *,
+    relative_to: Path = Path(),
+    root: Path | None = None,
 ) -> str:
     """Render a config.
 
     Args:
         cluster_path: The path of the config.
         options: The options.
-        relative_to: The directory of the rendered file. The path of the config in the header is
-            relative to it, so that the current directory does not change the file.
+        relative_to: The directory of the rendered file. All paths in the file are relative to it,
+            so that the current directory does not change the file.
+        root: The project's directory; None: `relative_to`.
 
     Returns:
         The text of the compose file.
@@ -85,7 +90,7 @@ def render_file(
     planned = planned_run(cluster, options.run)
     version = tensorflow_version(planned, options.tensorflow, CURRENT.tensorflow)
     plan = replace(_place(cluster, options.mode), tensorflow=version)
-    return render_plan(plan, cluster_path, planned, options, relative_to=relative_to)
+    return render_plan(plan, cluster_path, planned, options, relative_to=relative_to, root=root)
 
 
 def render_plan(
@@ -95,10 +100,17 @@ def render_plan(
     options: RenderOptions = DEFAULTS,
     *,
     relative_to: Path = Path(),
+    root: Path | None = None,
 ) -> str:
     """Render the plan of a config; see `render` and `render_file`."""
-    name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
-    return render(plan, cluster_file=Path(name).as_posix(), run=run, options=options)
+    name = _relative(cluster_path, relative_to)
+    folder = _relative(root or relative_to, relative_to)
+    folder = folder if folder.startswith(".") else f"./{folder}"
+    return render(plan, cluster_file=name, run=run, options=options, folder=folder)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
 
 
 def render_options(path: Path) -> RenderOptions | None:

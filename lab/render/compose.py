@@ -1,4 +1,4 @@
-"""Renders a plan as docker-compose.yml: the same plan always gives the same bytes."""
+"""Renders a plan as a compose file: the same plan always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def render(
     cluster_file: str = "cluster.yaml",
     run: PlannedRun | None = None,
     options: RenderOptions = DEFAULTS,
+    folder: str = ".",
 ) -> str:
     """Render a plan as a compose file.
 
@@ -74,16 +75,18 @@ def render(
         cluster_file: The path of its config, for the header.
         run: The run that `docker compose up` starts; None: no run.
         options: The options; the plan has the final mode and TensorFlow version.
+        folder: The path of the project's directory, from the file's own directory. It begins with
+            a dot, because compose takes `github.com/x` for an address.
 
     Returns:
-        The text of the file. Its paths are relative to the project's directory.
+        The text of the file.
     """
-    blocks = _SharedBlocks(plan, options)
+    blocks = _SharedBlocks(plan, options, folder)
     label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value | StreamedMapping] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": StreamedMapping(_services(plan, blocks, run)),
+        "services": StreamedMapping(_services(plan, blocks, run, folder)),
         "networks": {"cluster": _network(label, options)},
         "volumes": {"runs": {"labels": label}},
     }
@@ -91,10 +94,10 @@ def render(
 
 
 def _services(
-    plan: Plan, blocks: _SharedBlocks, run: PlannedRun | None
+    plan: Plan, blocks: _SharedBlocks, run: PlannedRun | None, folder: str
 ) -> Iterator[tuple[str, Value]]:
     # Only the first service has `build`: compose builds the image once for each such service.
-    build: dict[str, Value] = {"build": _build(plan)}
+    build: dict[str, Value] = {"build": _build(plan, folder)}
     for node in plan.nodes:
         yield node.name, _anchor(node, blocks, build)
         build = {}
@@ -119,11 +122,11 @@ def _network(label: dict[str, Value], options: RenderOptions) -> dict[str, Value
 class _SharedBlocks:
     """The named YAML blocks that services merge."""
 
-    def __init__(self, plan: Plan, options: RenderOptions) -> None:
+    def __init__(self, plan: Plan, options: RenderOptions, folder: str) -> None:
         self.gpus_by = options.gpus_by
         self.service = Block(_service(plan), name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
-        self.task = Block(_every_task(), (self.service,), "task")
+        self.task = Block(_every_task(folder), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
         self.gpu = Block(_with_gpus(options), name="gpu")
         self.environment = Block(_environment(plan), name="environment")
@@ -156,14 +159,14 @@ def _service(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _build(plan: Plan) -> dict[str, Value]:
+def _build(plan: Plan, folder: str) -> dict[str, Value]:
     image = IMAGES[plan.tensorflow]
     horovod: dict[str, Value] = {}
     if image.horovod:
         operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
         horovod = {"HOROVOD": image.horovod, "HOROVOD_GPU_OPERATIONS": operations}
     return {
-        "context": ".",
+        "context": folder,
         "dockerfile": "Dockerfile.gpu",
         "network": Variable("${LAB_BUILD_NETWORK:-default}"),
         "args": {
@@ -204,14 +207,14 @@ def _every_anchor() -> dict[str, Value]:
     }
 
 
-def _every_task() -> dict[str, Value]:
+def _every_task(folder: str) -> dict[str, Value]:
     return {
         "command": ["python", "-m", "lab.task.agent"],
         "stop_grace_period": "15s",
         "volumes": [
             _RUNS,
-            _mount("./scripts", "/lab/scripts"),
-            _mount("./data", "/lab/data"),
+            _mount(f"{folder}/scripts", "/lab/scripts"),
+            _mount(f"{folder}/data", "/lab/data"),
         ],
         "healthcheck": _health("task", "60s"),
     }

@@ -56,9 +56,8 @@ def test_render_up_run_down(project: Path) -> None:
     assert [task["local_step"] for task in workers(summary)] == [BATCHES] * 3
     assert all(task["accuracy"] > 0.4 for task in workers(summary))
     run_dir = project / "runs" / summary["run_id"]
-    assert (run_dir / "docker-compose.yml").read_text() == (
-        project / "docker-compose.yml"
-    ).read_text()
+    rendered = (project / "compose.yaml").read_text()
+    assert (run_dir / "docker-compose.yml").read_text() == rendered
     assert list((run_dir / "model").iterdir())
     # An environment that was up before the run stays up.
     assert f'"name": "{NAME}"' in lab(project, "ls", "--json")[0]

@@ -18,7 +18,7 @@ from tests.hostile.calls import Column, Fault, call
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = [ROOT / "cluster.yaml", *sorted((ROOT / "clusters").glob("*.yaml")), *GOOD, *BAD]
-FILE, OUTPUT = "cluster.yaml", "docker-compose.yml"
+FILE, OUTPUT = "cluster.yaml", "compose.yaml"
 VALUES: Final = (
     *("~", "true", "-1", "0", "1", "2222", "65536", "1e999", ".nan", "0x10", "9" * 400, "''"),
     *("[]", "{}", "[[]]", "{a: {a: {a: 1}}}", "8GiB", "-1GiB", "5ms", "1e308", "GPU-0", "all"),
@@ -37,6 +37,7 @@ def attack(seed: int, folder: Path) -> Iterator[Fault]:
     """Change a config, check it and render it."""
     path = folder / FILE
     path.write_bytes(mutant(seed))
+    (folder / "scripts").mkdir(exist_ok=True)  # as in every project
     (folder / OUTPUT).unlink(missing_ok=True)
     checked = call(["validate", FILE])
     yield from checked.faults()

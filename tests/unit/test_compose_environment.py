@@ -41,6 +41,12 @@ def backend_with(*containers: dict[str, Any]) -> ComposeBackend:
 def test_an_environment_has_its_folder_and_its_config() -> None:
     environment = ComposeEnvironment(an_engine(inspected()), "mnist")
     assert (environment.folder, environment.cluster_sha256) == ("/home/ada", "abc")
+    # Its compose file is in another directory than its programs.
+    elsewhere = inspected()
+    elsewhere["HostConfig"]["Mounts"] = [
+        {"Type": "bind", "Source": "/home/bob/scripts", "Target": "/lab/scripts"}
+    ]
+    assert ComposeEnvironment(an_engine(elsewhere), "mnist").folder == "/home/bob"
     nothing = ComposeEnvironment(an_engine(), "mnist")
     assert (nothing.folder, nothing.cluster_sha256) == ("", "")
 

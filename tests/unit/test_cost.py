@@ -58,6 +58,7 @@ BEFORE_ANY_COMMAND = {
 def test_a_command_imports_nothing_that_it_does_not_need(
     arguments: list[str], unwanted: set[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "scripts").mkdir()
     for name in ("cluster.yaml", "docker-compose.yml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     code = (

@@ -76,7 +76,7 @@ def test_explain_reasons(capsys: pytest.CaptureFixture[str], on: Put) -> None:
     assert worker == "worker-0: CPUs 32-63; which CPUs are close to its GPUs is unknown"
     assert warning == f"warning: {WARNING}"
     assert "wrote " in written
-    assert uuid_of(1) in Path("docker-compose.yml").read_text()
+    assert uuid_of(1) in Path("compose.yaml").read_text()
     assert not any(line.startswith("tf2: ") for line in output(capsys, "render"))
 
 
@@ -113,7 +113,7 @@ def test_strict_refuses_less_than_the_config(
     on(inventory)
     (line,) = output(capsys, "render --strict", 1)
     assert f"refused by --strict: {expected}" in line
-    assert not Path("docker-compose.yml").exists()
+    assert not Path("compose.yaml").exists()
     assert output(capsys, "render")
 
 
@@ -184,7 +184,7 @@ def test_a_stale_file_does_not_depend_on_host_usage(
     on(busy_box())
     output(capsys, "render")
     monkeypatch.setattr("lab.render.take_inventory", lambda mode, cluster: busy_box())
-    assert output(capsys, "render --check") == ["docker-compose.yml is up to date"]
+    assert output(capsys, "render --check") == ["compose.yaml is up to date"]
     (line,) = output(capsys, f"render --check {word}", 2)
     assert line == f"error: --check only compares, so that {word} has no effect; leave out {word}"
 

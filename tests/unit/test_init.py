@@ -270,8 +270,8 @@ def test_init_writes_a_config_for_this_host(tmp_path: Path) -> None:
     assert "no directory scripts/ with programs in . or above it" in done.stderr
     assert "cp -r " in done.stderr
     assert json.loads(lab(tmp_path, "validate", "--json").stdout)["valid"]
-    assert lab(tmp_path, "render", "--gpus", "none", "--output", "-").returncode == 0
     (tmp_path / "scripts").mkdir()
+    assert lab(tmp_path, "render", "--gpus", "none", "--output", "-").returncode == 0
     again = lab(tmp_path, "init", "--gpus", "none", "--force")
     assert again.returncode == 0
     assert "scripts/" not in again.stderr
@@ -331,7 +331,8 @@ def test_init_refuses_and_writes_nothing(
     ],
 )
 def test_init_uses_the_driver(tmp_path: Path, cards: str, init: str, expected: str) -> None:
-    (tmp_path / "driver").mkdir()
+    for folder in ("driver", "scripts"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "driver/pynvml.py").write_text(DRIVER.format(cards=cards, init=init))
     path = f"{tmp_path / 'driver'}:{environ(tmp_path)['PYTHONPATH']}"
     done = lab_process(tmp_path, "init", PYTHONPATH=path)

@@ -166,17 +166,19 @@ class ComposeBackend(Backend):
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name from another config or directory."""
-        for each in ComposeEnvironment(self._engine, plan.name).containers:
-            if each.cluster_sha256 != plan.cluster_sha256:
-                origin = "another config"
-            elif each.folder and Path(each.folder) != root:
-                origin = f"another directory, {visible(each.folder)}"
-            else:
-                continue
-            raise LabError(
-                f"environment {plan.name} exists already, booted from {origin}",
-                f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
-            )
+        containers = ComposeEnvironment(self._engine, plan.name).containers
+        tasks = [each for each in containers if each.task]
+        others = [each.root for each in tasks or containers if not _is_same(each.root, root)]
+        if any(each.cluster_sha256 != plan.cluster_sha256 for each in containers):
+            origin = "another config"
+        elif others:
+            origin = f"another directory, {visible(others[0])}"
+        else:
+            return
+        raise LabError(
+            f"environment {plan.name} exists already, booted from {origin}",
+            f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
+        )
 
     def _undo(self, project: str, before: Resources, notify: Notify) -> None:
         """Remove what a failed boot added. An error here must not hide the boot's error."""
@@ -187,3 +189,8 @@ class ComposeBackend(Backend):
                 notify(f"{project} is not fully removed: {error}; run `lab down {project}`")
             if before == NO_RESOURCES:
                 remove_compose_file(project)
+
+
+def _is_same(found: str, root: Path) -> bool:
+    """Whether a directory that a container names, if it names one, is the project's."""
+    return not found or Path(found).resolve() == root.resolve()

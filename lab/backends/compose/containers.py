@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from lab.task.protocol import TASK as TASK_NAME
@@ -31,6 +32,7 @@ FAULT: Final = "lab.fault"
 
 CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
 RUNS_MOUNT: Final = "/runs"
+SCRIPTS_MOUNT: Final = "/lab/scripts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class ContainerInfo:
         image_name: The image's name in the compose file.
         file: Its compose file, as compose names it.
         folder: The directory of relative paths in that file.
+        root: Its project's directory: with the programs that a task mounts; of an anchor, `folder`.
         volume: The name of the volume at `/runs`, or "".
     """
 
@@ -81,6 +84,7 @@ class ContainerInfo:
     image_name: str
     file: str
     folder: str
+    root: str
     volume: str
 
     @property
@@ -117,6 +121,9 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     given = _given(host.get("DeviceRequests") or [])
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
+    # As compose requested it: `Mounts` has the path inside the virtual machine of Docker Desktop.
+    binds = {each["Target"]: each["Source"] for each in host.get("Mounts") or []}
+    scripts, folder = binds.get(SCRIPTS_MOUNT), labels.get(COMPOSE_FOLDER, "")
     return ContainerInfo(
         id=attributes["Id"],
         name=attributes["Name"].lstrip("/"),
@@ -137,7 +144,8 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         image=attributes["Image"],
         image_name=config["Image"],
         file=labels.get(COMPOSE_FILE, ""),
-        folder=labels.get(COMPOSE_FOLDER, ""),
+        folder=folder,
+        root=str(Path(scripts).parent) if scripts else folder,
         volume=next(
             (
                 mount["Name"]

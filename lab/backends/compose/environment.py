@@ -67,7 +67,7 @@ class ComposeEnvironment(Environment):
     Attributes:
         backend: `compose`.
         project: The project's name.
-        folder: The directory of relative paths in its compose file; "" if only a volume is left.
+        folder: Its project's directory; "" if only a volume is left.
         cluster_sha256: Digest of its config; "" if only a volume is left.
         tensorflow: The TensorFlow version of its tasks; "" if only a volume is left.
         containers: Its containers when this object was made. Their state may have changed since.
@@ -81,7 +81,7 @@ class ComposeEnvironment(Environment):
         self.project = project
         self.containers = self.inspect()
         task = next((each for each in self.containers if each.task), None)
-        self.folder = task.folder if task else ""
+        self.folder = task.root if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
         self.tensorflow = task.tensorflow if task else ""
 

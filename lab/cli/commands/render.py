@@ -67,7 +67,7 @@ from lab.render.slurm import (
     slurm_options,
     time_limit,
 )
-from lab.run.project import cluster_path
+from lab.run.project import cluster_path, find_root
 from lab.service.planning import make_plan
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.faults import parse
@@ -76,8 +76,11 @@ from lab.tf_versions import CURRENT, IMAGES
 
 COMPOSE: Final = "compose"
 SLURM: Final = "slurm"
-OUTPUTS: Final = {COMPOSE: "docker-compose.yml", SLURM: "cluster.sbatch"}
-"""The file that each target writes by default."""
+OUTPUTS: Final = {COMPOSE: "compose.yaml", SLURM: "cluster.sbatch"}
+"""The file that each target writes by default; git ignores it."""
+
+SAMPLE: Final = "docker-compose.yml"
+"""The file that `docker compose` uses where no compose.yaml is: the one for the shipped config."""
 
 Options = TypeVar("Options")
 
@@ -122,7 +125,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     output: Annotated[
         str | None,
         Flag(
-            "the file to write, or - for stdout (default: docker-compose.yml, or cluster.sbatch)",
+            "the file to write, or - for stdout (default: compose.yaml, or cluster.sbatch)",
             text,
             shows="FILE",
         ),
@@ -145,7 +148,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     """Render the config as a compose file, or as a batch script for Slurm."""
     path = cluster_path(cluster, file)
     override = run_override(run, rest)
-    output = output or OUTPUTS[target]
+    output = output or _default_output(target, check=check)
     only = {
         COMPOSE: {
             "--time": time is not None,
@@ -200,7 +203,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         check_output("--picture", Path(picture), is_svg, force=force)
         if output != "-" and Path(picture).resolve() == Path(output).resolve():
             raise InputError("--picture and --output name the same file", "name another file")
-    config = load_cluster(path)
+    config, root = load_cluster(path), find_root(path)
     trained = planned_run(config, override)
     version = tensorflow_version(trained, tensorflow, CURRENT.tensorflow)
     reasons = notify if explain else None
@@ -212,10 +215,12 @@ def command(  # longer than 60 lines: the parameters are the command line
     if picture is not None:
         _draw(planned.plan, trained, Path(picture))
     if output == "-":
-        sys.stdout.write(render_plan(planned.plan, path, trained, options))
+        sys.stdout.write(render_plan(planned.plan, path, trained, options, root=root))
     else:
         written = Path(output)
-        text = render_plan(planned.plan, path, trained, options, relative_to=written.parent)
+        text = render_plan(
+            planned.plan, path, trained, options, relative_to=written.parent, root=root
+        )
         write(written, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""
         notify(f"wrote {output}; boot it with {_boot_command(written)}{trains}")
@@ -263,8 +268,16 @@ def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
     notify(f"wrote {short(str(picture))}")
 
 
+def _default_output(target: str, *, check: bool) -> str:
+    """The file to write, or with `--check` the file that `docker compose` uses here."""
+    output = OUTPUTS[target]
+    if check and target == COMPOSE and not Path(output).exists() and Path(SAMPLE).exists():
+        return SAMPLE
+    return output
+
+
 def _boot_command(file: Path) -> str:
-    default = file.name == "docker-compose.yml" and file.parent == Path()
+    default = file == Path(OUTPUTS[COMPOSE])
     return "`docker compose up`" if default else f"`docker compose --file {file} up`"
 
 
@@ -278,12 +291,16 @@ def _recorded(output: Path, read: Callable[[Path], Options | None]) -> Options |
 
 
 def _check(path: Path, output: Path, options: RenderOptions) -> None:
-    arguments = [str(path)]
+    arguments = [shlex.quote(str(path))]
     if options.gpus_by != DEFAULTS.gpus_by:
         arguments.append(f"--gpus-by {options.gpus_by}")
     if options.network != DEFAULTS.network:
         arguments.append(f"--network {options.network}")
-    text = render_file(path, options, relative_to=output.parent)
+    if options.mode == "index":
+        arguments.append("--gpus index")
+    if output != Path(OUTPUTS[COMPOSE]):
+        arguments.append(f"--output {shlex.quote(str(output))}")
+    text = render_file(path, options, relative_to=output.parent, root=find_root(path))
     _compare(output, text, f"lab render {' '.join(arguments)}")
 
 

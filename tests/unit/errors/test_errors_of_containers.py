@@ -170,6 +170,12 @@ def test_an_environment_of_the_same_name() -> None:
     ):
         backend._refuse_another(replace(PLAN, cluster_sha256="abc"), Path("/home/bob"))
     assert parse_inspection(inspected()).folder == "/home/ada"
+    scripts = {"Type": "bind", "Source": "/home/bob/scripts", "Target": "/lab/scripts"}
+    from_a_subdirectory, node = inspected(), inspected()
+    from_a_subdirectory["HostConfig"]["Mounts"] = [scripts]
+    del node["Config"]["Labels"]["lab.task"]
+    backend._engine = an_engine(node, from_a_subdirectory)
+    backend._refuse_another(replace(PLAN, cluster_sha256="abc"), Path("/home/bob"))
 
 
 def test_unknown_errors_of_the_engine() -> None:

@@ -1,0 +1,56 @@
+"""Where `lab render` writes, and the paths in its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.composing import config
+from tests.unit.test_cli import CLUSTER, lab, refused
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with a second config; compose could take its name for a URL or a variable."""
+    folder = tmp_path / "github.com" / "a $HOME"
+    for each in ("scripts", "data", "clusters", "elsewhere"):
+        (folder / each).mkdir(parents=True)
+    for name in ("cluster.yaml", "clusters/laptop.yaml"):
+        (folder / name).write_text(CLUSTER)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("cwd", "arguments", "written"),
+    [
+        (".", "", "compose.yaml"),
+        ("clusters", "laptop.yaml", "clusters/compose.yaml"),
+        (".", "--output elsewhere/x.yml", "elsewhere/x.yml"),
+        ("..", "{}/cluster.yaml", "../compose.yaml"),
+        ("../..", "github.com/{}/cluster.yaml", "../../compose.yaml"),
+    ],
+)
+def test_a_file_anywhere_names_the_directories_of_the_project(
+    project: Path, cwd: str, arguments: str, written: str
+) -> None:
+    words = [each.replace("{}", project.name) for each in arguments.split()]
+    done = lab(project / cwd, "render", "--gpus", "none", *words)
+    assert done.returncode == 0, done.stderr
+    file = project / written
+    services = config(file, folder=file.parent)["services"]
+    shown = str(project).replace("$", "$$")  # as `docker compose config` prints it
+    assert services["tf1"]["build"]["context"] == shown
+    mounts = {each["target"]: each["source"] for each in services["ps-0"]["volumes"]}
+    assert mounts["/lab/scripts"] == f"{shown}/scripts"
+    assert mounts["/lab/data"] == f"{shown}/data"
+    check = ["render", "--check", *words]
+    assert lab(project / cwd, *check).returncode == 0
+
+
+def test_a_config_outside_of_a_project_is_not_rendered(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    for flags in ([], ["--check", "--output", "cluster.yaml"], ["--output", "-"]):
+        done = lab(tmp_path, "render", "--gpus", "none", *flags)
+        assert "no scripts/ in the directory of cluster.yaml or above it" in refused(done)
+    assert [each.name for each in tmp_path.iterdir()] == ["cluster.yaml"]
