@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.unit.composing import config
+from lab.cli.commands.render import OUTPUTS
+from tests.unit.composing import ROOT, config
 from tests.unit.test_cli import CLUSTER, lab, refused
 
 
@@ -54,3 +57,29 @@ def test_a_config_outside_of_a_project_is_not_rendered(tmp_path: Path) -> None:
         done = lab(tmp_path, "render", "--gpus", "none", *flags)
         assert "no scripts/ in the directory of cluster.yaml or above it" in refused(done)
     assert [each.name for each in tmp_path.iterdir()] == ["cluster.yaml"]
+
+
+def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None:
+    render = ("render", "--gpus", "index")
+    assert lab(project, *render, "--output", "docker-compose.yml").returncode == 0
+    assert "docker-compose.yml is up to date" in lab(project, "render", "--check").stderr
+    (project / "cluster.yaml").write_text(CLUSTER.replace("tf2", "tf9"))
+    fix = "`lab render cluster.yaml --gpus index --output docker-compose.yml`"
+    assert fix in lab(project, "render", "--check").stderr
+    assert lab(project, *render).returncode == 0
+    assert "\ncompose.yaml is up to date" in "\n" + lab(project, "render", "--check").stderr
+
+
+def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    private = [
+        *OUTPUTS.values(),
+        "clusters/compose.yaml",
+        *("key.pem", "cert.pem", "tf-workshop-handouts.html"),
+        *("tf-workshop-20261126-101500.zip", "20261126-0230-async-9316.lab.zip"),
+        *("work/gradebook.csv", "runs/last/run.json"),
+    ]
+    command = ["git", "check-ignore", *private, "cluster.yaml", "docker-compose.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == private
