@@ -15,7 +15,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
 from lab.run.summary import Summary, write_summary
-from lab.task.agent.appender import AppendedContent
+from lab.task.agent.appender import digest_of
 from lab.task.protocol import Request, TaskStatus
 from lab.task.protocol.policy import outcome
 from lab.task.protocol.states import State, run_state
@@ -79,7 +79,8 @@ def finish(run: OpenRun) -> Summary:
         state, reason = verdict(info, statuses)
         altered = _altered(run, statuses) if state is State.SUCCEEDED else None
         if altered is not None:
-            state, reason = State.FAILED, f"the records of {altered} were changed after it ended"
+            reason = f"another process changed or removed the records of {altered}"
+            state = State.FAILED
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
@@ -96,8 +97,7 @@ def _altered(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
         path = run.directory.records(task)
         if not status.records_sha256 or f"tasks/{path.name}" in left:
             continue
-        written = AppendedContent.of(path)
-        if written.sha256 != status.records_sha256:
+        if digest_of(path).hexdigest() != status.records_sha256:
             return task
     return None
 

@@ -86,7 +86,7 @@ HARMS: Final = ("litter", "wipe", "links", "names", "forge", "steal", "vanish", 
 """The harms of `tests/hostile/programs/harm.py`."""
 
 ALTERS: Final = frozenset({"forge", "steal", "vanish"})
-"""Harms to records, by which a run fails."""
+"""Harms to records, after which `lab run` fails."""
 
 HOSTILE: Final = "hostile"
 """The experiment of such a program."""

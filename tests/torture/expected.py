@@ -60,7 +60,9 @@ _STILL: Final = outcomes("failed", 1, "stalled", "time-out")
 _KILLED: Final = outcomes("failed", 1, "signal")
 _NO_MEMORY: Final = outcomes("failed", 1, "out of memory")
 _NO_VOLUME: Final = outcomes("failed", 1, "volume")
-ALTERED: Final = outcomes("failed", 1, "records altered")
+ALTERED: Final = outcomes("failed", 1, "") | outcomes("succeeded", 1, "")
+"""Records that the agent did not write, or that are no file and cannot be collected."""
+
 # A program that saves a checkpoint while the volume is full fails by itself.
 _SAVED_IN_VAIN: Final = outcomes("failed", 1, "exit code")
 _SURVIVED: Final = frozenset(

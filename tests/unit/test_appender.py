@@ -1,104 +1,65 @@
-"""Files that only the agent appends to: it detects changes by others, and repairs some of them."""
+"""Files that only the agent appends to, and the running digest of their content."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lab.task.agent.appender import AppendedContent, Appender
+from lab.task.agent.appender import Appender, digest_of
 
 DATA = b"one\ntwo\n"
 
 
-def appended(path: Path, harm: Callable[[Path], object] = lambda _path: None) -> Appender:
-    """A closed file, after some harm was done to it."""
+def append(path: Path, data: bytes = DATA) -> None:
     file = Appender(path)
-    file.append(b"one\n")
-    harm(path)
-    file.append(b"two\n")
+    file.append(data)
     file.close()
-    return file
 
 
-def test_an_unchanged_file(tmp_path: Path) -> None:
-    file = appended(tmp_path / "file")
-    assert not file.altered
-    assert (tmp_path / "file").read_bytes() == DATA
-
-
-def forge(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"forged\n")
-
-
-def overwrite(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(b"ONE")
-
-
-@pytest.mark.parametrize("harm", [forge, overwrite, lambda path: os.truncate(path, 0)])
-def test_a_file_that_was_changed(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    assert appended(tmp_path / "file", harm).altered
-
-
-def replace(path: Path) -> None:
-    path.unlink()
-    path.write_bytes(b"another")
-
-
-def link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def remove_all(path: Path) -> None:
-    path.unlink()
-    path.parent.rmdir()
-
-
-@pytest.mark.parametrize("harm", [Path.unlink, replace, link, pipe, remove_all])
-def test_a_file_that_was_moved_is_put_back(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+def test_further_attempts_append_and_continue_the_digest(tmp_path: Path) -> None:
     path = tmp_path / "tasks/file"
-    assert appended(path, harm).altered
-    assert path.read_bytes() == DATA
-    assert not path.is_symlink()
-    assert [each.name for each in path.parent.iterdir()] == ["file"]
-
-
-def test_a_further_attempt_appends(tmp_path: Path) -> None:
-    written = AppendedContent()
+    digest = digest_of(path)
     for line in (b"one\n", b"two\n"):
-        file = Appender(tmp_path / "file", written)
+        file = Appender(path, digest)
         file.append(line)
         file.close()
-        assert not file.altered
-    assert written.sha256 == hashlib.sha256(DATA).hexdigest()
-    assert AppendedContent.of(tmp_path / "file").sha256 == written.sha256
-    forge(tmp_path / "file")
-    file = Appender(tmp_path / "file", written)
+    assert path.read_bytes() == DATA
+    assert digest.hexdigest() == digest_of(path).hexdigest() == hashlib.sha256(DATA).hexdigest()
+
+
+def test_the_digest_is_of_what_was_appended_not_of_the_file(tmp_path: Path) -> None:
+    digest = digest_of(tmp_path / "file")
+    file = Appender(tmp_path / "file", digest)
+    file.append(DATA)
+    with (tmp_path / "file").open("ab") as other:
+        other.write(b"forged\n")
     file.close()
-    assert file.altered
+    assert digest.hexdigest() == hashlib.sha256(DATA).hexdigest()
+    assert digest_of(tmp_path / "file").hexdigest() != digest.hexdigest()
+
+
+def test_a_long_file_is_read_in_pieces_with_a_heartbeat_for_each(tmp_path: Path) -> None:
+    beats: list[None] = []
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate((3 << 20) + 1)
+    found = digest_of(tmp_path / "file", lambda: beats.append(None))
+    assert found.hexdigest() == hashlib.sha256(bytes((3 << 20) + 1)).hexdigest()
+    assert len(beats) == 4
 
 
 def test_a_path_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", "pipe", "."):
-        assert AppendedContent.of(tmp_path / name).size == 0
+        assert digest_of(tmp_path / name).hexdigest() == hashlib.sha256().hexdigest()
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_a_link_or_a_pipe_is_replaced_by_a_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     path.symlink_to("elsewhere") if kind == "link" else os.mkfifo(path)
-    appended(path)
+    append(path)
     assert path.read_bytes() == DATA
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from lab.run.run_info import Uncollected
 from lab.run.runner import execute_run
 from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
-from lab.task.agent.appender import AppendedContent
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
@@ -77,11 +77,17 @@ def test_a_file_that_cannot_be_collected_is_named(
         check_succeeded(run, summary, notify)
 
 
-def test_records_changed_after_the_end_of_a_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [b"", b"what the agent wrote"])
+def test_records_that_are_not_those_of_the_agent_fail_the_run(
+    tmp_path: Path, written: bytes
+) -> None:
     def forge(volume: Volume, request: Request) -> None:
-        volume.records(request.run_id, "worker-0").write_text("forged\n")
+        if not written:  # otherwise the file was removed
+            volume.records(request.run_id, "worker-0").write_text("forged\n")
+        digest = hashlib.sha256(written).hexdigest()
         for task in request.tasks():
-            status = TaskStatus(task, State.SUCCEEDED, records_sha256=AppendedContent().sha256)
+            sha256 = digest if task == "worker-0" else hashlib.sha256().hexdigest()
+            status = TaskStatus(task, State.SUCCEEDED, records_sha256=sha256)
             write_status(volume.status(request.run_id, task), status)
 
     (tmp_path / "volume").mkdir()
@@ -102,4 +108,4 @@ def test_records_changed_after_the_end_of_a_task(tmp_path: Path) -> None:
         notify=print,
     )
     assert summary.state == State.FAILED
-    assert summary.reason == "the records of worker-0 were changed after it ended"
+    assert summary.reason == "another process changed or removed the records of worker-0"

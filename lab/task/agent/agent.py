@@ -162,7 +162,9 @@ class Agent:
             request = self._queue.next()
             if request is None:
                 return
-            execution = Execution(self._config, request, self._agent_log, self._launcher)
+            execution = Execution(
+                self._config, request, self._agent_log, self._launcher, self._heartbeat.beat
+            )
             self._queue.mark_served(request)
             self._execution = execution
             self._execution.begin()

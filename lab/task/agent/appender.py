@@ -1,25 +1,25 @@
-"""Files to which only the agent appends, with a check that no other process changed them.
-
-An agent and the programs run as the same user, so a program can change or remove the records of
-any task. So the agent stores the size and the digest of its files, and compares them at the end.
+"""Files to which only the agent appends.
 
 The volume may be full, or a disk fault has made it read-only. The program continues meanwhile. The
 agent buffers the lines in memory and writes them in order as soon as the volume accepts them. The
 task fails if that takes longer than `REFUSED_S`.
+
+A program runs as the same user, so it can change or remove these files. The agent does not read
+them again: it computes a running digest, which the collected records must match.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.task.protocol.files import REFUSED_S, append_whole, atomic_writer, open_regular
+from lab.task.protocol.files import REFUSED_S, append_whole, open_regular
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -30,86 +30,57 @@ BUFFER_BYTES: Final = 16 * 2**20
 _PIECE: Final = 1 << 20
 
 
-@dataclass(slots=True)
-class AppendedContent:
-    """The size and digest of everything that all attempts of a program appended to a file.
+def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
+    """The SHA-256 of a file, which appends can continue; of no bytes without a regular file.
 
-    Attributes:
-        size: The number of bytes.
-        digest: The SHA-256 object; each append updates it.
+    Args:
+        path: The file.
+        beat: Called after each piece of a mebibyte: a long file takes many seconds.
+
+    Raises:
+        OSError: The file cannot be read.
     """
-
-    size: int = 0
-    digest: _Hash = field(default_factory=hashlib.sha256)
-
-    @classmethod
-    def of(cls, path: Path) -> AppendedContent:
-        """The content of an existing file; empty if there is no regular file."""
-        try:
-            with open_regular(path) as file:
-                return cls._of(file.fileno())
-        except (OSError, ValueError):
-            return cls()
-
-    @classmethod
-    def _of(cls, descriptor: int) -> AppendedContent:
-        found = cls()
-        for piece in _pieces(descriptor):
-            found.add(piece)
-        return found
-
-    def add(self, data: bytes | bytearray) -> None:
-        """Add appended bytes."""
-        self.size += len(data)
-        self.digest.update(data)
-
-    def is_in(self, descriptor: int) -> bool:
-        """Whether an open file has exactly this content."""
-        same_size = os.fstat(descriptor).st_size == self.size
-        return same_size and self._of(descriptor).sha256 == self.sha256
-
-    @property
-    def sha256(self) -> str:
-        """The digest in hexadecimal."""
-        return self.digest.hexdigest()
+    digest = hashlib.sha256()
+    with contextlib.suppress(FileNotFoundError, ValueError), open_regular(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            beat()
+    return digest
 
 
 class Appender:
     """A file that only grows, by whole lines even if the disk is full.
 
     Attributes:
-        altered: Whether another process has changed, moved or removed the file; known after
-            `close`.
         lost: The number of lines that were dropped, or were still buffered at `close`.
     """
 
     def __init__(
-        self, path: Path, written: AppendedContent | None = None, *, limit: int = BUFFER_BYTES
+        self, path: Path, digest: _Hash | None = None, *, limit: int = BUFFER_BYTES
     ) -> None:
         """Open the file.
 
         Args:
             path: The file's path.
-            written: The content so far; each append updates it. None: empty.
+            digest: The digest of the content so far; each append updates it. None: none is needed.
             limit: The size of the buffer in bytes.
 
         Raises:
             OSError: It cannot be opened, for example because it is a directory.
         """
-        self._path = path
-        self._written = AppendedContent() if written is None else written
+        self._digest = digest
         self._limit = limit
         self._waiting = bytearray()
         self._refused_at: float | None = None
         self._error: OSError | None = None
         self._is_torn = False  # the file may end with an incomplete line
-        self.altered = False
         self.lost = 0
         path.parent.mkdir(exist_ok=True)
         if _is_something_else(path):
             path.unlink()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         self._descriptor = os.open(path, flags, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
 
     @property
     def fault(self) -> OSError | None:
@@ -137,21 +108,20 @@ class Appender:
         try:
             self._take_back()
             self._is_torn = True
-            append_whole(self._descriptor, bytes(self._waiting), self._written.size)
+            append_whole(self._descriptor, bytes(self._waiting), self._size)
         except OSError as error:
             self._error = error
             self._refused_at = self._refused_at or time.monotonic()
             return
         self._is_torn = False
-        self._written.add(self._waiting)
+        self._size += len(self._waiting)
+        if self._digest is not None:
+            self._digest.update(self._waiting)
         self._waiting.clear()
         self._refused_at = self._error = None
 
     def close(self) -> None:
-        """Flush the file to the disk, compare it with what was appended, and close it.
-
-        Lines that are still buffered are lost. A file that was moved or removed but not changed is
-        written again at its path.
+        """Flush the file to the disk, and close it. Lines that are still buffered are lost.
 
         Raises:
             OSError: Lines are lost, or the disk refused the file.
@@ -161,11 +131,6 @@ class Appender:
         try:
             self._take_back()
             os.fsync(self._descriptor)
-            is_whole = self._written.is_in(self._descriptor)
-            is_there = self._is_there()
-            self.altered = not (is_whole and is_there)
-            if is_whole and not is_there:
-                self._put_back()
         finally:
             os.close(self._descriptor)
         if self._waiting and self._error is not None:
@@ -173,29 +138,8 @@ class Appender:
 
     def _take_back(self) -> None:
         if self._is_torn:
-            os.ftruncate(self._descriptor, self._written.size)
+            os.ftruncate(self._descriptor, self._size)
             self._is_torn = False
-
-    def _is_there(self) -> bool:
-        """Whether the path still refers to the open file."""
-        try:
-            found, mine = os.lstat(self._path), os.fstat(self._descriptor)
-        except OSError:
-            return False
-        return os.path.samestat(found, mine)
-
-    def _put_back(self) -> None:
-        self._path.parent.mkdir(exist_ok=True)
-        with atomic_writer(self._path) as file:
-            file.writelines(_pieces(self._descriptor))
-
-
-def _pieces(descriptor: int) -> Iterator[bytes]:
-    """The content of an open file, independent of its position."""
-    at = 0
-    while piece := os.pread(descriptor, _PIECE, at):
-        yield piece
-        at += len(piece)
 
 
 def _is_something_else(path: Path) -> bool:

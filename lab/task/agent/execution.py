@@ -6,13 +6,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from lab.task.agent import command, outcomes
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.appender import AppendedContent
+from lab.task.agent.appender import digest_of
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
@@ -52,9 +52,21 @@ class Execution:
     """
 
     def __init__(
-        self, config: AgentConfig, request: Request, agent_log: AgentLog, launcher: Launcher
+        self,
+        config: AgentConfig,
+        request: Request,
+        agent_log: AgentLog,
+        launcher: Launcher,
+        beat: Callable[[], None],
     ) -> None:
         """Prepare the execution; it changes nothing.
+
+        Args:
+            config: The agent's settings.
+            request: The run.
+            agent_log: Receives lines for the user.
+            launcher: Starts the program.
+            beat: Updates the agent's heartbeat; called while a step takes long.
 
         Raises:
             OSError: The volume cannot be read.
@@ -63,6 +75,7 @@ class Execution:
         self._request = request
         self._agent_log = agent_log
         self._launcher = launcher
+        self._beat = beat
         self._volume = Volume(config.runs)
         self._status = StatusWriter(
             self._volume.status(request.run_id, config.task),
@@ -87,11 +100,8 @@ class Execution:
         )
         self._program: ChildProcess | ForkedProgram | None = None
         self._output: Output | None = None
-        # A restarted agent appends to the files of its earlier process.
-        self._written = (
-            AppendedContent.of(self._volume.records(request.run_id, config.task)),
-            AppendedContent.of(self._volume.log(request.run_id, config.task)),
-        )
+        # A restarted agent appends to the records of its earlier process.
+        self._digest = digest_of(self._volume.records(request.run_id, config.task), beat)
         self._start_file = self._volume.start(request.run_id, config.task)
         self._kill_file = self._volume.kill(request.run_id)
         self._clock_offset_s = unix_time() - time.monotonic()
@@ -253,7 +263,7 @@ class Execution:
                 self._volume.log(request.run_id, config.task),
                 self._agent_log.echo,
                 RecordTags(request.run_id, self._current.attempt, config.job, config.index),
-                written=self._written,
+                digest=self._digest,
             )
         except OSError:
             # Without an output thread the program would never end.
@@ -433,7 +443,7 @@ class Execution:
         assert self._output is not None  # noqa: S101 (a program has an output)
         self._fault_injector.release()
         code = program.reap()
-        self._output.finish(_DRAIN_S)
+        self._output.finish(_DRAIN_S, self._beat)
         self._records_lost += self._output.records_lost
         self._progress()
         self._program = None
@@ -445,9 +455,6 @@ class Execution:
         )
         if self._output.fault is not None:
             self._shutdown.outcome = self._cannot_write(self._output.fault)
-        stopped = self._shutdown.outcome
-        if self._output.altered and (stopped is None or stopped.state is State.SUCCEEDED):
-            self._shutdown.outcome = outcomes.ALTERED
         if self._shutdown.outcome is None and (code != 0 or self._restart_reason is not None):
             self._shutdown.outcome = cancelled or self._handle_failure(code, self._output)
         if self._shutdown.outcome is not None:
@@ -501,10 +508,9 @@ class Execution:
         if given_up.state.ended:
             # The other agents have already reacted to this end, so the state stays.
             outcome = TaskOutcome(given_up.state, given_up.reason, given_up.cause)
-        records, _ = self._written
         ended = replace(
             self._current,
-            records_sha256=records.sha256,
+            records_sha256=self._digest.hexdigest(),
             records_lost=self._records_lost,
             state=outcome.state,
             reason=outcome.reason,

@@ -47,12 +47,6 @@ class TaskOutcome:
     cause: Cause | None = None
 
 
-ALTERED: Final = TaskOutcome(
-    State.FAILED, "another process changed its records or its log", Cause.ALTERED
-)
-"""The outcome of a task whose files differ from what its agent has written."""
-
-
 def signal_name(number: int) -> str:
     """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
     try:

@@ -19,10 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
-from lab.task.agent.appender import AppendedContent, Appender
+from lab.task.agent.appender import Appender
 from lab.task.agent.echo import NOTICE, TensorFlowLines, readable
 from lab.task.agent.log_parsers import READY, read_listing
 from lab.task.agent.record_tags import RecordTags
@@ -30,6 +30,9 @@ from lab.task.protocol import LOST_CONTACT
 from lab.task.protocol.clock import unix_time
 from lab.task.protocol.error_line import ErrorLineFinder
 from lab.task.text import short, visible
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 MAX_LINE_BYTES = 20_000
 SPLIT_MARK = "…[line split]".encode()
@@ -86,7 +89,6 @@ class Output(threading.Thread):
         global_step: The highest global step in its records, or None.
         stepped_unix: When this step arrived, in seconds since the epoch, or None.
         message: The message of the newest event; empty after the first step.
-        altered: Whether another process changed its records or its log; known at the end.
         lost_contact: Whether the program's final record reports the loss of another task.
         last_lines: The last printed lines that are not records, safe to show.
     """
@@ -99,7 +101,7 @@ class Output(threading.Thread):
         echo: Callable[[bytes], None],
         tags: RecordTags,
         *,
-        written: tuple[AppendedContent, AppendedContent] | None = None,
+        digest: _Hash | None = None,
     ) -> None:
         """Open the files; the program has just been started.
 
@@ -109,17 +111,16 @@ class Output(threading.Thread):
             log: The file for all other lines, unchanged.
             echo: Called with a readable copy: whole lines without control characters.
             tags: The run, attempt and task; they are added to the records.
-            written: What earlier attempts wrote to records and log; None: nothing.
+            digest: The digest of the records of earlier attempts; each new record updates it.
 
         Raises:
             OSError: A file cannot be opened.
         """
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
-        records_content, log_content = written or (AppendedContent(), AppendedContent())
-        self._records = Appender(records, records_content)
+        self._records = Appender(records, digest)
         try:
-            self._log = Appender(log, log_content)
+            self._log = Appender(log)
         except OSError:
             self._records.close()
             raise
@@ -131,6 +132,7 @@ class Output(threading.Thread):
         self._notice_shown = False  # the notice about TensorFlow's hidden lines
         self._deadline: float | None = None
         self._writing = threading.Lock()
+        self._may_close = threading.Event()
         self._closed = False
         self.started = False
         self.training = False
@@ -140,31 +142,28 @@ class Output(threading.Thread):
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
         self.message = ""
-        self.altered = False
         self.lost_contact = False
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
-    def finish(self, within_s: float) -> None:
-        """Wait for the end of the pipe, at most this long, and close the files.
+    def finish(self, within_s: float, beat: Callable[[], None] = lambda: None) -> None:
+        """Wait until the pipe has ended, at most this long, and the files are closed.
 
-        The agent closes them, not the thread: the pipe ends as soon as a fault kills the program,
-        and the agent adds the fault to the records after that.
+        Args:
+            within_s: Seconds until the pipe counts as ended.
+            beat: Called while it waits: a slow disk may take minutes for a large file.
         """
         self._deadline = time.monotonic() + within_s
-        self.join()
-        self._write_buffered()
-        with self._writing:
-            self._closed = True
-            for file in (self._records, self._log):
-                try:
-                    file.close()
-                except OSError as error:
-                    self.fault = self.fault or error
-            self.records_lost = self._records.lost
-            self.altered = self._records.altered or self._log.altered
+        self._may_close.set()
+        while self.is_alive():
+            beat()
+            self.join(_POLL_MS / 1000)
 
     def run(self) -> None:
-        """Read the pipe and write its lines to the files, until the end."""
+        """Read the pipe and write its lines to the files, until the end.
+
+        The files stay open until `finish`: the pipe ends as soon as a fault kills the program, and
+        the agent adds the fault to the records after that.
+        """
         lines = Lines()
         try:
             for data in self._pieces():
@@ -173,6 +172,19 @@ class Output(threading.Thread):
         finally:
             os.close(self._descriptor)
             self._write_buffered()
+            self._may_close.wait()
+            self._write_buffered()
+            self._close()
+
+    def _close(self) -> None:
+        with self._writing:
+            self._closed = True
+            for file in (self._records, self._log):
+                try:
+                    file.close()
+                except OSError as error:
+                    self.fault = self.fault or error
+            self.records_lost = self._records.lost
 
     def _pieces(self) -> Iterator[bytes]:
         os.set_blocking(self._descriptor, False)

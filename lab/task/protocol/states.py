@@ -51,7 +51,6 @@ class Cause(StrEnum):
     INTERRUPTED = "interrupted"
     VOLUME = "volume"
     UNREADABLE = "status unreadable"
-    ALTERED = "records altered"
 
 
 FOLLOWS: Final[Mapping[State, frozenset[State]]] = {

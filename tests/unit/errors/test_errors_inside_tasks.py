@@ -9,7 +9,7 @@ import pytest
 
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.oneshot import OneshotError, request_for
-from lab.task.protocol.states import Cause, State
+from lab.task.protocol.states import State
 from lab.task.sdk import flags
 from lab.task.sdk.data import DataError, load_mnist
 from lab.task.sdk.program import ProgramError, make_directory
@@ -133,20 +133,6 @@ def test_a_log_that_cannot_be_written(stage: Stage) -> None:
     stage.agent("worker-0")
     reason = stage.wait_state("worker-0", State.FAILED).reason
     assert reason.endswith("cannot be written: File too large; make room on it")
-
-
-def test_records_that_another_task_has_changed(stage: Stage) -> None:
-    stage.submit(
-        stage.program(
-            "import os, pathlib\n"
-            "path = pathlib.Path(os.environ['LAB_RUN_DIR'], 'tasks/worker-0.jsonl')\n"
-            "path.write_text('forged')\n"
-        )
-    )
-    stage.agent("worker-0")
-    status = stage.wait_state("worker-0", State.FAILED)
-    assert status.reason == "another process changed its records or its log"
-    assert status.cause is Cause.ALTERED
 
 
 def test_a_run_cancelled_without_a_reason(stage: Stage) -> None:
