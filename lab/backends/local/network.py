@@ -24,7 +24,7 @@ from lab.task.probes.netem import MTU, LinkError, apply_link
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1
 _HOSTS = Path("/etc/hosts")
-_UNSHARED, _CONNECTED = b"u", b"c"
+_UNSHARED, _CONNECTED = b"\0", b"\1"  # an error message begins with neither
 
 
 class NetworkError(RuntimeError):
@@ -141,8 +141,8 @@ def _build_node(connect: _Connect, position: int, node: NodeRecord, hosts: Path)
             if pid == 0:
                 ours.close()
                 _in_child(node, hosts, theirs)
-        if ours.recv(1) != _UNSHARED:
-            raise _child_error(node, pid, ours)
+        if (began := ours.recv(1)) != _UNSHARED:
+            raise _child_error(node, pid, ours, began)
         namespaces = NodeNamespaces(
             *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
         )
@@ -154,9 +154,17 @@ def _build_node(connect: _Connect, position: int, node: NodeRecord, hosts: Path)
         return namespaces
 
 
-def _child_error(node: NodeRecord, pid: int, channel: socket.socket) -> NetworkError:
-    """Wait for the child's end; return its error, with an empty message if there is none."""
-    message = b""
+def _child_error(
+    node: NodeRecord, pid: int, channel: socket.socket, message: bytes = b""
+) -> NetworkError:
+    """Wait for the child's end; return its error, with an empty message if there is none.
+
+    Args:
+        node: The child's node.
+        pid: The child.
+        channel: The connection to the child.
+        message: The part of its error that was received.
+    """
     while piece := channel.recv(4096):
         message += piece
     _, status = os.waitpid(pid, 0)

@@ -273,15 +273,16 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
         network.build([], tmp_path)
 
 
-def test_a_node_that_fails() -> None:
+@pytest.mark.parametrize("reason", ["unshare: not permitted", "(1, 'not permitted')"])
+def test_a_node_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    def refuse(_flags: int) -> None:
+        raise OSError(reason)
+
+    monkeypatch.setattr(network, "unshare", refuse)
     node = manifest.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
-    heard, output = socket.socketpair()
-    with subprocess.Popen(["false"]) as child, heard:
-        output.send(b"unshare: Operation not permitted")
-        output.close()
-        fault = network._child_error(node, child.pid, heard)
-        child.returncode = 1
-    assert str(fault) == "node tf1: unshare: Operation not permitted"
+    with pytest.raises(NetworkError) as caught:
+        network._build_node(lambda _pid, _position: None, 0, node, tmp_path / "hosts")
+    assert str(caught.value) == f"node tf1: {reason}"
 
 
 def test_unremovable_files() -> None:
