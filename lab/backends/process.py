@@ -41,6 +41,17 @@ class ProcessHandle:
         """Whether it still runs; a zombie does not count."""
         return _started(self.pid) == self.started and boot_id() == self.boot
 
+    def descendants(self) -> list[ProcessHandle]:
+        """Return all processes below it, each after its parent; none if it has ended."""
+        import psutil  # noqa: PLC0415  (few commands need it)
+
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for each in psutil.Process(self.pid).children(recursive=True):
+                with suppress(ProcessLookupError):
+                    found.append(ProcessHandle.of(each.pid))
+        return found if self.alive() else []
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it, if it still runs."""
         with suppress(ProcessLookupError):
@@ -56,21 +67,6 @@ class ProcessHandle:
                     signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process with this id runs; a zombie does not count."""
-    return bool(_started(pid))
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes below this one, each after its parent."""
-    import psutil  # noqa: PLC0415  (few commands need it)
-
-    try:
-        return [each.pid for each in psutil.Process(pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
 
 
 def pid_in_namespace(pid: int) -> int | None:

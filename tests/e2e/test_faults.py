@@ -106,7 +106,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
 
 def on(environment: LocalEnvironment, task: str) -> list[str]:
     """The command line that runs Python code on a task's node."""
-    prefix = environment._enter(environment._agent_pids()[task])
+    prefix = environment._enter(environment._agents()[task])
     return [*prefix, processes.module_command("x")[0], "-c"]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.process import ProcessHandle, descendants
+from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.probes.version import digest
@@ -252,7 +252,7 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     record = json.loads((project / "state/local/demo/environment.json").read_text())
     pid = record["process"]["pid"]
     if victim == "supervisor" and kind == "namespaces":
-        pid = descendants(pid)[0]
+        pid = ProcessHandle.of(pid).descendants()[0].pid
     assert len(left(project)) >= 8
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not left(project), "every process is gone")

@@ -20,10 +20,11 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.manifest import check_ports_free
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.log_tail import follow, last_lines
-from lab.backends.process import ProcessHandle, boot_id, descendants, pid_in_namespace
+from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.task.protocol import Volume
 from tests.agents import ROOT, wait_for
 from tests.conditions import lacking
 
@@ -232,15 +233,77 @@ def test_recycled_process_is_not_signalled() -> None:
 def test_descendants() -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-    wait_for(lambda: len(descendants(child.pid)) == 1, "a grandchild")
-    (grandchild,) = descendants(child.pid)
-    assert child.pid in descendants(os.getpid())
-    assert grandchild in descendants(os.getpid())
-    assert pid_in_namespace(grandchild) == grandchild
+    parent, this = ProcessHandle.of(child.pid), ProcessHandle.of(os.getpid())
+    wait_for(lambda: len(parent.descendants()) == 1, "a grandchild")
+    (grandchild,) = parent.descendants()
+    assert {parent, grandchild} <= set(this.descendants())
+    assert replace(this, started="1").descendants() == []  # another process with its id
+    assert pid_in_namespace(grandchild.pid) == grandchild.pid
     assert child.stdin is not None
     child.stdin.close()
     child.wait()
-    assert pid_in_namespace(grandchild) is None
+    assert pid_in_namespace(grandchild.pid) is None
+
+
+SUPERVISOR = """
+import subprocess, sys
+agent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(agent.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def supervisor() -> Iterator[subprocess.Popen[str]]:
+    """A process in place of the supervisor; its agent ends with it, and is on its first line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def booted(supervisor: subprocess.Popen[str], agents: dict[str, ProcessHandle]) -> LocalEnvironment:
+    """An environment without namespaces with these agents, and on its run volume other ids."""
+    place = state.state_dir("demo")
+    record = a_record(process=ProcessHandle.of(supervisor.pid), isolation=Isolation.PROCESSES)
+    place.runs.mkdir(parents=True)
+    place.write(record)
+    volume = Volume(place.runs)
+    volume.agents.mkdir()
+    for task in record.tasks:  # as a program can write it
+        volume.agent(task.task).write_text(json.dumps({"pid": os.getpid()}))
+    for task, agent in agents.items():
+        place.write_agent(task, agent)
+    return LocalEnvironment(place, record)
+
+
+def test_an_agent_counts_only_with_its_start_time(supervisor: subprocess.Popen[str]) -> None:
+    assert supervisor.stdout is not None
+    agent = ProcessHandle.of(int(supervisor.stdout.readline()))
+    later = replace(ProcessHandle.of(os.getpid()), started="1")
+    environment = booted(supervisor, {"ps-0": agent, "worker-0": later})
+    alive = {each.task: each.alive for each in environment.tasks()}
+    assert alive == {"ps-0": True, "worker-0": False, "worker-1": False}
+    environment.end()  # waits for no other process
+    assert not agent.alive()
+    assert LocalBackend().find_any("demo") is None
+
+
+def test_an_environment_is_up_while_an_agent_runs(supervisor: subprocess.Popen[str]) -> None:
+    this = ProcessHandle.of(os.getpid())
+    environment = booted(supervisor, {"ps-0": this})
+    supervisor.kill()
+    supervisor.wait()
+    assert environment.is_up
+    state.state_dir("demo").write_agent("ps-0", replace(this, started="1"))
+    assert not environment.is_up
+
+
+def test_a_damaged_file_of_an_agent_is_no_agent(supervisor: subprocess.Popen[str]) -> None:
+    environment = booted(supervisor, {"ps-0": ProcessHandle.of(os.getpid())})
+    (state.state_dir("demo").directory / "output/ps-0.agent").write_text("{")
+    assert not environment.tasks()[0].alive
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1"])  # noqa: S104

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import signal
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
+from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.errors import InputError, LabError
 from lab.run import fault_injection as faultings
@@ -258,14 +260,15 @@ def test_a_fault_joins_the_network_of_the_nodes_agent(
     stored: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[Any, ...]] = []
-    pids = {task.task: 100 + n for n, task in enumerate(stored._record.tasks)}
-    monkeypatch.setattr(stored, "_agent_pids", lambda: pids)
+    own = ProcessHandle.of(os.getpid())
+    agents = {task.task: replace(own, pid=n) for n, task in enumerate(stored._record.tasks, 100)}
+    monkeypatch.setattr(stored, "_agents", lambda: agents)
     monkeypatch.setattr(local, "inject_fault", lambda *given: done.append(given))
     stored.inject_network_fault("tf2", ["cut:5s"])
     node, enter, arguments, link = done[0]
     first = next(task.task for task in stored._record.tasks if task.node == "tf2")
     assert (node, arguments) == ("tf2", ["cut:5s"])
-    assert enter[:3] == ["nsenter", "-t", str(pids[first])]
+    assert enter[:3] == ["nsenter", "-t", str(agents[first].pid)]
     assert "-n" in enter
     assert link == {"LAB_LINK_RATE_BITS": str(10**8)}
 

@@ -206,7 +206,11 @@ def _wait_for_agents(
             raise LabError(
                 f"the agent of {task} did not start within {_BOOT_WITHIN_S:.0f} s: {printed}"
             )
-        missing = [task for task in missing if not volume.agent(task).exists()]
+        missing = [
+            task
+            for task in missing
+            if not volume.agent(task).exists() or state_dir.read_agent(task) is None
+        ]
         if missing:
             time.sleep(_POLL_S)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -19,13 +18,12 @@ from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.gpu_record import release
 from lab.backends.local.processes import end_processes, inject_fault
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
-from lab.backends.process import descendants, is_running, pid_in_namespace
+from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.task.probes.netfault import link_environ
-from lab.task.protocol.files import read_regular
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.
@@ -49,8 +47,8 @@ class LocalEnvironment(DirectoryEnvironment):
 
     @property
     def is_up(self) -> bool:
-        """Whether its supervisor runs."""
-        return self._record.process.alive()
+        """Whether its supervisor runs, or an agent that has not ended since its supervisor did."""
+        return self._record.process.alive() or bool(self._agents())
 
     @property
     def sources_sha256(self) -> str:
@@ -63,16 +61,16 @@ class LocalEnvironment(DirectoryEnvironment):
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
-        pids = self._agent_pids()
+        agents = self._agents()
         return [
             TaskInfo(
                 task=each.task,
                 node=each.node,
                 address=each.address,
                 gpus=each.gpus,
-                alive=each.task in pids,
-                detail=f"pid {pids[each.task]}"
-                if each.task in pids
+                alive=each.task in agents,
+                detail=f"pid {agents[each.task].pid}"
+                if each.task in agents
                 else self._how_ended(each.task),
             )
             for each in self._record.tasks
@@ -104,14 +102,14 @@ class LocalEnvironment(DirectoryEnvironment):
                 f"node {node} has no network of its own: namespaces are not available",
                 "use other faults: kill, stop, pause, slow",
             )
-        pids = self._agent_pids()
+        agents = self._agents()
         tasks = [each.task for each in self._record.tasks if each.node == node]
-        pid = next((pids[task] for task in tasks if task in pids), None)
-        if pid is None:
+        agent = next((agents[task] for task in tasks if task in agents), None)
+        if agent is None:
             raise LabError(f"node {node} has no running agent", f"see `lab ps {self.project}`")
         link = next((each.link for each in self._record.nodes if each.name == node), None)
         given = link_environ(link.rate_bits, link.delay_us) if link else {}
-        inject_fault(node, self._enter(pid), arguments, given)
+        inject_fault(node, self._enter(agent), arguments, given)
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the namespaces of the task's agent.
@@ -121,8 +119,8 @@ class LocalEnvironment(DirectoryEnvironment):
             LabError: Its agent does not run.
         """
         record = known_task(self.project, {each.task: each for each in self._record.tasks}, task)
-        pid = self._agent_pids().get(task)
-        if pid is None:
+        agent = self._agents().get(task)
+        if agent is None:
             raise LabError(
                 f"{task} has no running agent",
                 f"run `lab down {self.project}`, then boot it again",
@@ -134,24 +132,25 @@ class LocalEnvironment(DirectoryEnvironment):
         }
         variables = [f"{name}={value}" for name, value in own.items()]
         project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
-        return [*self._enter(pid), "env", "-C", project, *variables, *_SHELL]
+        return [*self._enter(agent), "env", "-C", project, *variables, *_SHELL]
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """The GPUs that each task sees now; see `Environment`."""
-        pids = self._agent_pids()
+        agents = self._agents()
         probe = partial(self._probe_task, tensorflow=tensorflow)
         probes = {
-            each.task: partial(probe, each.task, pids.get(each.task)) for each in self._record.tasks
+            each.task: partial(probe, each.task, agents.get(each.task))
+            for each in self._record.tasks
         }
         return gpu_probe.probe_all(probes, tensorflow=tensorflow)
 
-    def _probe_task(self, task: str, pid: int | None, *, tensorflow: bool) -> GpuView:
+    def _probe_task(self, task: str, agent: ProcessHandle | None, *, tensorflow: bool) -> GpuView:
         # The probe runs inside the namespaces, where the agent has another process id.
-        own = self._agent_own_pid(task)
-        if pid is None or own is None:
+        own = self._state_dir.read_agent(task)
+        if agent is None or own is None:
             return GpuView.unknown(self._how_ended(task))
-        module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own)]
-        command = [*self._enter(pid), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
+        module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own.pid)]
+        command = [*self._enter(agent), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
         done = subprocess.run(
             command,
             env=base_environ(),
@@ -162,12 +161,12 @@ class LocalEnvironment(DirectoryEnvironment):
         )
         return gpu_probe.parse_output(done.returncode, done.stdout, done.stderr)
 
-    def _enter(self, pid: int) -> list[str]:
+    def _enter(self, agent: ProcessHandle) -> list[str]:
         """The command line prefix that starts a program in the namespaces of this agent."""
         if self._record.isolation is Isolation.PROCESSES:
             return []
         spaces = ["-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]
-        return ["nsenter", "-t", str(pid), *spaces, "--"]
+        return ["nsenter", "-t", str(agent.pid), *spaces, "--"]
 
     def provenance(self) -> dict[str, str]:
         """What really ran: interpreter, versions, kernel."""
@@ -197,7 +196,7 @@ class LocalEnvironment(DirectoryEnvironment):
             LabError: Parts of it are left.
         """
         end_processes(
-            self._record, list(self._agent_pids().values()), self._state_dir.log, gently=gently
+            self._record, list(self._agents().values()), self._state_dir.log, gently=gently
         )
         if any(task.gpus for task in self._record.tasks):
             release(self.backend, self.project, str(self._state_dir.directory))
@@ -206,21 +205,16 @@ class LocalEnvironment(DirectoryEnvironment):
         else:
             remove_tree(self._state_dir.directory)
 
-    def _agent_pids(self) -> dict[str, int]:
-        """Task to the process id of its agent in this namespace, for agents that run."""
-        if not self.is_up:
-            return {}
-        own = {each.task: self._agent_own_pid(each.task) for each in self._record.tasks}
+    def _agents(self) -> dict[str, ProcessHandle]:
+        """Task to its agent, as this process sees it, for agents that run."""
+        read = {each.task: self._state_dir.read_agent(each.task) for each in self._record.tasks}
+        started = {task: each for task, each in read.items() if each is not None}
         if self._record.isolation is Isolation.PROCESSES:
-            return {task: pid for task, pid in own.items() if pid is not None and is_running(pid)}
-        seen = {pid_in_namespace(pid): pid for pid in descendants(self._record.process.pid)}
-        return {task: seen[pid] for task, pid in own.items() if pid is not None and pid in seen}
-
-    def _agent_own_pid(self, task: str) -> int | None:
-        try:
-            return int(json.loads(read_regular(self._volume.agent(task)))["pid"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
+            return {task: each for task, each in started.items() if each.alive()}
+        below = self._record.process.descendants()
+        own = {(pid_in_namespace(each.pid), each.started): each for each in below}
+        found = {task: own.get((each.pid, each.started)) for task, each in started.items()}
+        return {task: each for task, each in found.items() if each is not None}
 
     def _how_ended(self, task: str) -> str:
         with suppress(FileNotFoundError):

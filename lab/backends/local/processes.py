@@ -14,7 +14,7 @@ from typing import Final
 
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.network_faults import wait_until_in_effect
-from lab.backends.process import ProcessHandle, descendants, is_running
+from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.errors import LabError
 from lab.task.probes.netfault import MODULE
@@ -29,13 +29,13 @@ _REVERT_S: Final = 5.0
 
 
 def end_processes(
-    record: EnvironmentRecord, agents: Sequence[int], log: Path, *, gently: bool
+    record: EnvironmentRecord, agents: Sequence[ProcessHandle], log: Path, *, gently: bool
 ) -> None:
     """End the supervisor, and all processes below it.
 
     Args:
         record: The environment.
-        agents: The process ids of its agents.
+        agents: Its agents.
         log: The supervisor's log, for the message.
         gently: First let programs end by themselves, and agents record their ends.
 
@@ -44,7 +44,7 @@ def end_processes(
     """
     supervisor = record.process
     isolated = record.isolation is Isolation.NAMESPACES
-    below = descendants(supervisor.pid) if isolated else agents
+    below = supervisor.descendants() if isolated else agents
     stages = [
         (_to_signal(record), signal.SIGTERM, _TERM_WITHIN_S),
         (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
@@ -57,7 +57,7 @@ def end_processes(
         while time.monotonic() < deadline:
             with suppress(ChildProcessError):
                 os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
-            if not supervisor.alive() and not any(map(is_running, below)):
+            if not supervisor.alive() and not any(each.alive() for each in below):
                 return
             time.sleep(_POLL_S)
     raise LabError(
@@ -68,11 +68,9 @@ def end_processes(
 
 def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
     """The supervisor's process. With namespaces it is the only child of `unshare`."""
-    if record.isolation is Isolation.NAMESPACES and record.process.alive():
-        for pid in descendants(record.process.pid)[:1]:
-            with suppress(ProcessLookupError):
-                return ProcessHandle.of(pid)
-    return record.process
+    isolated = record.isolation is Isolation.NAMESPACES
+    below = record.process.descendants() if isolated else []
+    return below[0] if below else record.process
 
 
 def inject_fault(

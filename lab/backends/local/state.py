@@ -16,7 +16,7 @@ from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Link
-from lab.task.protocol.files import write_atomically
+from lab.task.protocol.files import read_regular, write_atomically
 from lab.tf_versions import CURRENT
 
 START = b"go\n"
@@ -131,6 +131,23 @@ class StateDir(EnvironmentDir):
     def ended(self, task: str) -> Path:
         """The file that says how a task's agent ended; it exists only after the end."""
         return self.directory / "output" / f"{task}.ended"
+
+    def read_agent(self, task: str) -> ProcessHandle | None:
+        """Read the process of a task's agent; None if there is none."""
+        # Imported here: few commands look for local environments.
+        import msgspec  # noqa: PLC0415
+
+        try:
+            return msgspec.json.decode(read_regular(self._agent(task)), type=ProcessHandle)
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write_agent(self, task: str, process: ProcessHandle) -> None:
+        """Write the process of a task's agent, as the supervisor sees it."""
+        write_atomically(self._agent(task), json.dumps(asdict(process)))
+
+    def _agent(self, task: str) -> Path:
+        return self.directory / "output" / f"{task}.agent"
 
     def read(self) -> EnvironmentRecord | None:
         """Read the record; None if there is none.

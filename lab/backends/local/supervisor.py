@@ -23,6 +23,7 @@ from types import FrameType
 from lab.backends.local.forkserver import ForkServer, start_forkserver
 from lab.backends.local.manifest import parse_cpuset
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir, TaskRecord
+from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.fork_client import VARIABLE
@@ -119,6 +120,8 @@ class Supervisor:
         self._agents[agent.pid] = task.task
         # `_reap` reaps it, so that Popen must not wait for it.
         agent.returncode = 0
+        with contextlib.suppress(ProcessLookupError):  # it has ended: `_reap` reports it
+            self.state_dir.write_agent(task.task, ProcessHandle.of(agent.pid))
         if task.cpuset is not None:
             _pin(agent.pid, task)
         _log(f"{task.task}: agent started, pid {agent.pid}")

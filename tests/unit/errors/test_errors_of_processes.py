@@ -24,7 +24,7 @@ from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.probes.netem import LinkError, apply_link
-from lab.task.protocol import Request, RunSpec, Volume
+from lab.task.protocol import Request, RunSpec
 from tests.disks import fill, small_disk
 from tests.specs import changed
 from tests.unit.test_local import a_record
@@ -163,10 +163,8 @@ def test_missing_tasks_and_runs() -> None:
 
 def with_agents(there: LocalEnvironment, *tasks: str) -> LocalEnvironment:
     """The same, where this process replaces the agents of these tasks."""
-    agents = Volume(state.state_dir(there.project).runs).agents
-    agents.mkdir()
     for task in tasks:
-        (agents / f"{task}.json").write_text(f'{{"pid": {os.getpid()}}}')
+        state.state_dir(there.project).write_agent(task, ProcessHandle.of(os.getpid()))
     return there
 
 
