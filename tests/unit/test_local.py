@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Volume
-from tests.agents import ROOT, wait_for
+from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 
 PLAN = Plan(
@@ -436,6 +437,26 @@ def test_supervisor_waits_for_its_start_message(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (1, b"")
     assert not (place.directory / "output").exists()
+
+
+def test_supervisor_ends_when_its_directory_is_removed(tmp_path: Path) -> None:
+    place = StateDir(tmp_path / "demo")
+    place.directory.mkdir()
+    place.write(a_record(isolation=Isolation.PROCESSES, tasks=()))
+    with subprocess.Popen(
+        [sys.executable, "-m", "lab.backends.local.supervisor", str(place.directory)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(state.START)
+        process.stdin.flush()
+        wait_for((place.directory / "output").is_dir, "it has started")
+        shutil.rmtree(place.directory)
+        try:
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
 
 
 def test_addresses_are_found_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 Inside namespaces it is process 1, so that the kernel kills all processes when it dies. Without
 namespaces each agent has the end of a pipe, which closes when the supervisor dies. The argument is
 the environment's state directory. It starts no agent before the line `START` on its standard input:
-then the environment's record is written.
+then the environment's record is written. It ends when the record is removed, because no command
+could find it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Supervisor:
     _forkserver: ForkServer = field(default_factory=ForkServer)
 
     def run(self) -> int:
-        """Run the agents until a signal stops them; return the exit code.
+        """Run the agents until a signal or the end of the record stops them; return the exit code.
 
         Raises:
             NetworkError: The network could not be built; nothing was started.
@@ -66,6 +67,7 @@ class Supervisor:
         stop_at: float | None = None
         while True:
             self._reap()
+            self._stopping = self._stopping or self._is_removed()
             if self._stopping and stop_at is None:
                 stop_at = time.monotonic() + _AGENTS_GRACE_S
                 self._signal_all(signal.SIGTERM)
@@ -76,6 +78,15 @@ class Supervisor:
                 wakes.recv(4096)
         self._signal_all(signal.SIGKILL)
         return 0
+
+    def _is_removed(self) -> bool:
+        try:
+            self.state_dir.record.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # the file system does not answer
+            return False
+        return False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
