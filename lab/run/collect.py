@@ -316,7 +316,7 @@ def collect(
     feed.printed.close()
     info = run.info
     left = tuple(collector.left.values())
-    collected = info.collected or lifecycle.all_ended(info, feed.statuses)
+    collected = info.collected or rest or lifecycle.all_ended(info, feed.statuses)
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
         if collected and not any(each.kept for each in left):
@@ -360,8 +360,9 @@ def _follow(run: OpenRun, environment: Environment, view: View, tick: Tick) -> N
             view.notice(f"{error.what}; " + ("collecting the rest" if stopped else "trying again"))
             if stopped:
                 with suppress(LabError):  # the first error names the cause
-                    collect(run, environment, view, tick=tick)
-                lifecycle.abort(run, State.LOST, str(error))
-                raise
+                    collect(run, environment, view, tick=tick, rest=True)
+                lifecycle.abort(run, State.LOST, error.what)
+                path = run.directory.path
+                raise LabError(error.what, f"the collected files are in {path}") from error
         else:
             return

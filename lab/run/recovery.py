@@ -13,7 +13,7 @@ from lab.run.collect import View, collect
 from lab.run.collect import follow as follow_to_its_end
 from lab.run.run_info import RunInfo
 from lab.run.status import GONE
-from lab.run.store import OpenRun, RunDir, safe_run_id
+from lab.run.store import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.run.summary import Summary
 from lab.task.protocol import Request
 from lab.task.protocol.states import State
@@ -49,7 +49,11 @@ def collect_runs(
         other = RunDir(Path(known.get(run.run_id, store)) / run.run_id)
         if not run.info_path.is_file() and _is_complete(other):
             notify(f"run {run.run_id} is already collected, in {other.path}")
-        elif not run.complete() or (all_sizes and run.read().left):
+        elif (
+            not run.complete()
+            or _has_open_tasks(run, run.read())
+            or (all_sizes and run.read().left)
+        ):
             summary = collect_one(request, environment, store, notify, all_sizes=all_sizes)
             if not State(summary.state).ended:
                 under_way.append(request.run_id)
@@ -61,6 +65,12 @@ def _collected(environment: Environment) -> Mapping[str, str]:
         return environment.collected()
     except LabError:  # an older version of lab booted the environment
         return {}
+
+
+def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
+    """Whether a run has ended without its tasks. They may go on: an environment can start again."""
+    statuses = read_statuses(run, info, skip_damaged=True)
+    return info.state.ended and not lifecycle.all_ended(info, statuses)
 
 
 def _is_complete(run: RunDir) -> bool:
@@ -143,9 +153,8 @@ def _reopen(run: OpenRun, environment: Environment) -> None:
     Raises:
         LabError: The environment does not answer.
     """
-    info = run.info
-    if info.state.ended and not info.collected and not lifecycle.has_stopped(environment):
-        run.update(state=State.STARTING, reason="", stopped_unix=None)
+    if _has_open_tasks(run.directory, run.info) and not lifecycle.has_stopped(environment):
+        run.update(state=State.STARTING, reason="", stopped_unix=None, collected=False)
     if not run.info.state.ended:
         lifecycle.record_environment(run, environment)
         lifecycle.describe(run, environment)

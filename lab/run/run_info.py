@@ -76,7 +76,8 @@ class RunInfo:
         started_unix: The time of the user's request, in seconds since the epoch.
         submitted_unix: The time of the submission, in seconds since the epoch, or None.
         stopped_unix: The time when the last task ended, in seconds since the epoch, or None.
-        collected: Whether all files except `left` were collected after the last task had ended.
+        collected: Whether all files except `left` were collected after the last task had ended, or
+            after the environment of a lost run had stopped.
         left: The files that could not be collected.
         imported: Whether it comes from an archive; no environment of this host has it.
     """

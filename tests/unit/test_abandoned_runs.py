@@ -226,6 +226,7 @@ def test_a_run_of_a_removed_environment_is_lost(
     with pytest.raises(LabError, match="it has gone"):
         follow(run, environment)
     assert (run.read().state, run.read().reason) == (State.LOST, "it has gone")
+    assert run.complete() is (breaks == 1)
     assert json.loads(run.summary_path.read_text())["tasks"][1]["local_step"] == 1
     assert environment.view.lines == ["it has gone; collecting the rest"]
     assert collect(run, environment) == []
@@ -244,7 +245,26 @@ def test_a_run_of_an_environment_in_removal_is_lost(run: RunDir, environment: Br
     with pytest.raises(LabError, match="was stopped"):
         follow(run, environment)
     assert (run.read().state, run.read().reason) == (State.LOST, "its container was stopped")
-    assert not run.complete()
+    assert run.complete()
+
+
+def test_everything_of_a_lost_run_is_collected_before_its_environment_is_removed(
+    run: RunDir, environment: Breaking
+) -> None:
+    def ends() -> LabError:
+        environment.alive = False
+        written = Volume(environment.root).run(run.run_id) / "files/weights"
+        written.write_text("half trained")
+        return LabError("its supervisor ended", "its runs are in /state/local/mnist/runs")
+
+    environment.fault = ends
+    with pytest.raises(LabError) as caught:
+        follow(run, environment, booted=True)
+    assert str(caught.value) == f"its supervisor ended; the collected files are in {run.path}"
+    assert (run.path / "files/weights").read_text() == "half trained"
+    assert (run.read().reason, run.read().collected) == ("its supervisor ended", True)
+    assert environment.is_down
+    assert not environment.volume_stays
 
 
 def test_a_collection_among_agents_that_are_still_starting_is_revised(
@@ -259,6 +279,8 @@ def test_a_collection_among_agents_that_are_still_starting_is_revised(
         "its environment no longer runs",
     )
     environment.alive = True
+    assert collect(run, environment) == ["r1"]
+    assert not first.read().collected
     release(environment)
     assert collect(run, environment) == []
     assert (first.read().state, first.read().reason) == (State.SUCCEEDED, "")
