@@ -37,7 +37,7 @@ PACKAGES = {
     "srun": "slurm-client",
     "patchelf": "patchelf",
 }
-LOCK = Path(tempfile.gettempdir()) / "lab-tests-install.lock"
+LOCK = Path("/var/tmp/lab-tests-install.lock")
 POLICY = Path("/usr/sbin/policy-rc.d")
 PATIENCE_S = 60.0
 START_S = 60.0

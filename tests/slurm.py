@@ -14,7 +14,6 @@ import signal
 import socket
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,9 @@ CPUS = 4
 """CPUs of a node. Slurm counts them, and the nodes share those of this host."""
 
 GPUS = 2
+HOMES = Path("/var/tmp")
+"""The directory of the directories of all Slurms of the tests on this host, and of their locks."""
+
 SLOTS = 6
 """The most Slurms of the tests on this host."""
 
@@ -217,7 +219,7 @@ def a_slurm() -> Iterator[Slurm]:
     except NoEngine as error:
         raise NoSlurm(str(error)) from error
     with slot() as number, contextlib.ExitStack() as stack:
-        home = Path(f"/var/tmp/lab-slurm-{number}")
+        home = HOMES / f"lab-slurm-{number}"
         remove(home)  # what killed tests have left
         home.mkdir(mode=0o755)
         stack.callback(remove, home)
@@ -235,7 +237,7 @@ def slot() -> Iterator[int]:
         NoSlurm: All are held.
     """
     for number in range(SLOTS):
-        with Path(tempfile.gettempdir(), f"lab-tests-slurm-{number}.lock").open("w") as lock:
+        with (HOMES / f"lab-slurm-{number}.lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -20,7 +20,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("LAB_TEST_SLURM", "1")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(engine, "system_path", lambda: str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(slurm, "HOMES", tmp_path)
     monkeypatch.setattr(engine, "LOCK", tmp_path / "lock")
     return tmp_path
 
@@ -81,6 +81,16 @@ def test_each_has_job_numbers_of_its_own(host: Path) -> None:
         assert reason() == "6 private Slurms run on this host; wait for one to end"
     # The ports of two jobs repeat only after this many numbers.
     assert slurm.SLOTS * slurm.JOBS <= _PORTS // _PORTS_OF_A_JOB
+
+
+def test_no_two_have_one_directory_whatever_the_temporary_one_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with slurm.slot() as first:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+        (tmp_path / "other").mkdir()
+        with slurm.slot() as second:
+            assert second != first
 
 
 def test_what_killed_tests_have_left_is_removed(tmp_path: Path) -> None:
