@@ -233,6 +233,14 @@ class Cluster(ConfigModel):
         )
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
+    def with_gpu_counts(self) -> Cluster:
+        """Return the config with the number of its GPUs in place of each list."""
+        nodes = {
+            name: node.model_copy(update={"gpus": node.gpu_count})
+            for name, node in self.nodes.items()
+        }
+        return self.model_copy(update={"nodes": nodes})
+
     @property
     def gpus_needed(self) -> int:
         """The number of GPUs that the host must have."""

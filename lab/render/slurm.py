@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from lab.config.load import CLUSTER, parse_config, read_file
 from lab.config.model import PartialCluster
 from lab.config.validation import validate
 from lab.errors import ConfigError, InputError
+from lab.formatting import counted
 from lab.gpu import another_host
 from lab.gpu.model import Inventory
 from lab.placement.place import place
@@ -218,10 +219,6 @@ def unsupported(parts: Cluster | PartialCluster, *, gpus: bool) -> Iterator[Prob
             yield Problem(("faults", index), message)
     if not gpus:
         return
-    for name, node in parts.nodes.items():
-        if node is not None and node.pins:
-            message = f"Slurm selects the GPUs; write their number, {len(node.pins)}"
-            yield Problem(("nodes", name, "gpus"), message)
     for name, job in parts.jobs.items():
         if job is not None and job.share:
             message = "a Slurm job gets whole GPUs; give each task its own, with `gpus: 1`"
@@ -253,6 +250,8 @@ def load_for_slurm(path: Path, *, gpus: bool) -> Cluster:
 def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.tensorflow) -> Plan:
     """Place a config on nodes that Slurm selects: its GPUs, CPUs and memory are only numbers.
 
+    A list of GPUs counts as its number, with a notice.
+
     Args:
         cluster: The config.
         gpus: Whether the job gets GPUs.
@@ -265,7 +264,19 @@ def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.te
         raise ConfigError(problems)
     nowhere = Inventory("none", (), None, None)
     inventory = another_host(cluster.gpus_needed) if gpus else nowhere
-    return replace(place(cluster, inventory), tensorflow=tensorflow)
+    plan = place(cluster.with_gpu_counts(), inventory)
+    lists = [
+        f"nodes.{name}.gpus: Slurm selects the GPUs; the list counts as"
+        f" {counted(node.gpu_count, 'GPU')}"
+        for name, node in cluster.nodes.items()
+        if gpus and node.pins
+    ]
+    return replace(
+        plan,
+        tensorflow=tensorflow,
+        cluster_sha256=cluster.sha256,
+        notices=(*plan.notices, *lists),
+    )
 
 
 def components_of(plan: Plan, *, het: bool) -> list[Component]:
@@ -299,13 +310,20 @@ def _component(nodes: Sequence[tuple[str, tuple[PlannedTask, ...]]]) -> Componen
     )
 
 
-def render_slurm_file(path: Path, options: SlurmOptions, *, relative_to: Path = Path()) -> str:
+def render_slurm_file(
+    path: Path,
+    options: SlurmOptions,
+    *,
+    relative_to: Path = Path(),
+    notify: Callable[[str], None] = lambda _: None,
+) -> str:
     """Render a config as a batch script.
 
     Args:
         path: The config.
         options: The options.
         relative_to: The directory of the script, for the path of the config in its header.
+        notify: Receives the notices of the plan.
 
     Raises:
         LabError: The config cannot be read, has errors, or has values that a Slurm job cannot have.
@@ -314,6 +332,8 @@ def render_slurm_file(path: Path, options: SlurmOptions, *, relative_to: Path = 
     run = planned_run(cluster, options.run)
     version = tensorflow_version(run, options.tensorflow, CURRENT.tensorflow)
     plan = plan_for_slurm(cluster, gpus=options.gpus, tensorflow=version)
+    for notice in plan.notices:
+        notify(notice)
     name = os.path.relpath(path.absolute(), relative_to.absolute())
     return render_slurm(plan, run, options, cluster_file=Path(name).as_posix())
 

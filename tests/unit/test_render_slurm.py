@@ -81,22 +81,35 @@ def test_without_gpus_pins_and_shares_do_not_matter(project: Path) -> None:
 
 def test_what_a_job_cannot_have_is_named_with_its_place(project: Path) -> None:
     (project / "cluster.yaml").write_text(
-        CLUSTER.replace("tf2: {cpus: 3, gpus: 2}", "tf2: {cpus: 3, gpus: [3, 4]}").replace(
-            "gpus: 1}", "gpus: 1, gpu_memory_fraction: 0.5}"
-        )
+        CLUSTER.replace("gpus: 1}", "gpus: 1, gpu_memory_fraction: 0.5}")
         + "links: {tf1: {delay: 5ms}}\n"
         + "faults: [kill worker-1 after 5s, 'cut:5s worker-1 after 9 steps']\n"
     )
     with pytest.raises(ConfigError) as error:
         load_for_slurm(Path("cluster.yaml"), gpus=True)
     assert error.value.problems == [
-        "cluster.yaml:5:24: nodes.tf2.gpus: Slurm selects the GPUs; write their number, 2",
         "cluster.yaml:8:85: jobs.worker.gpu_memory_fraction: a Slurm job gets whole GPUs; leave"
         " it out",
         "cluster.yaml:10:14: links.tf1: a Slurm job cannot change the network; leave it out",
         "cluster.yaml:11:34: faults[1]: a Slurm job cannot change the network; leave out this"
         " fault",
     ]
+
+
+def test_the_config_of_this_project_is_a_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "cluster.sbatch"
+    command = ["render", str(ROOT / "cluster.yaml"), "--target=slurm", f"--output={script}"]
+    assert main(command) == 0
+    assert capsys.readouterr().err.splitlines()[:-1] == [
+        "nodes.tf1.gpus: Slurm selects the GPUs; the list counts as 2 GPUs"
+    ]
+    assert "--nodes=3 --ntasks=3 --ntasks-per-node=1" in script.read_text()
+    assert main([*command, "--check"]) == 0
+    assert "the list counts" not in capsys.readouterr().err
+    assert main([*command[:-1], "--output=-"]) == 0
+    assert "the list counts" in capsys.readouterr().err
 
 
 def test_shared_gpus_are_refused(project: Path) -> None:

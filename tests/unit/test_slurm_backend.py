@@ -52,8 +52,13 @@ echo "$@" >> "$FAKE/cancelled"
 test -f "$FAKE/deaf" || : > "$FAKE/queue"
 """
 SCONTROL = """#!/bin/sh
+test "$*" = "--all --oneliner show partition" && cat "$FAKE/partitions" && exit
 echo "$@" > "$FAKE/requeued"
 cp "$FAKE/waits" "$FAKE/queue"
+"""
+PARTITIONS = """\
+PartitionName=lab AllowGroups=ALL Default=YES MaxNodes=UNLIMITED TotalCPUs=8 TotalNodes=2
+PartitionName=big AllowGroups=ALL Default=NO MaxNodes=UNLIMITED TotalCPUs=32 TotalNodes=8
 """
 COMMANDS = {
     "sbatch": SBATCH,
@@ -91,6 +96,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     fake = Fake(folder)
     fake.set("queue", "")
     fake.set("first", RUNS)
+    fake.set("partitions", PARTITIONS)
     return fake
 
 
@@ -244,6 +250,31 @@ def test_a_refused_script_leaves_nothing(slurm: Fake, plan: Plan, tmp_path: Path
     ):
         SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
     assert SlurmBackend().projects() == []
+
+
+def test_more_nodes_than_slurm_has_are_refused(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def limit(nodes: int) -> None:
+        slurm.set("partitions", PARTITIONS.replace("TotalNodes=2", f"TotalNodes={nodes}"))
+
+    limit(1)
+    with pytest.raises(InputError) as caught:
+        SlurmBackend().up(plan, root=tmp_path, notify=lambda _: None)
+    assert str(caught.value) == (
+        "'x' has 2 nodes with tasks, and Slurm's partition lab has 1 node; use fewer nodes, or"
+        " another partition with SBATCH_PARTITION"
+    )
+    assert slurm.read("options") == "", "nothing is submitted"
+    assert SlurmBackend().projects() == []
+    monkeypatch.setenv("SBATCH_PARTITION", "lab,big")
+    up(plan, tmp_path, pauses).down(lambda _: None)
+    monkeypatch.setenv("SBATCH_PARTITION", "none")  # sbatch reports that there is none
+    up(plan, tmp_path, pauses).down(lambda _: None)
 
 
 def test_without_heterogeneous_jobs_the_nodes_are_one_component(
@@ -628,21 +659,33 @@ def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:
     assert [task.gpus for task in plan.tasks] == [(), ()]
     with pytest.raises(InputError, match="--gpus uuid: Slurm selects the GPUs; leave it out"):
         make_plan(cluster, "uuid", backend="slurm")
-    pinned = parse_cluster(CLUSTER.replace("gpus: 1", "gpus: [3]").encode(), "x.yaml")
-    with pytest.raises(ConfigError, match=r"nodes\.tf2\.gpus: Slurm selects the GPUs; write"):
-        make_plan(pinned, AUTO, backend="slurm")
+    shared = parse_cluster(CLUSTER.replace("[tf2]", "[tf2], share: true").encode(), "x.yaml")
+    with pytest.raises(ConfigError, match=r"jobs\.worker\.share: a Slurm job gets whole GPUs"):
+        make_plan(shared, AUTO, backend="slurm")
+
+
+@pytest.mark.parametrize("pins", ["[3]", "[GPU-6d1f7b9a-0000-4000-8000-000000000001]"])
+def test_a_list_of_gpus_counts_as_its_number(pins: str) -> None:
+    pinned = parse_cluster(CLUSTER.replace("gpus: 1", f"gpus: {pins}").encode(), "x.yaml")
+    planned = make_plan(pinned, AUTO, backend="slurm")
+    assert [len(task.gpus) for task in planned.plan.tasks] == [0, 1]
+    assert planned.plan.cluster_sha256 == pinned.sha256
+    lines: list[str] = []
+    planned.report_warnings(lines.append, strict=True)
+    assert lines == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
+    assert not make_plan(pinned, "none", backend="slurm").plan.notices
 
 
 def test_what_slurm_cannot_express_is_refused_with_its_line(
     slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("gpus: 1", "gpus: [3]"))
+    (tmp_path / "cluster.yaml").write_text(CLUSTER + "links: {tf1: {delay: 5ms}}\n")
     monkeypatch.chdir(tmp_path)
     for command in ("up", "run async"):
         assert main([*command.split(), "--backend", "slurm"]) == 2
         expected = (
-            "cluster.yaml:3:30: nodes.tf2.gpus: Slurm selects the GPUs; write their number, 1"
+            "cluster.yaml:5:14: links.tf1: a Slurm job cannot change the network; leave it out"
         )
         assert capsys.readouterr().err.splitlines() == [expected]
 

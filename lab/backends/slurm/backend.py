@@ -20,7 +20,8 @@ from lab.backends.slurm import queue, state
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import lock_environment, state_errors
-from lab.errors import LabError
+from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.render.slurm import SlurmOptions, render_slurm
 from lab.signals import ignore_signals
@@ -96,6 +97,7 @@ class SlurmBackend(Backend):
                 f"the slurm environment {plan.name!r} is job {job.id} already, {job.state.lower()}",
                 f"wait for it, or remove it with `lab down {plan.name}`",
             )
+        _check_nodes(plan)
         state_dir = state.state_dir(plan.name)
         with state_errors():
             kept = state_dir.clear()
@@ -115,6 +117,22 @@ class SlurmBackend(Backend):
                 environment.end(keep_volume=kept)
             raise
         return environment
+
+
+def _check_nodes(plan: Plan) -> None:
+    """Check that Slurm has enough nodes. It keeps a job that never fits in the queue.
+
+    Raises:
+        InputError: It has too few.
+    """
+    needed = len({task.node for task in plan.tasks})
+    partition, count = queue.nodes(os.environ.get("SBATCH_PARTITION"))
+    if 0 < count < needed:
+        raise InputError(
+            f"{plan.name!r} has {needed} nodes with tasks, and Slurm's partition"
+            f" {short(partition)} has {counted(count, 'node')}",
+            "use fewer nodes, or another partition with SBATCH_PARTITION",
+        )
 
 
 def _options() -> SlurmOptions:

@@ -6,6 +6,7 @@ leaves nothing that cannot be found.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from lab.task.text import short
 
 _PATIENCE_S: Final = 60.0
 """Seconds that Slurm has to answer a command."""
+
+_PARTITION: Final = re.compile(
+    r"^PartitionName=(\S+) .*\bDefault=(YES|NO) .*\bTotalNodes=(\d+)", re.MULTILINE
+)
 
 PENDING: Final = "PENDING"
 COMPLETING: Final = "COMPLETING"
@@ -79,6 +84,27 @@ def find(name: str) -> Job | None:
     _, state, _ = (ending or waiting or components)[0]
     reasons = [reason for *_, reason in waiting if reason not in {"None", ""}]
     return Job(min(int(number) for number, *_ in components), state, (reasons or [""])[0])
+
+
+def nodes(partitions: str | None) -> tuple[str, int]:
+    """Return the partitions of a job, and the number of their nodes; 0 if there is none of them.
+
+    Nodes that are down, and those of a cloud that are off, count.
+
+    Args:
+        partitions: Their names with commas between; None: Slurm's default.
+
+    Raises:
+        LabError: Slurm does not answer.
+    """
+    printed = _run(["scontrol", "--all", "--oneliner", "show", "partition"])
+    wanted = partitions.split(",") if partitions else ()
+    found = {
+        name: int(count)
+        for name, default, count in _PARTITION.findall(printed)
+        if (name in wanted if wanted else default == "YES")
+    }
+    return ",".join(found), sum(found.values())
 
 
 def cancel(name: str) -> None:

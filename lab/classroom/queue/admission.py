@@ -109,11 +109,7 @@ def cluster_of(config: str) -> Cluster:
                 f"nodes.{name}.gpus names a GPU by its UUID, but the queue chooses the GPUs",
                 f"use their number: `gpus: {node.gpu_count}`",
             )
-    nodes = {
-        name: node.model_copy(update={"gpus": node.gpu_count})
-        for name, node in cluster.nodes.items()
-    }
-    return cluster.model_copy(update={"nodes": nodes, "box": Box()})
+    return cluster.with_gpu_counts().model_copy(update={"box": Box()})
 
 
 def plan_of(entry: Entry, cluster: Cluster, host: Inventory, seat: SeatPlan) -> Plan:

@@ -230,16 +230,15 @@ def _slurm(path: Path, output: str, options: SlurmOptions, *, check: bool, force
     """Write a batch script, or compare one."""
     file = Path(output)
     if output == "-":
-        sys.stdout.write(render_slurm_file(path, options))
+        sys.stdout.write(render_slurm_file(path, options, notify=notify))
         return
-    if not check:
-        check_output("--output", file, is_rendered, force=force)
-    text = render_slurm_file(path, options, relative_to=file.parent)
     if check:
+        text = render_slurm_file(path, options, relative_to=file.parent)
         _compare(file, text, _slurm_command(path, output, options))
-    else:
-        write(file, text)
-        notify(f"wrote {output}; submit it in the project's directory with `sbatch {output}`")
+        return
+    check_output("--output", file, is_rendered, force=force)
+    write(file, render_slurm_file(path, options, relative_to=file.parent, notify=notify))
+    notify(f"wrote {output}; submit it in the project's directory with `sbatch {output}`")
 
 
 def _slurm_command(path: Path, output: str, options: SlurmOptions) -> str:
