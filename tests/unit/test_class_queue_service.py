@@ -132,14 +132,21 @@ def configured(plan: ClassPlan) -> Config:
 def test_jupyterhub_runs_the_service_and_gives_seats_access(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LAB_IMAGE", "lab:mine")
+    needed = {
+        "LAB_IMAGE": "lab:mine",
+        "DOCKER_HOST": "unix:///own/docker.sock",
+        "HOME": "/own",  # it may have docker's plugins and contexts
+        "XDG_RUNTIME_DIR": "/own/run",  # the socket of an engine without root
+    }
+    for name, value in needed.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNRELATED", "x")
     config = configured(a_plan(gpus=QUEUE))
     teacher, queue = config.JupyterHub.services
     assert queue["name"] == "queue"
     assert queue["command"][1:] == ["-m", "lab.classroom.queue.service"]
     assert "url" not in queue  # the proxy has no route to it
-    assert queue["environment"]["LAB_IMAGE"] == "lab:mine"
+    assert needed.items() <= queue["environment"].items()
     assert "UNRELATED" not in queue["environment"]
     roles = {role["name"]: role for role in config.JupyterHub.load_roles}
     assert roles["user"]["scopes"] == ["self", ACCESS]

@@ -31,8 +31,8 @@ CLASS_VARIABLE: Final = "LAB_CLASS"
 _END_S: Final = 90.0
 _POLL_S: Final = 0.2
 
-_PASSED: Final = ("LAB_", "DOCKER_")
-"""The beginnings of the variables that JupyterHub would not pass on."""
+_PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
+"""The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
