@@ -58,10 +58,13 @@ port: 2222
 """
 LONG = """\
 import os, signal, socket, sys, time
+from lab.task.sdk.recorder import Recorder
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 server = socket.create_server(("", 2222))
 open(f"{os.environ['LAB_TASK']}.txt", "w").write(os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
 print("listens", flush=True)
+job, _, index = os.environ["LAB_TASK"].partition("-")
+Recorder(job, int(index)).write("step", global_step=1, local_step=1)  # the slice begins
 time.sleep(600)
 """
 SHORT = """\
@@ -175,7 +178,7 @@ def test_two_seats_take_turns(room: ClassDir) -> None:
     second = lab("bob", "run", "short.py", "--backend", "class")
     done = first.result(120)
     assert done.returncode == 1
-    assert f"its turn of {SLICE_S} s has ended; continue with --resume" in done.stderr
+    assert f"its turn of {SLICE_S} s has ended; start it again" in done.stderr
     # What it wrote before was collected.
     for task, gpus in (("worker-0", ",".join(ada.gpus)), ("worker-1", "void")):
         assert in_seat("ada", "sh", "-c", f"cat runs/*/files/{task}.txt").stdout == gpus

@@ -27,7 +27,8 @@ from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.task.protocol import Request, Volume, control
+from lab.task.protocol import Request, TaskStatus, Volume, control
+from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
 from tests.agents import wait_for
 from tests.unit.fakes import FakeEnvironment, end, record, train, write_records
@@ -57,9 +58,11 @@ def plan_in_seat(gpus: int = 2, name: str = "mnist", *, mode: str = "index") -> 
     return place(cluster, Inventory(mode, indices if mode == "index" else (), None, None))
 
 
-def until_cancelled(volume: Volume, request: Request) -> None:
-    """A run that trains until it is cancelled."""
+def until_cancelled(volume: Volume, request: Request, step: int | None = None) -> None:
+    """A run that trains until it is cancelled, with a global step."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, "start")])
+    status = TaskStatus("worker-0", RunState.TRAINING, global_step=step)
+    write_atomically(volume.status(request.run_id, "worker-0"), status.to_json())
     wait_for(volume.cancel(request.run_id).exists, "the run is never cancelled")
     for task in request.tasks():
         end(volume, request.run_id, task, RunState.CANCELLED)

@@ -105,7 +105,7 @@ def test_a_run_from_the_queue_to_its_records(
     assert project.startswith("demo-ada-")
     assert host.booted == [(project, GPUS[:2])]
     assert host.networks == {project: "a"}
-    assert lines[0] == "the turn has begun; if others wait, it ends after 10 min"
+    assert lines[0] == "the turn has begun; if others wait, it ends 10 min after the first step"
     assert lines[1] == f"booting {project}"
     assert environment.project == "mnist"
     assert environment.folder == str(root)
@@ -165,7 +165,7 @@ def test_a_seat_waits_sees_its_place_and_gets_its_turn(
     first = up(queue.seat("ada"), plan_in_seat(4), root)
     second, lines = in_thread(queue.seat("bob"), plan_in_seat(4), root)
     wait_for(lambda: lines, "bob has no place")
-    assert lines[0] == "position 1 in the queue, about 10 min"
+    assert lines[0] == "position 1 in the queue, about 12 min"
     waiting = queue.seat("bob").find_any("mnist")
     assert waiting is not None
     assert not waiting.is_up
@@ -190,7 +190,7 @@ def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest, root: Path) ->
 
     with pytest.raises(KeyboardInterrupt):
         up(queue.seat("bob"), plan_in_seat(4), root, notify)
-    assert lines == ["position 1 in the queue, about 10 min"]
+    assert lines == ["position 1 in the queue, about 12 min"]
     assert queue.state("bob") is None
 
 
@@ -233,7 +233,7 @@ def test_the_turn_ends_when_others_wait(
         assert queue.entry("ada").gpus == ()
         cancel = host.environments[queue.entry("ada").project].volume.cancel(RUN)
         reason = json.loads(cancel.read_text())["reason"]
-        assert reason == f"its turn of 10 min has ended; continue with --resume {RUN}"
+        assert reason == "its turn of 10 min has ended; start it again"
         left = queue.seat("ada").find_any("mnist")
         assert left is not None
         assert not left.is_up
@@ -241,6 +241,45 @@ def test_the_turn_ends_when_others_wait(
         assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
         left.down(lambda _line: None)
         assert queue.state("ada") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "step", "resumes"),
+    [
+        (RunSpec("async"), 40, True),
+        (RunSpec("async"), None, False),  # it has no checkpoint
+        (RunSpec("async", resumed_from=RUN.replace("8602", "0000")), None, True),
+        (RunSpec("own.py", own=True), 40, False),
+    ],
+)
+def test_the_end_of_a_turn_recommends_a_resume_only_if_it_is_possible(
+    queue: QueueUnderTest, host: Host, root: Path, spec: RunSpec, step: int | None, *, resumes: bool
+) -> None:
+    host.tasks_do = lambda volume, request: until_cancelled(volume, request, step)
+    ada = up(queue.seat("ada"), plan_in_seat(1), root)
+    ada.submit(Request(RUN, spec, ada.cluster_spec()))
+    (one,) = host.environments.values()
+    wait_for(one.volume.status(RUN, "worker-0").exists, "no task starts")
+    ada.give_back(keep=True)
+    queue.wait("ada", State.ENDED)
+    reason = json.loads(one.volume.cancel(RUN).read_text())["reason"]
+    hint = f"continue with --resume {RUN}" if resumes else "start it again"
+    assert reason == f"its seat removed it; {hint}"
+
+
+def test_the_service_notes_the_first_step(
+    tmp_path: Path, host: Host, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_CHECK_S", 0.02)
+    host.tasks_do = lambda volume, request: until_cancelled(volume, request, 1)
+    with a_queue(tmp_path / "queue", host, clock) as queue:
+        ada = up(queue.seat("ada"), plan_in_seat(1), root)
+        assert queue.entry("ada").stepped_unix == 0.0
+        clock.now += 70.0
+        ada.submit(request(ada))
+        wait_for(lambda: queue.entry("ada").stepped_unix, "no step is noted")
+        assert queue.entry("ada").stepped_unix == clock.now == queue.entry("ada").granted_unix + 70
+        ada.cancel(RUN, "enough")
 
 
 def test_the_kept_volume_is_removed_after_a_while(

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lab.backends.classroom.protocol import State
 from lab.classroom.queue.ledger import (
     KEPT,
+    START_S,
     Capacity,
     Entries,
     Entry,
@@ -106,9 +107,9 @@ def test_a_turn_without_gpus_ends_if_others_wait_for_its_place() -> None:
     entries = changed(entries, "ada-mnist", state=State.UP)
     assert overdue(entries, only_cpus, 2 * SLICE_S) == []
     entries = added(entries, entry("bob", 0), only_cpus)
-    assert overdue(entries, only_cpus, SLICE_S - 1) == []
-    assert [each.seat for each in overdue(entries, only_cpus, SLICE_S)] == ["ada"]
-    assert waits(entries, only_cpus, SLICE_S / 2)["bob-mnist"].seconds == SLICE_S / 2
+    assert overdue(entries, only_cpus, START_S + SLICE_S - 1) == []
+    assert [each.seat for each in overdue(entries, only_cpus, START_S + SLICE_S)] == ["ada"]
+    assert waits(entries, only_cpus, START_S)["bob-mnist"].seconds == SLICE_S
 
 
 def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> None:
@@ -141,8 +142,19 @@ def test_a_turn_ends_only_if_others_wait_for_its_gpus() -> None:
     on_cpus = added(alone, entry("bob", 0), CAPACITY)
     assert overdue(on_cpus, CAPACITY, 10 * SLICE_S) == []
     both = added(alone, entry("bob", 1), CAPACITY)
-    assert overdue(both, CAPACITY, SLICE_S - 1) == []
-    assert [each.seat for each in overdue(both, CAPACITY, SLICE_S)] == ["ada"]
+    assert overdue(both, CAPACITY, START_S + SLICE_S - 1) == []
+    assert [each.seat for each in overdue(both, CAPACITY, START_S + SLICE_S)] == ["ada"]
+
+
+@pytest.mark.parametrize(("first_step", "begins"), [(20.0, 20.0), (START_S + 500.0, START_S)])
+def test_a_slice_begins_with_the_first_step(first_step: float, begins: float) -> None:
+    entries = granted(line(ada=4), CAPACITY, 100.0)
+    entries = changed(entries, "ada-mnist", state=State.UP, stepped_unix=100.0 + first_step)
+    entries = added(entries, entry("bob", 1), CAPACITY)
+    end_unix = 100.0 + begins + SLICE_S
+    assert overdue(entries, CAPACITY, end_unix - 1) == []
+    assert [each.seat for each in overdue(entries, CAPACITY, end_unix)] == ["ada"]
+    assert waits(entries, CAPACITY, end_unix - 7)["bob-mnist"].seconds == 7
 
 
 def test_no_more_turns_end_than_the_first_one_needs() -> None:
@@ -157,14 +169,15 @@ def test_no_more_turns_end_than_the_first_one_needs() -> None:
             granted_unix=float(-moment),
         )
     entries = added(entries, entry("kim", 2), CAPACITY)
-    assert [each.seat for each in overdue(entries, CAPACITY, SLICE_S)] == ["dan", "eve"]
+    late = START_S + SLICE_S
+    assert [each.seat for each in overdue(entries, CAPACITY, late)] == ["dan", "eve"]
     entries = changed(entries, "dan-mnist", state=State.ENDING)
-    assert [each.seat for each in overdue(entries, CAPACITY, SLICE_S)] == ["eve"]
+    assert [each.seat for each in overdue(entries, CAPACITY, late)] == ["eve"]
 
 
 def test_the_estimate_is_the_sum_of_the_turns_before() -> None:
     entries = granted(line(ada=4, bob=2, eve=2, kim=3), CAPACITY, 0.0)
-    found = waits(entries, CAPACITY, 20.0)
+    found = waits(entries, CAPACITY, START_S + 20.0)
     assert [(wait.position, wait.seconds) for wait in found.values()] == [
         (1, 40.0),
         (2, 40.0),
@@ -284,7 +297,7 @@ class Queueing(RuleBasedStateMachine):
         while any(each.state is State.WAITING for each in self.ledger.entries):
             rounds += 1
             assert rounds <= 20
-            self.now += SLICE_S
+            self.now += START_S + SLICE_S
             for each in self.ledger.entries:
                 if each.state is State.GRANTED:
                     self.ledger.write(changed(self.ledger.entries, each.id, state=State.UP))

@@ -10,7 +10,7 @@ import pytest
 
 from lab.backends.classroom.protocol import State
 from lab.classroom.queue.folder import QueueDir
-from lab.classroom.queue.ledger import Entries, Entry
+from lab.classroom.queue.ledger import START_S, Entries, Entry
 from lab.classroom.queue.overview import Queued, queued
 from tests.golden.boxes import uuid_of
 from tests.unit.classes import a_plan, created
@@ -53,8 +53,8 @@ def test_what_waits_and_what_holds_gpus() -> None:
     ended = entry("cy", 1, state=State.ENDED, granted_unix=NOW - 50)
     assert overview(waiting, holding, ended, entry("dan", 3, requested_unix=NOW)) == [
         Queued("bob", "of-bob", "up", None, 4, gpus, 200.0, None),
-        Queued("ada", "of-ada", "waiting", 1, 2, (), 60.0, SLICE_S - 200),
-        Queued("dan", "of-dan", "waiting", 2, 3, (), 0.0, 2 * SLICE_S - 200),
+        Queued("ada", "of-ada", "waiting", 1, 2, (), 60.0, START_S + SLICE_S - 200),
+        Queued("dan", "of-dan", "waiting", 2, 3, (), 0.0, START_S + 2 * SLICE_S - 200),
     ]
 
 

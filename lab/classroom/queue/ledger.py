@@ -25,6 +25,9 @@ LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
 KEPT: Final = 2
 """The number of ended environments of a seat whose run volume is kept."""
 
+START_S: Final = 120.0
+"""Seconds for the start of containers and TensorFlow, which do not count as part of a slice."""
+
 _LOCAL: Final = "run it in this seat with `--backend local`"
 _HOLDING: Final = LIVE - {State.WAITING}
 
@@ -46,6 +49,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         network: The range of its network; "" without containers.
         requested_unix: The time of its request, in seconds since the epoch.
         granted_unix: The begin of its turn, in seconds since the epoch.
+        stepped_unix: When the service noticed its first step; 0: not yet.
         ended_unix: The end of its turn.
         reason: Why it ended, or "".
         failed: Whether its boot failed.
@@ -65,6 +69,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     network: str = ""
     requested_unix: float = 0.0
     granted_unix: float = 0.0
+    stepped_unix: float = 0.0
     ended_unix: float = 0.0
     reason: str = ""
     failed: bool = False
@@ -74,6 +79,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def is_live(self) -> bool:
         """Whether it waits, or has containers."""
         return self.state in LIVE
+
+    @property
+    def slice_unix(self) -> float:
+        """When its slice begins: with its first step, or `START_S` after the begin of its turn."""
+        latest = self.granted_unix + START_S
+        return min(self.stepped_unix or latest, latest)
 
 
 Entries = tuple[Entry, ...]
@@ -88,7 +99,7 @@ class Capacity:
         gpus: The UUIDs of the GPUs.
         gpu_networks: The ranges for environments with GPUs, at least one for each GPU.
         cpu_networks: The ranges for environments without; their number is the limit of these.
-        slice_s: The longest turn if others wait, in seconds.
+        slice_s: The longest time that a turn trains if others wait, in seconds.
     """
 
     gpus: tuple[str, ...]
@@ -222,7 +233,7 @@ class _Line:
         late = [
             each
             for each in self._holding
-            if each.state is State.UP and now - each.granted_unix >= self._slice_s
+            if each.state is State.UP and now - each.slice_unix >= self._slice_s
         ]
         for entry in sorted(late, key=lambda each: each.granted_unix):
             if missing <= 0:
@@ -235,7 +246,7 @@ class _Line:
         free, clock = self._free, now
         ends = [
             (
-                now if each.state is State.ENDING else max(now, each.granted_unix + self._slice_s),
+                now if each.state is State.ENDING else max(now, each.slice_unix + self._slice_s),
                 _size(each),
             )
             for each in self._holding

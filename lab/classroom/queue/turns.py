@@ -294,7 +294,8 @@ class Turns:
         def notify(line: str) -> None:
             loop.call_soon_threadsafe(note, line)
 
-        note(f"the turn has begun; if others wait, it ends after {about(self._capacity.slice_s)}")
+        within = about(self._capacity.slice_s)
+        note(f"the turn has begun; if others wait, it ends {within} after the first step")
         try:
             await self.call(self._boot_now, entry, notify)
         except Busy:
@@ -342,7 +343,7 @@ class Turns:
         self._forget(entry.id)
 
     async def _check(self, entry: Entry) -> None:
-        """End an environment whose containers have ended, or that is not used."""
+        """Note the first step; end an environment whose containers ended, or that is not used."""
         self._checked[entry.id] = time.monotonic()
         environment = await self.call(self._backend("").find, entry.project)
         reason = ""
@@ -353,6 +354,11 @@ class Turns:
         current = self._current(entry)
         if reason and current.state is State.UP:
             self._end(current, reason, removes=False)
+        if environment is None or current.stepped_unix:
+            return
+        if await self.call(_has_stepped, environment):
+            now = self._clock()
+            self._write(changed(self.ledger.entries, entry.id, stepped_unix=now))
 
     def _is_due(self, id_: str) -> bool:
         return time.monotonic() - self._checked.get(id_, self._began) > _CHECK_S
@@ -400,10 +406,22 @@ def stop_run(environment: Environment, reason: str) -> None:
     """
     if not environment.is_up or (run_id := under_way(environment)) is None:
         return
-    environment.cancel(run_id, f"{reason}; continue with --resume {run_id}")
+    spec = next(each.spec for each in environment.runs() if each.run_id == run_id)
+    saves = not spec.own and (spec.resumed_from or _has_stepped(environment))
+    next_step = f"continue with --resume {run_id}" if saves else "start it again"
+    environment.cancel(run_id, f"{reason}; {next_step}")
     if not _has_ended(environment, run_id, _STOP_S):
         environment.kill(run_id, reason)
         _has_ended(environment, run_id, _KILL_S)
+
+
+def _has_stepped(environment: Environment) -> bool:
+    """Whether the newest run of an environment has made a step."""
+    return any(
+        each.global_step
+        for request in environment.runs()[-1:]
+        for each in statuses_of(environment, request.run_id).values()
+    )
 
 
 def _has_ended(environment: Environment, run_id: str, within_s: float) -> bool:
