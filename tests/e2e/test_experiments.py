@@ -305,6 +305,8 @@ def test_staleness_equals_the_number_of_other_workers(project: Project) -> None:
     assert len(told) == 120
     found = results(summary)
     assert found["staleness"] == pytest.approx(sum(told) / 120)
+    assert sum(task["staleness_sum"] or 0 for task in summary["tasks"]) == sum(told)
+    assert sum(task["staleness_steps"] or 0 for task in summary["tasks"]) == 120
     assert 1 <= found["staleness"] <= 2
     # The book's rate barely moves the loss of a unit normal start in so few steps; this one does.
     assert found["test loss"] < 3

@@ -108,8 +108,7 @@ def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
         made.succeed()
         steps = [task.kind("step", "epoch") for task in made.worker_tasks]
         finals = [task.final for task in made.worker_tasks]
-        for task in made.worker_tasks:
-            assert_staleness_adds_up(task)
+        assert_staleness_adds_up(made.worker_tasks)
         outcome = made.outcome()
     assert [each[-1]["local_step"] for each in steps] == [steps_each] * workers
     numbers = [record["global_step"] for each in steps for record in each]

@@ -183,12 +183,12 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
             for task in made.worker_tasks
             for record in task.kind("step", "epoch")
         ]
+        assert_staleness_adds_up(made.worker_tasks)
         for task in made.worker_tasks:
             assert_whole(task)
             assert task.final["local_step"] == steps_each
             (epoch,) = task.kind("epoch")
             assert (epoch["epoch"], epoch["local_step"]) == (0, steps_each)
-            assert_staleness_adds_up(task)
         counted = {r["global_step"] for t in made.worker_tasks for r in t.kind("step", "epoch")}
         assert len(counted) == workers * 56  # Steps 1, 10, 20 … 550; no two got the same number.
     assert sum(int(final["local_step"]) for final in finals) == workers * steps_each
