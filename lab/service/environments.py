@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Environment, Notify, remove_volume
+from lab.backends import Environment, Notify
 from lab.backends.selection import backends, check_folder, list_all, resolve
 from lab.backends.state import with_lock_retry
 from lab.errors import InputError, LabError
@@ -188,12 +188,22 @@ def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
     run_all(actions(), notify)
 
 
+class _Changed(Exception):  # noqa: N818  (a state)
+    """Another command has used an environment since the last look at it."""
+
+
 def _remove_stopped(
     environment: Environment, runs_dir: Path, notify: Notify, *, all_sizes: bool
 ) -> None:
     """Remove a stopped environment's run volume when all its files are collected."""
+
+    def unless() -> None:
+        if not has_stopped(environment):
+            raise _Changed
+
     if has_stopped(environment) and not _keeps_files(environment, runs_dir, notify) and all_sizes:
-        with_lock_retry(partial(environment.down, notify))
+        with suppress(_Changed):
+            with_lock_retry(partial(environment.down, notify, unless=unless))
 
 
 def _keeps_files(environment: Environment, runs_dir: Path, notify: Notify) -> bool:
@@ -244,21 +254,44 @@ def remove(
         InputError: The user refuses.
         LabError: A run cannot be collected, or the environment cannot be removed.
     """
-    keeps = remove_volume
-    if not discard:
+    if discard:
+        with_lock_retry(partial(environment.down, notify))
+    else:
         ask = partial(_confirm_cancel, environment, confirm)
-        _cancel_followed(environment, runs_dir, notify, ask, reason)
-        under_way_ids = collect_runs(environment, runs_dir, notify, anywhere=True)
-        if under_way_ids:
-            ask(under_way_ids[0])
-        for request in environment.runs() if under_way_ids else ():
-            if request.run_id in under_way_ids:
-                environment.cancel(request.run_id, reason)
-                collect_one(request, environment, runs_dir, notify, follow=True)
-        keeps = partial(_keeps_files, environment, runs_dir, notify)
-    with_lock_retry(partial(environment.down, notify, keeps=keeps))
+        while not _collect_and_remove(environment, runs_dir, notify, ask, reason):
+            pass
     run_queue.clean(environment.backend, environment.project)
     notify(f"environment {environment.project!r} ({environment.backend}) is removed")
+
+
+def _collect_and_remove(
+    environment: Environment, runs_dir: Path, notify: Notify, ask: Confirm, reason: str
+) -> bool:
+    """End and collect an environment's runs, and remove it.
+
+    Returns:
+        Whether it is removed: not if another client has submitted a run meanwhile.
+    """
+    seen = {request.run_id for request in environment.runs()}
+    _cancel_followed(environment, runs_dir, notify, ask, reason)
+    under_way_ids = collect_runs(environment, runs_dir, notify, anywhere=True)
+    if under_way_ids:
+        ask(under_way_ids[0])
+    for request in environment.runs() if under_way_ids else ():
+        if request.run_id in under_way_ids:
+            environment.cancel(request.run_id, reason)
+            collect_one(request, environment, runs_dir, notify, follow=True)
+
+    def unless() -> None:
+        if any(request.run_id not in seen for request in environment.runs()):
+            raise _Changed
+
+    keeps = partial(_keeps_files, environment, runs_dir, notify)
+    try:
+        with_lock_retry(partial(environment.down, notify, unless=unless, keeps=keeps))
+    except _Changed:
+        return False
+    return True
 
 
 def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> None:

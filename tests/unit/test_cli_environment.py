@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -348,6 +349,65 @@ def test_down_confirms_before_it_ends_a_run(
     assert main(arguments) == 2
     assert not environment.is_down
     assert not environment.volume.cancel("r1").exists()
+
+
+def submit_at_the_removal(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, tasks_do: Any
+) -> None:
+    """Another client submits r1 after `lab down` has looked for runs, before it has the lock."""
+    down = environment.down
+
+    def late(notify: Notify, **given: Any) -> None:
+        if not environment.runs():
+            environment.tasks_do = tasks_do
+            environment.submit(Request("r1", RunSpec("async", "x.py"), PLAN.cluster_spec()))
+            environment.threads[0].join()
+        down(notify, **given)
+
+    monkeypatch.setattr(environment, "down", late)
+
+
+def test_down_confirms_before_it_ends_a_run_that_starts_meanwhile(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    submit_at_the_removal(environment, monkeypatch, under_way)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert main(["down"]) == 2
+    assert "run r1 is under way in mnist: cancel it?" in capfd.readouterr().err
+    assert not environment.is_down
+    assert not environment.volume.cancel("r1").exists()
+
+
+def test_down_collects_a_run_that_ends_meanwhile(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_at_the_removal(environment, monkeypatch, train)
+    assert main(["down"]) == 0
+    assert environment.is_down
+    assert RunDir(Path("runs/r1")).complete()
+
+
+def test_collect_removes_no_environment_that_starts_meanwhile(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = iter([False] * 100)
+    down = environment.down
+
+    def late(notify: Notify, **given: Any) -> None:
+        nonlocal alive
+        alive = iter(())  # another command has started it again
+        down(notify, **given)
+
+    monkeypatch.setattr(environment, "down", late)
+    tasks = environment.tasks
+    monkeypatch.setattr(
+        environment, "tasks", lambda: [replace(each, alive=next(alive, True)) for each in tasks()]
+    )
+    assert main(["collect", "--all-sizes"]) == 0
+    assert not environment.is_down
 
 
 @contextlib.contextmanager
