@@ -127,11 +127,13 @@ class DirectoryEnvironment(Environment):
 
     def runs(self) -> list[Request]:
         """All requests on the run volume, oldest first."""
-        return control.requests(self._volume)
+        with self._volume_errors():
+            return control.requests(self._volume)
 
     def collected(self) -> Mapping[str, str]:
         """Run id to run store, as noted on the volume; see `Environment`."""
-        return control.collected(self._volume)
+        with self._volume_errors():
+            return control.collected(self._volume)
 
     def stream(
         self,
@@ -161,7 +163,8 @@ class DirectoryEnvironment(Environment):
                 return
             self.mark_ends()
             yield from chunks(collected, follow=False, rest=True)
-        if not control.ended(self._volume, run_id):
+            has_ended = control.ended(self._volume, run_id)
+        if not has_ended:
             raise self.stopped()
 
     def logs(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from lab.run.progress import LineReader
 from lab.run.run_info import Uncollected
 from lab.run.store import OpenRun, read_statuses
 from lab.task.protocol import TASK, TaskStatus, framing
-from lab.task.protocol.files import atomic_writer
+from lab.task.protocol.files import REFUSED_S, atomic_writer
 from lab.task.protocol.states import State
 
 RESERVED: Final = frozenset(
@@ -47,6 +48,9 @@ RESERVED: Final = frozenset(
 
 REPLACED: Final = "status"
 """The directory whose files are always collected whole, not by byte offset."""
+
+_AGAIN_S: Final = 0.2
+"""Seconds until a stream that broke off is opened again."""
 
 
 class View:
@@ -331,12 +335,13 @@ def follow(
     """Collect the run until it ends; if the stream breaks off, or the disk is full, try again.
 
     A stream passes through one task. If that task ends, the stream breaks off, while other tasks
-    may still train. Following stops if the stream breaks off twice with no new data in between. If
-    the environment no longer runs, the rest is collected.
+    may still train. It also breaks off if the run volume cannot be read. Following stops after
+    as many seconds without new data as agents wait for a volume. If the environment no longer runs,
+    the rest is collected.
 
     Raises:
-        LabError: The stream broke off twice, or the environment no longer runs.
-        OSError: The run store refuses writes for `REFUSED_S`.
+        LabError: The stream broke off without new data, or the environment no longer runs.
+        OSError: The run store refuses writes; see `patiently`.
     """
 
     def wait() -> None:
@@ -347,22 +352,33 @@ def follow(
 
 
 def _follow(run: OpenRun, environment: Environment, view: View, tick: Tick) -> None:
-    before = -1
+    size, since = -1, 0.0
     while True:
         try:
             collect(run, environment, view, follow=True, tick=tick)
         except LabError as error:
-            stopped = lifecycle.has_stopped(environment)
-            now = sum(collected_sizes(run.directory.path).values())
-            if not stopped and now == before:
-                raise
-            before = now
-            view.notice(f"{error.what}; " + ("collecting the rest" if stopped else "trying again"))
-            if stopped:
+            if _has_stopped(environment):
+                view.notice(f"{error.what}; collecting the rest")
                 with suppress(LabError):  # the first error names the cause
                     collect(run, environment, view, tick=tick, rest=True)
                 lifecycle.abort(run, State.LOST, error.what)
                 path = run.directory.path
                 raise LabError(error.what, f"the collected files are in {path}") from error
+            now = sum(collected_sizes(run.directory.path).values())
+            if now != size:
+                size, since = now, time.monotonic()
+                view.notice(f"{error.what}; trying again")
+            elif time.monotonic() - since >= REFUSED_S:
+                raise
+            view.tick()
+            time.sleep(_AGAIN_S)
         else:
             return
+
+
+def _has_stopped(environment: Environment) -> bool:
+    """Whether an environment has certainly stopped."""
+    try:
+        return lifecycle.has_stopped(environment)
+    except LabError:
+        return False

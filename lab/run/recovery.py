@@ -46,7 +46,7 @@ def collect_runs(
     known = _collected(environment) if anywhere else {}
     for request in environment.runs():
         run = RunDir(store / safe_run_id(request.run_id))
-        other = RunDir(Path(known.get(run.run_id, store)) / run.run_id)
+        other = _elsewhere(run, known)
         if not run.info_path.is_file() and _is_complete(other):
             notify(f"run {run.run_id} is already collected, in {other.path}")
         elif (
@@ -71,6 +71,11 @@ def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
     """Whether a run has ended without its tasks. They may go on: an environment can start again."""
     statuses = read_statuses(run, info, skip_damaged=True)
     return info.state.ended and not lifecycle.all_ended(info, statuses)
+
+
+def _elsewhere(run: RunDir, known: Mapping[str, str]) -> RunDir:
+    """The directory in which a run is collected, as the run volume notes it."""
+    return RunDir(Path(known.get(run.run_id, run.path.parent)) / run.run_id)
 
 
 def _is_complete(run: RunDir) -> bool:
@@ -171,6 +176,21 @@ def uncollected_runs(environment: Environment, store: Path) -> list[str]:
         run.run_id
         for run in runs
         if run.info_path.is_file() and any(each.kept for each in run.read().left)
+    ]
+
+
+def incomplete_runs(environment: Environment, store: Path) -> list[str]:
+    """Return the runs of an environment that are complete in no run store.
+
+    Raises:
+        LabError: The run volume cannot be read.
+    """
+    known = _collected(environment)
+    runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
+    return [
+        run.run_id
+        for run in runs
+        if not (_is_complete(run) or _is_complete(_elsewhere(run, known)))
     ]
 
 

@@ -18,7 +18,7 @@ from lab.run.discovery import under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import patiently
 from lab.run.prepare import prepare_continuation
-from lab.run.recovery import report_kept, uncollected_runs
+from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
 from lab.run.run_info import RunInfo
 from lab.run.status import PATIENCE_S
 from lab.run.store import OpenRun, RunDir
@@ -217,24 +217,10 @@ def _stop(run: OpenRun, environment: Environment, view: View) -> None:
     view.notice("the run was not completely collected")
 
 
-def _keeps_files(environment: Environment, run: RunDir, notify: Notify) -> bool:
-    """Whether an environment still has the run on its run volume; if so, report it."""
-    try:
-        if all(request.run_id != run.run_id for request in environment.runs()):
-            return False
-    except LabError:
-        return False
-    notify(
-        f"environment {environment.project!r} stays up: it has uncollected files of run"
-        f" {run.run_id}; `lab collect {run.run_id}` collects them, `lab down` removes them"
-    )
-    return True
-
-
 def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
     """Remove a booted environment, unless another client trains in it now.
 
-    If the disk of the run store failed, the environment is kept with the uncollected files.
+    If a run was not completely collected, its run volume is kept.
 
     Args:
         run: This client's last run in the environment.
@@ -243,8 +229,6 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
             hide how the run ended.
     """
     first_error = sys.exception()
-    if isinstance(first_error, OSError) and _keeps_files(environment, run, notify):
-        return
     again = f"try again with `lab down {environment.project}`"
 
     def unless() -> None:
@@ -253,7 +237,11 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
             raise _OtherRunUnderWay(other)
 
     def keeps() -> bool:
-        left = uncollected_runs(environment, run.path.parent)
+        store = run.path.parent
+        found = {*uncollected_runs(environment, store), *incomplete_runs(environment, store)}
+        left = sorted(found)
+        if not left and run.info_path.is_file() and not run.complete():
+            left = [run.run_id]  # its program has damaged its request
         if left:
             report_kept(environment, left, notify)
         return bool(left)

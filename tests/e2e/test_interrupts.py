@@ -273,7 +273,7 @@ def test_a_full_run_store_leaves_the_run_collectable(project: Path, small: Path)
     last = err.splitlines()[-1]
     assert last.startswith("error: "), err
     assert "free some space" in last
-    assert "stays up: it has uncollected files" in err
+    assert "is kept: not all files of run" in err
     filler.unlink()
     (run,) = small.iterdir()
 

@@ -87,8 +87,9 @@ def until_released(volume: Volume, request: Request) -> None:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks that do not end are not waited for."""
+    """Tasks that do not end are not waited for, nor is a stream that broke off twice."""
     monkeypatch.setattr("lab.run.runner.COLLECT_S", 0.1)
+    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.0)
 
 
 @pytest.fixture
@@ -176,6 +177,23 @@ def test_a_stream_that_breaks_again_later_is_followed_on(
     assert environment.view.lines == ["it broke off; trying again"] * 3
 
 
+def test_a_stream_that_breaks_for_a_while_is_followed_on(
+    run: RunDir, environment: Breaking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.run.collect.REFUSED_S", PATIENCE_S)
+    environment = released(environment, breaks=4)
+
+    def silent_once() -> LabError:
+        environment.answers = environment.breaks != 2  # nor does the engine, for a moment
+        return LabError("it broke off")
+
+    environment.fault = silent_once
+    follow(run, environment, booted=True)
+    assert run.complete()
+    assert environment.view.lines == ["it broke off; trying again"]
+    assert (environment.is_down, environment.volume_stays) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "reason"),
     [
@@ -208,7 +226,8 @@ def test_an_abandoned_run_continues_and_is_collected(
 
 def test_a_silent_engine_changes_no_task(run: RunDir, environment: Breaking) -> None:
     environment.fault = lambda: setattr(environment, "answers", False) or LabError("it broke off")
-    with pytest.raises(LabError, match="no Docker engine"):
+    environment.breaks = 2
+    with pytest.raises(LabError, match="it broke off"):
         follow(run, environment)
     assert run.read().state is State.FAILED
     environment.answers = True

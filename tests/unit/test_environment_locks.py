@@ -26,12 +26,13 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, lock_environment
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
+from lab.run.lifecycle import has_stopped
 from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
@@ -61,6 +62,22 @@ def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     )
     place.write(record)
     return LocalEnvironment(place, record)
+
+
+def test_a_read_error_is_not_the_end_of_the_agents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = TaskRecord("worker-0", "tf1", "127.0.0.1:1", (), None, {})
+    record = replace(a_dead_environment()._record, tasks=(agent,))
+    environment = LocalEnvironment(processes.state_dir("mnist"), record)
+    assert has_stopped(environment)
+
+    def fail(_path: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("lab.backends.local.state.read_regular", fail)
+    with pytest.raises(LabError, match=r"state directory .* cannot be used: Input/output error"):
+        has_stopped(environment)
 
 
 # ---- One command at a time

@@ -84,9 +84,10 @@ class Told(FakeEnvironment):
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().stream(run_id, offsets, follow=follow, **more):
-            yield chunk
-            self.while_shipping()
+        with said_as_an_environment_does():
+            for chunk in super().stream(run_id, offsets, follow=follow, **more):
+                yield chunk
+                self.while_shipping()
 
     def down(
         self,
@@ -240,9 +241,9 @@ def test_endless_tasks_are_abandoned(
     environment.tasks_do = tasks
     with pytest.raises(KeyboardInterrupt):
         go(run, environment)
-    assert environment.said[-1] == "the run was not completely collected"
+    assert "the run was not completely collected" in environment.said
     assert stands(run) == (State.CANCELLED, "interrupted")
-    assert environment.is_down
+    assert (environment.is_down, environment.volume_stays) == (True, True)
 
 
 @pytest.mark.parametrize("detach", [False, True])
@@ -329,6 +330,15 @@ def test_a_broken_off_run_is_summarized_once(
     assert [each.state for each in summaries] == [run.read().state] == [state]
 
 
+def kept(run_id: str) -> str:
+    """The notice that the run volume stays."""
+    return (
+        "the run volume of 'mnist' is kept: not all files of run"
+        f" {run_id} were collected; `lab collect {run_id} --all-sizes` collects files of"
+        " any size, `lab down mnist --discard` removes the volume"
+    )
+
+
 def full() -> None:
     """A disk without room."""
     raise OSError(errno.ENOSPC, "No space left on device")
@@ -376,11 +386,50 @@ def test_a_full_disk_leaves_uncollected_files_on_the_volume(
     with pytest.raises(OSError, match="No space left"):
         go(run, environment)
     assert [what for what, _ in environment.asked] == ["cancel"]
-    assert not environment.is_down
-    assert environment.said == [
-        f"environment 'mnist' stays up: it has uncollected files of run {run.run_id};"
-        f" `lab collect {run.run_id}` collects them, `lab down` removes them"
-    ]
+    assert (environment.is_down, environment.volume_stays) == (True, True)
+    assert environment.said == [kept(run.run_id)]
+
+
+@pytest.mark.parametrize("kind", [LabError, OSError, ValueError])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_run_that_was_not_collected_is_never_removed(
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Exception],
+    damaged: bool,
+) -> None:
+    """Whatever the error is, and also if the run's program has damaged its request."""
+    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.0)
+
+    def fail() -> None:
+        if damaged:
+            environment.volume.request(run.run_id).write_text("{")
+        raise kind("it fails")
+
+    environment.tasks_do = train
+    environment.while_shipping = fail
+    with pytest.raises((kind, LabError)):
+        go(run, environment)
+    assert not run.complete()
+    assert (environment.is_down, environment.volume_stays) == (True, True)
+    assert kept(run.run_id) in environment.said
+
+
+def test_the_volume_stays_for_an_ended_run_that_its_client_has_not_collected(
+    run: RunDir, environment: Told
+) -> None:
+    other = Request("other", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
+
+    def another() -> None:
+        environment.submit(other)
+        environment.threads[-1].join()
+
+    environment.tasks_do = train
+    environment.while_going_down = another
+    go(run, environment)
+    assert (environment.is_down, environment.volume_stays) == (True, True)
+    assert environment.said == [kept("other")]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
+from lab.run.lifecycle import has_stopped
 from lab.service.planning import make_plan
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
 from lab.task.protocol.policy import OnFailure
@@ -196,6 +198,23 @@ def test_a_run_volume_is_kept_on_request(
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
     with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
         left.submit(None)  # type: ignore[arg-type]
+
+
+def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
+    slurm: Fake,
+    plan: Plan,
+    tmp_path: Path,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = up(plan, tmp_path, pauses)
+
+    def fail(_path: Path) -> str:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr("lab.backends.slurm.environment.read_regular", fail)
+    with pytest.raises(LabError, match=r"run volume .* cannot be used: Stale file handle"):
+        has_stopped(environment)
 
 
 def test_a_waiting_job_is_no_environment_that_is_up(

@@ -31,7 +31,15 @@ from lab.task.protocol import (
     control,
     new_run_id,
 )
-from lab.task.protocol.control import NoSuchRun, VolumeBusy, cancel, requests, submit
+from lab.task.protocol.control import (
+    NoSuchRun,
+    VolumeBusy,
+    cancel,
+    collected,
+    find,
+    requests,
+    submit,
+)
 from lab.task.protocol.framing import FrameError, decode_frames, encode_frame, is_safe
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import read_status, write_status
@@ -153,6 +161,24 @@ def test_requests_are_oldest_first(volume: Volume) -> None:
         submit(volume, replace(REQUEST, run_id=run_id, submitted_unix=submitted))
         end(volume, run_id)
     assert [request.run_id for request in requests(volume)] == ["c", "a", "b"]
+
+
+def test_requests_that_cannot_be_listed_are_an_error(volume: Volume) -> None:
+    assert requests(volume) == []
+    submit(volume, REQUEST)
+    volume.requests.rename(volume.root / "moved")
+    volume.requests.touch()
+    for read in (requests, collected):
+        with pytest.raises(NotADirectoryError):
+            read(volume)
+
+
+def test_a_damaged_request_is_no_run(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    volume.request("r1").write_text("{")
+    assert requests(volume) == []
+    with pytest.raises(NoSuchRun, match="no run 'r1'"):
+        find(volume, "r1")
 
 
 def test_cancel_keeps_the_first_reason(volume: Volume) -> None:

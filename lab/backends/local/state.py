@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.backends.directory import EnvironmentDir, directory_of
 from lab.backends.process import ProcessHandle
-from lab.backends.state import state_directory
+from lab.backends.state import state_directory, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Link
 from lab.task.protocol.files import read_regular, write_atomically
@@ -133,14 +133,19 @@ class StateDir(EnvironmentDir):
         return self.directory / "output" / f"{task}.ended"
 
     def read_agent(self, task: str) -> ProcessHandle | None:
-        """Read the process of a task's agent; None if there is none."""
+        """Read the process of a task's agent; None if there is none.
+
+        Raises:
+            LabError: The file cannot be read.
+        """
         # Imported here: few commands look for local environments.
         import msgspec  # noqa: PLC0415
 
-        try:
-            return msgspec.json.decode(read_regular(self._agent(task)), type=ProcessHandle)
-        except (FileNotFoundError, ValueError):
-            return None
+        with state_errors():
+            try:
+                return msgspec.json.decode(read_regular(self._agent(task)), type=ProcessHandle)
+            except (FileNotFoundError, PermissionError, ValueError):
+                return None
 
     def write_agent(self, task: str, process: ProcessHandle) -> None:
         """Write the process of a task's agent, as the supervisor sees it."""

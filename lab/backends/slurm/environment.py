@@ -324,8 +324,9 @@ class SlurmEnvironment(DirectoryEnvironment):
 
     def _agent(self, task: str) -> Mapping[str, str]:
         """What a task's agent reports of itself; empty if it does not run."""
-        try:
-            found = json.loads(read_regular(self._volume.agent(task)))
-            return {name: str(found[name]) for name in ("address", "gpus")}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+        with self._volume_errors():
+            try:
+                found = json.loads(read_regular(self._volume.agent(task)))
+                return {name: str(found[name]) for name in ("address", "gpus")}
+            except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
+                return {}

@@ -117,14 +117,26 @@ def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
 
 
 def requests(volume: Volume) -> list[Request]:
-    """Return all requests on the volume, oldest first; skip files that are not requests."""
+    """Return all requests on the volume, oldest first; skip files that are not requests.
+
+    Raises:
+        OSError: The volume cannot be read.
+    """
     found = []
-    for path in volume.requests.glob("*.json"):
+    for path in _files(volume, ".json"):
         with contextlib.suppress(ValueError, FileNotFoundError):
             request = Request.from_json(read_regular(path))
             if path == volume.request(request.run_id):
                 found.append(request)
     return sorted(found, key=lambda request: (request.submitted_unix, request.run_id))
+
+
+def _files(volume: Volume, suffix: str) -> list[Path]:
+    """The files in `requests/`. Unlike `glob`, it does not hide errors."""
+    try:
+        return [path for path in volume.requests.iterdir() if path.suffix == suffix]
+    except FileNotFoundError:
+        return []
 
 
 def mark_collected(volume: Volume, run_id: str, directory: str) -> None:
@@ -139,9 +151,13 @@ def mark_collected(volume: Volume, run_id: str, directory: str) -> None:
 
 
 def collected(volume: Volume) -> dict[str, str]:
-    """Return the run store of each run that was collected completely, by run id."""
+    """Return the run store of each run that was collected completely, by run id.
+
+    Raises:
+        OSError: The volume cannot be read.
+    """
     found = {}
-    for path in volume.requests.glob("*.collected"):
+    for path in _files(volume, ".collected"):
         with contextlib.suppress(ValueError, OSError):
             found[path.stem] = read_regular(path, _MAX_PATH)
     return found
@@ -169,13 +185,14 @@ def find(volume: Volume, run_id: str) -> Request:
     """Return the request of a run.
 
     Raises:
-        NoSuchRun: The volume has no run with this id.
+        NoSuchRun: The volume has no run with this id, or its request is damaged.
+        OSError: The request cannot be read.
     """
     if not RUN_ID.fullmatch(run_id):
         raise NoSuchRun(run_id)
     try:
         return Request.from_json(read_regular(volume.request(run_id)))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise NoSuchRun(run_id) from error
 
 
