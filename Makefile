@@ -20,7 +20,7 @@ class-local: $(VENV)/.class-local  ## install what a class without Docker needs:
 	$(MAKE) --no-print-directory .proxy/.complete
 
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
-	$(LAB) run async --epochs 3 --backend auto
+	$(LAB) run async --epochs 3 --backend local
 
 heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes)
 

@@ -321,6 +321,10 @@ class Backend(Protocol):
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan has no image here, with a hint; None if it can be booted."""
 
+    def must_build(self, plan: Plan, *, root: Path) -> bool:
+        """Whether a boot of this plan would first build an image, which takes minutes."""
+        return False
+
     def notices(self, plan: Plan) -> Sequence[str]:
         """One line for each feature of the plan that this backend does not support here."""
         return ()

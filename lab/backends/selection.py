@@ -62,7 +62,8 @@ def backends() -> list[Backend]:
 def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:
     """Choose the environment that is up, else the first backend that can boot the plan.
 
-    `auto` takes no place in a queue.
+    `auto` takes containers if the plan has GPUs, if their image is built, or if TensorFlow is
+    missing here; otherwise processes. It takes no place in a queue.
 
     Args:
         name: `auto`, or a backend's name.
@@ -88,12 +89,17 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
         if environment is not None:
             notify(f"backend {backend.name}: environment {plan.name!r} is up")
             return Choice(backend, environment)
-    for backend in usable:
-        if name == AUTO and backend.name in ON_REQUEST:
-            continue
+    has_gpus = any(task.gpus for task in plan.tasks)
+    candidates = usable
+    if name == AUTO:
+        candidates = [backend for backend in usable if backend.name not in ON_REQUEST]
+        if not has_gpus:
+            candidates.sort(key=lambda backend: backend.must_build(plan, root=root))
+    for backend in candidates:
         reason = backend.missing_image(plan, root=root)
         if reason is None:
-            notify(f"backend {backend.name}: {_why_chosen(name, reasons)}")
+            why = "as requested" if name != AUTO else _why(backend.name, reasons, has_gpus=has_gpus)
+            notify(f"backend {backend.name}: {why}")
             return Choice(backend, None)
         reasons[backend.name] = reason
     for each in [backend.name for backend in usable if backend.name not in reasons]:
@@ -238,8 +244,9 @@ def find_leftover(project: str, known: Sequence[Backend]) -> Environment | None:
     return next((each for each in found if each is not None), None)
 
 
-def _why_chosen(name: str, unusable: Mapping[str, str]) -> str:
-    if name != AUTO:
-        return "as requested"
+def _why(chosen: str, unusable: Mapping[str, str], *, has_gpus: bool) -> str:
+    """Why `auto` has chosen a backend. Processes for CPUs need no excuse for missing containers."""
+    if chosen == LOCAL and not has_gpus:
+        return "TensorFlow is installed here, and no task has a GPU"
     reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
-    return reasons[0] if reasons else "it is available"
+    return next(iter(reasons), "its tasks have GPUs" if has_gpus else "its image is built")

@@ -246,12 +246,16 @@ class FakeBackend:
     environment: FakeEnvironment | None = None
     fault: str | None = None
     no_image: str | None = None
+    builds: bool = False
 
     def unavailable_reason(self) -> str | None:
         return self.fault
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
+
+    def must_build(self, plan: Plan, *, root: Path) -> bool:
+        return self.builds
 
     def notices(self, plan: Plan) -> Sequence[str]:
         return ["local: links are not applied"] if self.environment is None else []

@@ -35,7 +35,10 @@ def chosen(name: str, known: Sequence[FakeBackend], root: Path) -> tuple[object,
 
 
 def test_auto_takes_no_place_in_the_queue(root: Path) -> None:
-    assert chosen("auto", [LOCAL, QUEUE], root) == (LOCAL, ["backend local: it is available"])
+    assert chosen("auto", [LOCAL, QUEUE], root) == (
+        LOCAL,
+        ["backend local: TensorFlow is installed here, and no task has a GPU"],
+    )
     assert chosen(CLASS, [LOCAL, QUEUE], root) == (QUEUE, ["backend class: as requested"])
     with pytest.raises(LabError) as caught:
         chosen("auto", [NO_TF, QUEUE], root)

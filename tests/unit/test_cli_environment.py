@@ -21,6 +21,7 @@ from lab.backends.state import Busy, state_directory
 from lab.cli import main
 from lab.console import notify
 from lab.errors import InputError, LabError
+from lab.placement.plan import Plan
 from lab.run.run_queue import Ticket
 from lab.run.store import RunDir
 from lab.service.environments import run_all
@@ -68,26 +69,52 @@ def matching(environment: FakeEnvironment) -> None:
 # ---- Which backend, which environment
 
 
-def chosen(name: str, *known: Backend) -> tuple[str, str]:
+def chosen(name: str, *known: Backend, plan: Plan = PLAN) -> tuple[str, str]:
     output: list[str] = []
-    choice = choose(name, PLAN, Path(), known, output.append)
+    choice = choose(name, plan, Path(), known, output.append)
     (line,) = output
     return choice.backend.name, line
 
 
-def test_auto_takes_the_first_usable_backend_and_reports_why() -> None:
+PROCESSES = ("local", "backend local: TensorFlow is installed here, and no task has a GPU")
+
+
+def test_auto_takes_the_backend_that_needs_no_image_to_be_built() -> None:
     local, compose = FakeBackend("local"), FakeBackend("compose")
-    assert chosen("auto", compose, local) == ("compose", "backend compose: it is available")
+    assert chosen("auto", compose, local) == ("compose", "backend compose: its image is built")
+    compose.builds = True
+    assert chosen("auto", compose, local) == PROCESSES
+    assert chosen("compose", compose, local) == ("compose", "backend compose: as requested")
+    local.fault = "no TensorFlow"
+    why = "backend compose: local: no TensorFlow"
+    assert chosen("auto", compose, local) == ("compose", why)
+
+
+def test_auto_takes_containers_for_gpus() -> None:
+    local, compose = FakeBackend("local"), FakeBackend("compose")
+    compose.builds = True
+    task, *others = PLAN.tasks
+    gpus = replace(PLAN, tasks=(replace(task, gpus=("0",)), *others))
+    assert chosen("auto", compose, local, plan=gpus) == (
+        "compose",
+        "backend compose: its tasks have GPUs",
+    )
     compose.fault = "no engine answers; start one"
-    assert chosen("auto", compose, local) == (
+    assert chosen("auto", compose, local, plan=gpus) == (
         "local",
         "backend local: compose: no engine answers; start one",
     )
+
+
+def test_auto_takes_the_first_usable_backend_and_reports_why() -> None:
+    local, compose = FakeBackend("local"), FakeBackend("compose")
+    compose.fault = "no engine answers; start one"
+    assert chosen("auto", compose, local) == PROCESSES
     assert chosen("local", compose, local) == ("local", "backend local: as requested")
     with pytest.raises(LabError, match="backend compose: no engine answers"):
         chosen("compose", compose, local)
     compose.fault, compose.no_image = None, "no image"
-    assert chosen("auto", compose, local) == ("local", "backend local: compose: no image")
+    assert chosen("auto", compose, local) == PROCESSES
     with pytest.raises(LabError, match="backend compose: no image"):
         chosen("compose", compose, local)
     compose.fault, local.fault = "no engine answers", "no TensorFlow"

@@ -393,6 +393,7 @@ def test_an_old_image_counts_as_none(
 ) -> None:
     booting._engine = engine = an_engine(**files)
     monkeypatch.setattr(backend, "Compose", Building(engine, HERE))
+    assert booting.must_build(PLAN, root=Path("/p")) == ("cpu" not in files)
     found = booting.missing_image(PLAN, root=Path("/p"))
     if reason is None:
         assert found is None

@@ -73,10 +73,7 @@ class ComposeBackend(Backend):
         Raises:
             LabError: The engine does not answer, or the user named an image with another version.
         """
-        with TemporaryDirectory(prefix="lab-") as folder:
-            file = Path(folder) / "docker-compose.yml"
-            file.write_text(render(plan, options=self._options), encoding="utf-8")
-            image = images.image_of(Compose(plan.name, file, root.absolute()).config())
+        image = self._image(plan, root)
         found = images.image_status(self._engine, image, plan)
         if found is ImageStatus.FITS:
             return None
@@ -98,6 +95,21 @@ class ComposeBackend(Backend):
             " a registry, make it with `tools/base-image.sh` and set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
+
+    def must_build(self, plan: Plan, *, root: Path) -> bool:
+        """Whether there is no image of the plan's name; one with older code is built in seconds.
+
+        Raises:
+            LabError: The engine does not answer.
+        """
+        return not images.image_exists(self._engine, self._image(plan, root).name)
+
+    def _image(self, plan: Plan, root: Path) -> images.Image:
+        """The plan's image, by its rendered file and the variables of this process."""
+        with TemporaryDirectory(prefix="lab-") as folder:
+            file = Path(folder) / "docker-compose.yml"
+            file.write_text(render(plan, options=self._options), encoding="utf-8")
+            return images.image_of(Compose(plan.name, file, root.absolute()).config())
 
     def up(
         self,
