@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from typing import Any, Final
 
+from lab.command_name import with_command_name
 from lab.strict_json import dump
 from lab.task.text import bounded, clipped, visible
 
@@ -24,7 +25,7 @@ def notify(line: str) -> None:
     A closed terminal or pipe is no error, so that it does not stop a clean-up.
     """
     with contextlib.suppress(OSError):
-        print(bounded(line), file=sys.stderr, flush=True)
+        print(bounded(with_command_name(line)), file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
@@ -86,7 +87,7 @@ class NotebookOutput(Output):
 
     def notify(self, line: str) -> None:
         """Add a notice above the line that changes."""
-        self._notices.append(bounded(line))
+        self._notices.append(bounded(with_command_name(line)))
         self._count += 1
         self._update()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,9 @@ from tests.conditions import lacking
 pytest_plugins = ["tools.errors.plugin", "tests.nvml.plugin"]
 
 suite.restore_signals()
+
+# As in an activated environment: messages then have commands as `lab up`.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # The time of an example depends on the load of the machine, not on the code.
 settings.register_profile("lab", deadline=None)

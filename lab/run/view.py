@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lab.command_name import with_command_name
 from lab.formatting import about, counted, loss, percent, rate, whole
 from lab.run.collect import View
 from lab.run.gpu_metrics import gpus_of, sampled
@@ -215,7 +216,7 @@ class LiveView(TaskView):
     def notice(self, line: str) -> None:
         """Show one line above the table."""
         with suppress(OSError):
-            self._live.console.print(Text(bounded(line)))
+            self._live.console.print(Text(bounded(with_command_name(line))))
 
     def _render(self) -> Group:
         elapsed_s = time.monotonic() - self._began
@@ -369,7 +370,7 @@ class PlainView(TaskView):
 
     def notice(self, line: str) -> None:
         """Print one line."""
-        self._print(bounded(line))
+        self._print(bounded(with_command_name(line)))
 
     def _print(self, text: str) -> None:
         with suppress(OSError):

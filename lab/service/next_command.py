@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from lab.command_name import command_name
 from lab.run.store import RunDir, infos
 from lab.run.summary import Summary
 from lab.task.protocol.checkpoints import has_checkpoint
@@ -45,7 +46,7 @@ def next_command(
 
 
 def _line(*words: str) -> str:
-    return shlex.join(("lab", *words)).replace("'last~1'", "last~1")
+    return f"{command_name()} {shlex.join(words)}".replace("'last~1'", "last~1")
 
 
 def _is_resumable(run: RunDir) -> bool:

@@ -1,0 +1,32 @@
+"""The command that starts this lab, as the user can type it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+_COMMAND: Final = re.compile(r"`lab (?=[a-z-])")
+"""The beginning of a command in a message."""
+
+
+def command_name() -> str:
+    """Return `lab` if the shell finds it, else its path, else the Python with `-m lab`."""
+    script = Path(sys.executable).with_name("lab")
+    found = shutil.which("lab")
+    if found is not None and Path(found).absolute() == script:
+        return "lab"
+    return _path(script) if script.exists() else f"{_path(Path(sys.executable))} -m lab"
+
+
+def with_command_name(line: str) -> str:
+    """Return a message whose commands between backquotes work as they stand."""
+    return _COMMAND.sub(lambda _: f"`{command_name()} ", line)
+
+
+def _path(path: Path) -> str:
+    below = path.parent.parent.is_relative_to(Path.cwd())  # so that the path has a slash
+    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))

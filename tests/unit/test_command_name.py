@@ -1,0 +1,66 @@
+"""The commands in messages work as they stand, with an activated environment or without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.command_name import command_name, with_command_name
+from lab.console import notify
+from lab.service.next_command import _line
+
+HINT = "boot it with `lab up`, see `lab ls --json`; the `lab` of that directory; `make lab up`"
+
+
+@pytest.fixture
+def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of programs of an environment that is not activated; it has a `lab`."""
+    folder = tmp_path / "my project/.venv/bin"
+    folder.mkdir(parents=True)
+    (folder / "lab").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab "$@"\n')
+    (folder / "lab").chmod(0o755)
+    monkeypatch.chdir(tmp_path / "my project")
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return folder
+
+
+def test_an_activated_environment_needs_no_path(
+    venv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{venv}:/usr/bin:/bin")
+    assert command_name() == "lab"
+    assert with_command_name(HINT) == HINT
+
+
+def test_without_it_a_command_has_the_path_of_lab(
+    venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = (
+        "boot it with `.venv/bin/lab up`, see `.venv/bin/lab ls --json`; the `lab` of that"
+        " directory; `make lab up`"
+    )
+    notify(HINT)
+    assert capsys.readouterr().err == f"{shown}\n"
+    assert _line("report", "last") == ".venv/bin/lab report last"
+    assert main(["shwo"]) == 2
+    assert "see `.venv/bin/lab --help`" in capsys.readouterr().err
+    # Another `lab` is found first, and this one is started from another directory.
+    (tmp_path / "lab").write_text("#!/bin/sh\n")
+    (tmp_path / "lab").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(venv)
+    command = f"{command_name()} --help"
+    assert command == f"'{venv}/lab' --help"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_script_python_starts_lab(venv: Path) -> None:
+    (venv / "lab").unlink()
+    assert command_name() == ".venv/bin/python -m lab"
