@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +113,8 @@ class DirectoryEnvironment(Environment):
                 require_agents(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
-                control.submit(self._volume, request)
+                now = time.time() + self.clock_offset_s()
+                control.submit(self._volume, replace(request, submitted_unix=now))
         except control.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the {self.backend} environment {self.project!r}",

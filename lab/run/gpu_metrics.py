@@ -288,8 +288,9 @@ def sample_until(
     try:
         with (opened or _nvml)(ids) as open_gpus:
             due, answered = monotonic(), False
+            offset_s = clock() - due  # as in records, a later change of the clock does not count
             while not end.is_set():
-                moment, samples = clock(), open_gpus.sample()
+                moment, samples = offset_s + monotonic(), open_gpus.sample()
                 if end.is_set():
                     return
                 answered = answered or bool(samples)

@@ -60,7 +60,8 @@ def submit(run: OpenRun, environment: Environment) -> None:
         parts["files"] = directory.files
     if info.spec.resumed_from:
         parts["checkpoints"] = directory.checkpoints
-    environment.submit(Request(info.run_id, info.spec, info.cluster, now), parts)
+    # The run begins for its agents when its parts are on the run volume.
+    environment.submit(Request(info.run_id, info.spec, info.cluster), parts)
     started = info.started_unix + offset_s
     run.update(state=State.STARTING, started_unix=started, submitted_unix=now)
 

@@ -26,6 +26,9 @@ A short training has few records; then the mean is over the last quarter of them
 FINAL_LOSS: Final = f"mean of the last 25% of records, at most {FINAL_RECORDS}"
 """What a final loss is, for the places that show one."""
 
+CLOCK_CHANGED_S: Final = 1.0
+"""The clock was changed if the time of day and the elapsed time differ by this, in seconds."""
+
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
 
@@ -93,6 +96,7 @@ class TaskProgress:
     _losses_attempt: int = 0
     _losses_seen: int = 0
     resumed: list[tuple[float, int]] = field(default_factory=list)
+    _began_unix: dict[tuple[int, bool], float] = field(default_factory=dict)
     _expected: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any]) -> None:
@@ -191,9 +195,22 @@ class TaskProgress:
             step = record.get("global_step", record.get("local_step"))
             self.diverged_at = step if is_whole(step) else None
 
+    def _time(self, record: dict[str, Any]) -> float | None:
+        """Return the time of a record, in seconds since the epoch; None if it has none.
+
+        If the clock was changed since the first record of the attempt, the time follows from
+        `elapsed_s`. Records of the agent have no `seq`, and count from another start.
+        """
+        time, elapsed_s = record.get("time_unix"), record.get("elapsed_s")
+        if not is_number(time) or not is_number(elapsed_s):
+            return time if is_number(time) else None
+        writer = self.attempt, "seq" in record
+        expected = self._began_unix.setdefault(writer, time - elapsed_s) + elapsed_s
+        return time if abs(time - expected) < CLOCK_CHANGED_S else expected
+
     def _step(self, record: dict[str, Any]) -> None:
-        time, step = record.get("time_unix"), record.get("local_step")
-        if not is_number(time) or not is_whole(step):
+        time, step = self._time(record), record.get("local_step")
+        if time is None or not is_whole(step):
             return
         if self._first is None:
             self._first = (time, step)
@@ -211,8 +228,8 @@ class TaskProgress:
 
     def _event(self, record: dict[str, Any]) -> None:
         """Record the checkpoint from which a program resumed: an event with a global step."""
-        time, step = record.get("time_unix"), record.get("global_step")
-        if is_number(time) and is_whole(step) and record.get("attempt"):
+        time, step = self._time(record), record.get("global_step")
+        if time is not None and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
 
 

@@ -156,6 +156,7 @@ class LiveView(TaskView):
         super().__init__(info)
         self._title = f"run {info.run_id} on {info.backend}"
         self._began = time.monotonic()
+        self._clock_offset_s = time.time() - self._began
         self._console = console
         self._info = info
         self._run_progress = RunProgress(info)
@@ -260,8 +261,8 @@ class LiveView(TaskView):
         if limit_s <= 0:
             return None
         # A run that this client submits begins with the view.
-        elapsed_s = time.time() - submitted if submitted else time.monotonic() - self._began
-        return max(limit_s - elapsed_s, 0)
+        began = submitted - self._clock_offset_s if submitted else self._began
+        return max(limit_s - (time.monotonic() - began), 0)
 
     def _loss_line(self) -> Text:
         """Return the curve of the loss, and which worker is ahead."""

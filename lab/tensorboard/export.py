@@ -203,9 +203,11 @@ def _summaries(records: pd.DataFrame, last_time: float) -> Iterator[Event]:
 def _rates(records: pd.DataFrame) -> pd.Series[float]:
     """Return the local steps per second between two step records of the same attempt."""
     steps = records[records["kind"].isin(STEPS)]
+    # The clock may be changed during a training.
+    steps = steps.assign(seconds=steps["elapsed_s"].fillna(steps["time_unix"]))
     groups = steps.groupby(steps["attempt"].fillna(0))
     steps_made = groups["local_step"].diff().astype(float)
-    seconds = groups["time_unix"].diff()
+    seconds = groups["seconds"].diff()
     return (steps_made / seconds.where(seconds > 0)).reindex(records.index)
 
 

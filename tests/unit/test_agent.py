@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.task.protocol import TaskProgram
+from lab.task.protocol import TaskProgram, TaskStatus
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import State
+from lab.task.protocol.statuses import write_status
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.conditions import lacking
 
@@ -317,6 +319,28 @@ def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> Non
     assert status.reason == "its agent restarted during the run"
     stage.submit(stage.program("print(2)"), run_id="r2")
     stage.wait_state("worker-0", State.SUCCEEDED, "r2")
+
+
+@pytest.mark.parametrize(
+    ("terms", "state", "reason"),
+    [
+        (
+            {"max_time_s": 600.0},
+            State.CANCELLED,
+            "the time limit of 600 s is reached; continue with --resume r1",
+        ),
+        ({"faults": ("kill worker-0 after 600s",)}, State.FAILED, "killed by SIGKILL"),
+    ],
+)
+def test_a_restarted_agent_counts_times_from_the_start_of_the_run(
+    stage: Stage, terms: dict[str, object], state: State, reason: str
+) -> None:
+    program = stage.program(START + FOREVER)
+    stage.submit(program, restarts=1, submitted_unix=time.time() - 601, **terms)
+    path = stage.volume.status("r1", "worker-0")
+    write_status(path, TaskStatus("worker-0", State.STARTING))  # by the agent's earlier process
+    stage.agent("worker-0")
+    assert stage.wait_state("worker-0", state, within_s=30).reason == reason
 
 
 def test_closed_stdin(stage: Stage) -> None:

@@ -468,6 +468,27 @@ def test_pipe_held_open_by_another_process_is_closed(tmp_path: Path) -> None:
     os.close(writing)
 
 
+def test_a_changed_clock_does_not_change_the_time_between_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO)
+    output.start()
+    output.note("before")
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600)
+    output.note("after")
+    os.write(writing, b"lab kind=step global_step=1\n")
+    os.close(writing)
+    output.finish(PATIENCE_S)
+    first, *others = [
+        (float(str(each["time_unix"])), float(str(each["elapsed_s"]))) for each in stored(tmp_path)
+    ]
+    assert len(others) == 2
+    for time_unix, elapsed_s in others:
+        assert time_unix - first[0] == pytest.approx(elapsed_s - first[1], abs=0.002)
+
+
 def is_closed(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)

@@ -44,6 +44,21 @@ def output(tmp_path: Path) -> Iterator[Output]:
     os.close(descriptor)
 
 
+def test_a_changed_clock_does_not_change_the_time_between_records(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder("worker", 1, environment=RUN, descriptor=output.descriptor)
+    recorder.write("start")
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600)
+    recorder.write("step")
+    first, second = output.records()
+    passed_s = float(second["elapsed_s"]) - float(first["elapsed_s"])
+    assert float(second["time_unix"]) - float(first["time_unix"]) == pytest.approx(
+        passed_s, abs=0.002
+    )
+
+
 def test_every_record_carries_its_context(output: Output) -> None:
     before, began = time.time(), time.monotonic()
     recorder = Recorder("worker", 1, environment=RUN, descriptor=output.descriptor)

@@ -36,7 +36,7 @@ from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.summarize import sum_up, summarize
 from lab.run.summary import Summary
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
 from lab.task.protocol.control import NoSuchRun
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
@@ -307,6 +307,15 @@ def test_an_interrupt_while_a_failure_is_stored_waits(
         shutil.rmtree(environment.volume.root)
         environment.volume.root.mkdir()
         update(run, state=State.PENDING)
+
+
+def test_a_run_begins_when_the_volume_has_it(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "unix_time", lambda: 5000.0)  # after a long upload
+    with run.opened() as opened:
+        lifecycle.submit(opened, environment)
+    assert [request.submitted_unix for request in environment.runs()] == [5000.0]
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -7,10 +7,12 @@ import io
 import json
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,7 +247,9 @@ def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> Task
     job, _, index = task.rpartition("-")
     path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
     with pytest.MonkeyPatch.context() as patch:
+        fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep)
         patch.setattr("lab.task.agent.output.unix_time", lambda: clock[0])
+        patch.setattr("lab.task.agent.output.time", fake)
         reading, writing = os.pipe()
         output = Output(reading, path, log, lambda _: None, RecordTags("r", 0, job, int(index)))
         output.start()
@@ -356,6 +360,21 @@ def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) 
     summary = summary_of(info, {}, {"worker-0": printed(tmp_path, "worker-0", lines)})
     assert (summary.first_step_s, summary.tasks[0].steps_per_s) == (10.0, 1.0)
     assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_changed_clock_changes_no_rate(jump_s: float) -> None:
+    steps: list[dict[str, object]] = [
+        record("worker-0", seq, local_step=10 * seq, global_step=20 * seq, loss=1.0)
+        | {"elapsed_s": 5.0 + seq, "time_unix": 1000.0 + seq + (jump_s if seq >= 3 else 0.0)}
+        for seq in range(1, 6)
+    ]
+    note = {"kind": "event", "message": "fault: x", "elapsed_s": 9.0, "time_unix": 1001.5}
+    found = folded(worker_0=[*steps[:2], note, *steps[2:]])
+    progress = found["worker-0"]
+    assert progress.steps_per_s == 10.0
+    assert progress.trained == (1001.0, 1005.0)
+    assert summary_of(INFO, {}, found).steps_per_s == 20.0
 
 
 def test_a_late_first_record_gives_no_first_step() -> None:

@@ -100,7 +100,8 @@ class Box:
 
     def go(self, path: Path, view: Seen, cards: Mapping[str, Sequence[str]] = CARDS) -> None:
         """Sample until the data ends; without sleep."""
-        times: Any = {"clock": lambda: self.now, "monotonic": lambda: self.now}
+        # The clock is read once: it may be changed during a run.
+        times: Any = {"clock": iter([self.now]).__next__, "monotonic": lambda: self.now}
         sample_until(Ending(self), path, cards, view, opened=self.open, **times)
 
 

@@ -114,6 +114,17 @@ def test_invalid_values_are_left_out(run: RunDir) -> None:
     assert "wrong type of loss" in output[0]
 
 
+def test_a_changed_clock_changes_no_speed(run: RunDir) -> None:
+    run.records("worker-0").unlink()
+    write(run, "worker-0", *(
+        step("worker-0", n, local_step=10 * n, global_step=n, time_unix=at, elapsed_s=float(n))
+        for n, at in enumerate((1000.0, 4601.0, 1002.0))
+    ))  # fmt: skip
+    write_events(run, print)
+    found = [each.get("work/local_steps_per_s") for _, _, each in events(run, "worker-0")]
+    assert found == [None, 10.0, 10.0]
+
+
 def test_a_second_attempt_has_its_own_speed(run: RunDir) -> None:
     run.records("worker-0").unlink()
     attempts = ((0, 100, 1000.0), (0, 200, 1001.0), (1, 50, 1002.0), (1, 60, 1003.0))

@@ -285,6 +285,10 @@ def test_the_time_limit_is_shown_if_it_comes_first(monkeypatch: pytest.MonkeyPat
     assert drawn(view, 80)[1].endswith("20 %, time limit in 20 s")
     view._info = replace(info(), spec=RunSpec("async", max_time_s=300), submitted_unix=1000.0)
     assert drawn(view, 80)[1].endswith("20 %, about 40 s left")
+    monkeypatch.setattr("lab.run.view.time.time", lambda: 4610.0)  # the clock is changed
+    view._info = replace(info(), spec=RunSpec("async", max_time_s=30), submitted_unix=1000.0)
+    assert drawn(view, 80)[1].endswith("20 %, time limit in 20 s")
+    monkeypatch.setattr("lab.run.view.time.time", lambda: 1010.0)
     monkeypatch.setattr("lab.run.view.time.monotonic", lambda: view._began + 10)
     view._info = replace(info(), spec=RunSpec("async", max_time_s=30), submitted_unix=None)
     assert drawn(view, 80)[1].endswith("20 %, time limit in 20 s")

@@ -87,7 +87,9 @@ class Execution:
         self._statuses.refresh()  # later calls raise no error
         peers = [task for task in request.tasks() if task != config.task]
         self._peers = PeerMonitor(self._volume, peers, patient=request.spec.restarts > 0)
-        self._barrier = StartBarrier(request, config.task)
+        self._clock_offset_s = unix_time() - time.monotonic()
+        elapsed_s = max(0.0, self._now_unix() - request.submitted_unix)
+        self._barrier = StartBarrier(request, config.task, elapsed_s=elapsed_s)
         self._fault_injector = FaultInjector(
             request.spec.faults,
             task=config.task,
@@ -104,7 +106,6 @@ class Execution:
         self._digest = digest_of(self._volume.records(request.run_id, config.task), beat)
         self._start_file = self._volume.start(request.run_id, config.task)
         self._kill_file = self._volume.kill(request.run_id)
-        self._clock_offset_s = unix_time() - time.monotonic()
         self._must_start = True  # the program starts as soon as the barrier allows it
         self._waits_for = ""  # why it is not training yet, as text
         self._join_note = ""  # the step at which its program joins, as text

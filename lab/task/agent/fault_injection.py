@@ -159,7 +159,7 @@ class FaultInjector:
 
         Args:
             program: The task's program; None while it has none.
-            elapsed_s: Seconds since the run has begun.
+            elapsed_s: Seconds since the run was submitted.
             global_step: The run's highest global step, or None before the first one.
 
         Returns:

@@ -127,6 +127,7 @@ class Output(threading.Thread):
         self._echo = echo
         self._tags = tags
         self._began = time.monotonic()
+        self._began_unix = unix_time()
         self._writes_records = False
         self._tensorflow_lines = TensorFlowLines()
         self._notice_shown = False  # the notice about TensorFlow's hidden lines
@@ -203,7 +204,8 @@ class Output(threading.Thread):
                 return
 
     def _process_lines(self, lines: list[bytes]) -> None:
-        now, elapsed_s = unix_time(), time.monotonic() - self._began
+        elapsed_s = time.monotonic() - self._began
+        now = self._began_unix + elapsed_s  # a change of the clock does not count
         records, log, echo = bytearray(), bytearray(), bytearray()
         for line in lines:
             whole = line
@@ -243,7 +245,8 @@ class Output(threading.Thread):
     def note(self, message: str) -> None:
         """Add an event of the agent to the records; do nothing if they are closed."""
         event: Record = {"kind": "event", "message": message}
-        tagged = self._tags.complete(event, unix_time(), time.monotonic() - self._began)
+        elapsed_s = time.monotonic() - self._began
+        tagged = self._tags.complete(event, self._began_unix + elapsed_s, elapsed_s)
         self._append(json.dumps(tagged).encode() + b"\n", b"")
         self._echo(visible(message).encode() + b"\n")
 

@@ -43,18 +43,33 @@ class StartBarrier:
     """
 
     def __init__(
-        self, request: Request, task: str, monotonic: Callable[[], float] = time.monotonic
+        self,
+        request: Request,
+        task: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        elapsed_s: float = 0.0,
     ) -> None:
+        """Begin to watch.
+
+        Args:
+            request: The run.
+            task: The task of this agent.
+            monotonic: A monotonic clock, in seconds.
+            elapsed_s: Seconds since the run was submitted: an earlier process of this agent may
+                have begun it.
+        """
         self._request = request
         self._task = task
         self._schedule = {name: parse_trigger(text) for name, text in request.spec.start.items()}
         self._monotonic = monotonic
-        self._began = self._checked_at = monotonic()
+        self._checked_at = monotonic()
+        self._began = self._checked_at - elapsed_s
         self._late_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this agent has begun the run."""
+        """Seconds since the run was submitted; a change of the clock does not count."""
         return self._monotonic() - self._began
 
     def may_start(self, states: Mapping[str, TaskStatus]) -> bool:

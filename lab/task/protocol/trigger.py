@@ -16,7 +16,7 @@ class Trigger:
     """A start time within a run; exactly one of the attributes is set.
 
     Attributes:
-        seconds: Seconds since the agents started the run, or None.
+        seconds: Seconds since the run was submitted, or None.
         steps: The global step, or None.
     """
 

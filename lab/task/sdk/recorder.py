@@ -66,6 +66,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._seq = 0
         self._started = time.monotonic()
+        self._started_unix = unix_time()
 
     def write(self, kind: Kind, **fields: str | Number) -> None:
         """Write one record.
@@ -83,6 +84,7 @@ class Recorder:
         # Python buffers stdout: earlier prints must come before the record.
         sys.stdout.flush()
         with self._lock:
+            elapsed_s = time.monotonic() - self._started
             line = format_record(
                 {
                     "kind": kind,
@@ -91,8 +93,9 @@ class Recorder:
                     "job_name": self._job_name,
                     "task_index": self._task_index,
                     "seq": self._seq,
-                    "time_unix": round(unix_time(), 3),
-                    "elapsed_s": round(time.monotonic() - self._started, 6),
+                    # A change of the clock during the training does not count.
+                    "time_unix": round(self._started_unix + elapsed_s, 3),
+                    "elapsed_s": round(elapsed_s, 6),
                     **measured,
                 }
             )
