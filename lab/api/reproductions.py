@@ -44,7 +44,7 @@ class Reproduction(Shown):
 
     Attributes:
         evaluation: The results, also as JSON in `result`.
-        runs: The runs.
+        runs: The evaluated runs.
     """
 
     evaluation: Evaluation
@@ -124,7 +124,7 @@ def reproduce(
     report = discard if quiet else out.notify
     if runs is not None:
         names = [str(each.path) if isinstance(each, Run) else each for each in runs]
-        found = ended_runs(names, store)
+        found = ended_runs(names, store, report)
         if not found:
             raise InputError("runs: there is no run", "give one run or several")
     else:
@@ -144,6 +144,7 @@ def reproduce(
         found = outcome.begun
     from lab.service.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
 
-    evaluation = evaluate(source, found)
+    evaluation = evaluate(source, found, report)
     report(f"{source.name}: {evaluation.save(store)}")
-    return Reproduction(evaluation, Runs(map(Run, found)))
+    evaluated = [run for run in map(Run, found) if run.info.run_id in evaluation.result["runs"]]
+    return Reproduction(evaluation, Runs(evaluated))

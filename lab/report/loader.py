@@ -15,7 +15,7 @@ from lab.run.dataframe import DAMAGED, records_frame
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.settings import settings_of
-from lab.run.sources import NamedRun
+from lab.run.sources import NamedRun, without_copies
 from lab.run.status import Probe, status_or_warn
 from lab.run.store import RunDir
 from lab.run.summarize import sum_up
@@ -66,7 +66,7 @@ class ReportRun:
 
 
 def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[ReportRun]:
-    """Read runs, and group those that are repeats of each other.
+    """Read runs without copies, and group those that are repeats of each other.
 
     Args:
         runs: The runs.
@@ -76,7 +76,8 @@ def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[Repo
     Raises:
         LabError: A `run.json` is missing or unreadable.
     """
-    return grouped([read_run(NamedRun(run, is_own=True), probe, notify) for run in runs])
+    several = without_copies(runs, notify)
+    return grouped([read_run(NamedRun(run, is_own=True), probe, notify) for run in several])
 
 
 def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:

@@ -75,7 +75,7 @@ class RunMetrics:
 
     Attributes:
         run_id: The run's name.
-        experiment: Its experiment.
+        experiment: Its experiment, or the user's own program.
         seed: The seed of its initial weights and batches; None if it is not known.
         succeeded: Whether the run succeeded.
         parameters: The recorded hyperparameters.
@@ -115,7 +115,7 @@ def read_metrics(run: RunDir) -> RunMetrics:
     workers = tuple(_worker(run, task) for task in info.task_names() if _is_worker(task))
     return RunMetrics(
         run_id=info.run_id,
-        experiment=info.spec.experiment,
+        experiment=info.spec.program if info.spec.own else info.spec.experiment,
         seed=info.seed,
         succeeded=info.state is State.SUCCEEDED,
         parameters=_parameters(info),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from lab.reproduce.claims import WHOLE, Recipe, Source
 from lab.reproduce.run_metrics import RunMetrics
@@ -26,6 +26,9 @@ MODES: Final[Mapping[str, str]] = {
 """The training mode of each experiment; claims hold for all experiments of a mode."""
 
 _ROLE: Final = "run"
+
+Length = tuple[str, int]
+"""The unit of a training's length, and its value."""
 
 
 def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
@@ -83,6 +86,48 @@ def role_of_run(run: RunMetrics, source: Source) -> str | None:
         if fits:
             return role
     return None
+
+
+def firsts(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
+    """For each run, the first one with its seed and its records: itself, unless it is a copy.
+
+    Records have times, so only copies with another id are alike. Runs without a step are none.
+    """
+    found: dict[str, RunMetrics] = {}
+    return [
+        found.setdefault(repr(replace(run, run_id="")), run)
+        if any(worker.steps for worker in run.workers)
+        else run
+        for run in runs
+    ]
+
+
+def common_lengths(source: Source, runs: Mapping[str, Sequence[RunMetrics]]) -> dict[str, Length]:
+    """The length of each role's runs that can be evaluated together.
+
+    If a run has the source's length, and a quick one has another, all roles need it: some claims
+    compare the runs of two roles.
+    """
+    full = {role: planned_length(recipe.flags) for role, recipe in source.recipes.items()}
+    quick = {
+        role: planned_length(recipe_for(recipe, quick=True).flags)
+        for role, recipe in source.recipes.items()
+    }
+    found = {role: {planned_length(run.parameters) for run in runs[role]} for role in runs}
+    is_full = any(full[role] in found[role] and full[role] != quick[role] for role in found)
+    return {
+        role: full[role] if is_full or full[role] in lengths else max(lengths)
+        for role, lengths in found.items()
+    }
+
+
+def planned_length(flags: Mapping[str, Any]) -> Length:
+    """The length of a training by its flags: its unit, global steps or epochs, and its value."""
+    for name in ("global_steps", "epochs"):
+        value = flags.get(name)
+        if value and isinstance(value, int):
+            return name.replace("_", " "), value
+    return "epochs", 0
 
 
 def _start_times(start: Mapping[str, str]) -> dict[str, Trigger]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +55,11 @@ class NamedRun:
         """The label, or the run's id."""
         return self.label or self.directory.run_id
 
+    @property
+    def place(self) -> str:
+        """Its id and its origin."""
+        return f"{self.directory.run_id} in {self.origin or 'the run store'}"
+
     def probe(self, ask: Probe) -> Probe:
         """Return the probe for this run: no environment of this host has the run of another user.
 
@@ -76,7 +81,7 @@ def open_runs(
     *,
     repeats: bool = True,
 ) -> Iterator[list[NamedRun]]:
-    """Find the runs that a user names, each directory once.
+    """Find the runs that a user names, each once.
 
     An argument without a slash is an id, a beginning of it, `last` or `last~1`. If the run store
     has no such run, or with a slash, it is a path: the directory of a run, a directory of runs, or
@@ -86,7 +91,7 @@ def open_runs(
         arguments: The arguments of the user.
         labels: No label, one for each argument, or a single one for all of them.
         store: The run store.
-        notify: Receives a warning for an archive that is left out.
+        notify: Receives a warning for an archive or a copy that is left out.
         repeats: Whether arguments may name a run twice.
 
     Raises:
@@ -115,7 +120,31 @@ def open_runs(
                     what = f"run {run.directory.run_id} is given twice"
                     raise InputError(what, "name another run")
                 found.setdefault(run.source, replace(run, group=label))
-        yield _with_different_names(_labelled(list(found.values())))
+        yield _with_different_names(_labelled(_without_copies(found.values(), notify)))
+
+
+def without_copies(runs: Iterable[RunDir], notify: Notify) -> list[RunDir]:
+    """Return each run once; report each copy of another one."""
+    named = [NamedRun(run, is_own=True, origin=short(str(run.path.parent))) for run in runs]
+    return [run.directory for run in _without_copies(named, notify)]
+
+
+def _without_copies(runs: Iterable[NamedRun], notify: Notify) -> list[NamedRun]:
+    found: dict[Hashable, NamedRun] = {}
+    for run in runs:
+        first = found.setdefault(_identity(run), run)
+        if first.source != run.source:
+            notify(f"left out: run {run.place}: a copy of run {first.place}")
+    return list(found.values())
+
+
+def _identity(run: NamedRun) -> Hashable:
+    """Return what a run shares with its copies, whatever their paths: two runs may have one id."""
+    try:
+        info = run.directory.read()
+    except (LabError, OSError):  # its reader reports it
+        return run.source
+    return info.run_id, info.submitted_unix
 
 
 def _check_labels(arguments: Sequence[str], labels: Sequence[str]) -> None:
@@ -181,10 +210,7 @@ def _with_different_names(runs: list[NamedRun]) -> list[NamedRun]:
     """Return the runs; two without a label and with the same id get different labels."""
     counts = Counter(run.name for run in runs)
     return [
-        run
-        if run.label or counts[run.name] == 1
-        else replace(run, label=f"{run.name} in {run.origin or 'the run store'}")
-        for run in runs
+        run if run.label or counts[run.name] == 1 else replace(run, label=run.place) for run in runs
     ]
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.backends import Notify
 from lab.errors import InconclusiveError, InputError, LabError
 from lab.reproduce.claims import Source
 from lab.reproduce.evaluate import ClaimResult, evaluate_claims
 from lab.reproduce.reference import load_trainings, of_mode
 from lab.reproduce.run_metrics import RunMetrics, read_metrics
-from lab.reproduce.run_specs import role_of_run
+from lab.reproduce.run_specs import Length, common_lengths, firsts, planned_length, role_of_run
 from lab.reproduce.view import as_json, path_of
 from lab.run.store import RunDir
 from lab.strict_json import dump
@@ -53,12 +54,15 @@ class Evaluation:
         return path
 
 
-def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> Evaluation:
+def evaluate(
+    source: Source, runs: Sequence[RunDir], notify: Notify, *, strict: bool = True
+) -> Evaluation:
     """Evaluate a source's claims on runs.
 
     Args:
         source: The claims.
-        runs: The runs.
+        runs: The runs; copies and runs of another length are left out.
+        notify: Receives the reason for each run that is left out.
         strict: Refuse a run that no claim is about; otherwise leave it out.
 
     Raises:
@@ -76,9 +80,35 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
                 f" {short(figures.experiment)}",
                 "leave the run out, or name another result",
             )
-    results = evaluate_claims(source, by_role, of_mode(load_trainings(), source.reference))
-    ids = [figures.run_id for group in by_role.values() for figures in group]
+    kept = _comparable(source, by_role, notify)
+    results = evaluate_claims(source, kept, of_mode(load_trainings(), source.reference))
+    ids = [figures.run_id for group in kept.values() for figures in group]
     return Evaluation(source, results, as_json(source, results, ids))
+
+
+def _comparable(
+    source: Source, by_role: Mapping[str, Sequence[RunMetrics]], notify: Notify
+) -> dict[str, list[RunMetrics]]:
+    """Leave out copies, and runs of another length, each with its reason."""
+    kept: dict[str, list[RunMetrics]] = {}
+    for role, wanted in common_lengths(source, by_role).items():
+        runs = kept[role] = []
+        for run, first in zip(by_role[role], firsts(by_role[role]), strict=True):
+            length = planned_length(run.parameters)
+            if run is not first:
+                reason = f"a copy of run {first.run_id}, with the same seed and records"
+            elif length != wanted:
+                reason = f"it trains {_shown(length)}, not {_shown(wanted)}"
+            else:
+                runs.append(run)
+                continue
+            notify(f"left out: run {run.run_id}: {reason}")
+    return kept
+
+
+def _shown(length: Length) -> str:
+    unit, value = length
+    return f"{value:,} {unit}"
 
 
 def check_reproduced(evaluations: Sequence[Evaluation]) -> None:

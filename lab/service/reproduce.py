@@ -12,6 +12,7 @@ from lab.errors import InputError
 from lab.reproduce.claims import Source
 from lab.reproduce.run_specs import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
+from lab.run.sources import without_copies
 from lab.run.store import RunDir, find_run
 from lab.service.batches import Batch
 from lab.service.planning import Project
@@ -98,14 +99,15 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
     )
 
 
-def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
+def ended_runs(names: Iterable[str], runs_dir: Path, notify: Notify) -> list[RunDir]:
     """Find runs by their directories, or by their ids in the local run store; each once.
+
+    `notify` receives a line for each copy that is left out.
 
     Raises:
         InputError: There is no such run, or it has not ended.
     """
-    found = [_ended_run(name, runs_dir) for name in names]
-    return list({run.path.resolve(): run for run in found}.values())
+    return without_copies((_ended_run(name, runs_dir) for name in names), notify)
 
 
 def _ended_run(name: str, runs_dir: Path) -> RunDir:

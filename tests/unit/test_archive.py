@@ -257,11 +257,57 @@ def test_no_command_acts_on_an_imported_run(here: Path) -> None:
 
 @pytest.fixture
 def groups(here: Path) -> Path:
-    """Two directories with a run of the same id, and an archive of it."""
-    for name in ("one", "two"):
-        shutil.copytree(here / "runs", here / name)
+    """Two directories and an archive, each with another run; all have the same id."""
     exported()
+    for seconds, name in enumerate(("one", "two"), 1):
+        shutil.copytree(here / "runs", here / name)
+        run = RunDir(here / name / RUN)
+        info = run.read()
+        run.write(replace(info, submitted_unix=(info.submitted_unix or 0) + seconds))
+    run = RunDir(here / "runs" / RUN)
+    run.write(replace(run.read(), submitted_unix=1.0))
     return here
+
+
+def test_copies_of_a_run_are_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exported()
+    recorded.make(here / "runs", OTHER, steps=60, seed=2)
+    shutil.copytree(here / "runs" / RUN, here / "runs" / "renamed")
+    shutil.copytree(here / "runs", here / "one")
+    capsys.readouterr()
+    arguments = [f"./one/{RUN}", "./runs", f"{RUN}.lab.zip", "last"]
+    assert main(["report", *arguments, "--output", "all.html"]) == 0
+    notices = capsys.readouterr().err.splitlines()
+    copied = f"a copy of run {RUN} in one"
+    assert [line for line in notices if line.startswith("left out: ")] == [
+        f"left out: run {RUN} in ./runs: {copied}",
+        f"left out: run renamed in ./runs: {copied}",
+        f"left out: run {RUN} in {RUN}.lab.zip: {copied}",
+    ]
+    page = (here / "all.html").read_text()
+    assert "async: 2 runs" in page
+    assert ">2 of 2</td>" in page
+
+
+def test_a_run_has_no_copy_to_compare_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(here / "runs", here / "one")
+    assert main(["compare", RUN, "one"]) == 2
+    notice, error = capsys.readouterr().err.splitlines()
+    assert notice == f"left out: run {RUN} in one: a copy of run {RUN} in the run store"
+    assert error == f"error: run {RUN} is the only run; name another run"
+
+
+def test_a_figure_of_copies_is_that_of_one_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded.make(here / "runs", OTHER, steps=200)
+    shutil.copytree(here / "runs", here / "one")
+    notices: list[str] = []
+    out = console.NotebookOutput()
+    monkeypatch.setattr(out, "notify", notices.append)
+    monkeypatch.setattr("lab.api.results.output", lambda: out)
+    found = api.figure("loss", [api.find(OTHER), api.find(OTHER, "one")])
+    labels = [str(line.get_label()) for line in found.axes[0].get_lines()]
+    assert {"worker-0", "worker-1", "worker-2"} < set(labels)  # as of one run
+    assert notices == [f"left out: run {OTHER} in one: a copy of run {OTHER} in runs"]
 
 
 def test_report_of_directories_and_archives(

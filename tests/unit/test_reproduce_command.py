@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,97 @@ def test_existing_runs_are_evaluated_and_none_is_made(
     assert json.loads(capsys.readouterr().out)["runs"] == ids
     assert len(environment.runs()) == 3
     assert len(made()) == 2
+
+
+def timed(volume: Volume, request: Request) -> None:
+    """Two workers, whose records have times."""
+    for index in range(2):
+        at = {"epoch": 0, "local_step": 100, "global_step": 199 + index, "elapsed_s": index + 0.5}
+        task = f"worker-{index}"
+        write_records(volume, request.run_id, task, [record(task, 0, "step", loss=0.5, **at)])
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+
+
+def left_out(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("left out: ")]
+
+
+def copied(run_id: str, to: str, new_id: str = "") -> str:
+    """The path of a copy, with another id on request."""
+    path = Path(to) / (new_id or run_id)
+    shutil.copytree(Path("runs") / run_id, path)
+    if new_id:
+        RunDir(path).write(replace(RunDir(path).read(), run_id=new_id, submitted_unix=1.0))
+    return str(path)
+
+
+def test_a_copy_is_no_second_run(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.tasks_do = timed
+    reproduce("book-async", "--repeats", "2", "--gpus", "none")
+    first, _, _, second = (each.run_id for each in environment.runs())
+    forged = "20260101-0000-async-aaaa"
+    given = [first, second, copied(first, "elsewhere"), copied(first, "elsewhere", forged)]
+    capsys.readouterr()
+    assert reproduce("book-async", "--runs", ",".join(given), "--json") == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["runs"] == [first, second]
+    assert {each["ours"]["n"] for each in json.loads(out)["verdicts"]} <= {0, 2}
+    assert left_out(err) == [
+        f"left out: run {first} in elsewhere: a copy of run {first} in runs",
+        f"left out: run {forged}: a copy of run {first}, with the same seed and records",
+    ]
+
+
+def test_two_runs_without_records_are_no_copies(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.tasks_do = fails
+    for _ in range(2):
+        reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    ids = [each.run_id for each in environment.runs() if "50" in flags(each)["epochs"]]
+    capsys.readouterr()
+    reproduce("book-async", "--runs", ",".join(ids), "--json")
+    out, err = capsys.readouterr()
+    assert sorted(json.loads(out)["runs"]) == sorted(ids)
+    assert left_out(err) == []
+
+
+def test_quick_runs_are_not_mixed_with_full_ones(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("blog-sync", "--repeats", "1", "--gpus", "none")
+    reproduce("blog-sync", "--repeats", "1", "--gpus", "none", "--quick", "--seed", "7")
+    sync, others, quick_sync, quick_others = (each.run_id for each in environment.runs())
+    capsys.readouterr()
+
+    def evaluated(*ids: str) -> list[str]:
+        reproduce("blog-sync", "--runs", ",".join(ids), "--json")
+        out, err = capsys.readouterr()
+        found: list[str] = json.loads(out)["runs"]
+        left = sorted(set(ids).difference(found))
+        assert sorted(left_out(err)) == [
+            f"left out: run {each}: it trains 1,500 global steps, not 50,000 global steps"
+            for each in left
+        ]
+        return found
+
+    assert evaluated(quick_sync, others, sync, quick_others) == [sync, others]
+    assert evaluated(quick_sync, quick_others) == [quick_sync, quick_others]
+    assert evaluated(sync, quick_others) == [sync]  # a claim compares both kinds of runs
+
+
+def test_an_own_program_with_the_name_of_an_experiment_is_not_judged(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    run = RunDir(Path("runs") / environment.runs()[0].run_id)
+    update(run, own=True, program="async.py")
+    capsys.readouterr()
+    assert reproduce("book-async", "--runs", run.run_id) == 2
+    assert f"is about run {run.run_id} of async.py; " in capsys.readouterr().err
 
 
 def test_a_run_without_a_matching_claim_is_refused(

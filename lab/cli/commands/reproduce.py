@@ -99,7 +99,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         for flag, given in (("--repeats", repeats), ("--quick", quick or None), ("--seed", seed)):
             if given is not None:
                 raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
-        unique = ended_runs(runs, store)
+        unique = ended_runs(runs, store, notify)
         _finish([_evaluate(each, unique, store, strict=name != ALL) for each in sources], json=json)
         return
     options = ReproduceOptions(
@@ -133,7 +133,7 @@ def _evaluate(
     # Imported here: importing SciPy takes a second.
     from lab.service.evaluation import evaluate  # noqa: PLC0415
 
-    found = evaluate(source, runs, strict=strict)
+    found = evaluate(source, runs, notify, strict=strict)
     try:
         notify(f"{source.name}: {found.save(runs_dir)}")
     except LabError:
