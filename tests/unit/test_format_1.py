@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_it_is_compared_with_one_of_the_present_format(
 ) -> None:
     other = RunDir(run.path.with_name("20261124-0700-async-aaaa"))
     shutil.copytree(run.path, other.path)
-    other.write(run.read())
+    other.write(replace(run.read(), run_id=other.run_id))
     assert json.loads(other.info_path.read_text())["spec"]["experiment"] == "async"
     assert main(["compare", run.run_id, other.run_id, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
