@@ -21,7 +21,7 @@ class LabError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, fix: str = "") -> None:
-        what, fix = ("\n".join(map(bounded, text.split("\n"))) for text in (what, fix))
+        what, fix = bounded(what), bounded(fix)
         super().__init__(f"{what}; {fix}" if fix else what)
         self.what = what
         self.fix = fix
@@ -41,8 +41,10 @@ class ConfigError(InputError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        super().__init__("")
+        self.problems = [bounded(problem) for problem in problems]
+        self.what = "\n".join(self.problems)
+        self.args = (self.what,)
 
 
 class InterruptError(LabError):

@@ -140,7 +140,7 @@ def _text(name: str, value: Value) -> str:
     if FIELDS[name] is int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RecordError(f"{name} is not a whole number: {value!r}")
-        if not _is_in_range(value):
+        if not is_in_range(value):
             raise RecordError(f"{name} does not fit into 64 bits")
         return str(value)
     if not isinstance(value, str):
@@ -154,14 +154,28 @@ def _value(name: str, raw: str) -> Value:
         value = FIELDS[name](text)
     except ValueError as error:
         raise RecordError(f"{name} has no readable value: {raw!r}") from error
-    if isinstance(value, int) and not _is_in_range(value):
+    if isinstance(value, int) and not is_in_range(value):
         raise RecordError(f"{name} does not fit into 64 bits")
     return value
 
 
-def _is_in_range(whole: int) -> bool:
-    # Larger numbers may not fit into a float, and dividing them by a time would fail.
+def is_in_range(whole: int) -> bool:
+    """Whether a whole number fits into 64 bits with its sign.
+
+    Larger numbers may not fit into a float, and dividing them by a time would fail.
+    """
     return -(2**63) <= whole < 2**63
+
+
+def parse_whole(text: str) -> int:
+    """Parse a whole number of JSON.
+
+    Raises:
+        ValueError: It does not fit into 64 bits.
+    """
+    if not is_in_range(value := int(text)):
+        raise ValueError("a whole number does not fit into 64 bits")
+    return value
 
 
 def is_finite(value: Value | None) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lab.records import parse_whole
 from lab.task.text import short
 
 SUFFIX: Final = "_is"
@@ -26,10 +27,11 @@ def parse(text: str) -> dict[str, Any]:
     """Parse a JSON object. Files of earlier versions may contain NaN itself.
 
     Raises:
-        ValueError: The text is not JSON, not an object, or nested too deeply.
+        ValueError: The text is not JSON, not an object, or nested too deeply, or has a whole number
+            that does not fit into 64 bits.
     """
     try:
-        found: object = _loose(json.loads(text))
+        found: object = _loose(json.loads(text, parse_int=parse_whole))
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except ValueError as error:

@@ -64,6 +64,9 @@ _LONGEST_NUMBER: Final = 40
 
 # Tab indentation, apart from lines that are blank or a comment.
 _TAB = re.compile(r"^ *(\t)[ \t]*[^\s#]", re.MULTILINE)
+# A tag, or a directive that tags can use. ruamel.yaml needs quadratic time for a long one.
+_TAG = re.compile(r"^%TAG.*|!<?[-;/?:@&=+$,_.!~*'()\[\]%#0-9A-Za-z]*", re.MULTILINE)
+_LONGEST_TAG: Final = 1000
 # All characters that are not printable in YAML, and three that are line ends in YAML 1.1 only
 # (U+0085, U+2028, U+2029): behind them, an editor would count lines differently. A pattern of the
 # allowed characters would take ten times as long to compile.
@@ -138,7 +141,8 @@ def _decode(data: bytes, noun: str) -> str:
     """Return the text of a file.
 
     Raises:
-        _UnreadableError: It is too large, is not UTF-8, or has control characters or tabs.
+        _UnreadableError: It is too large, is not UTF-8, or has control characters, tabs, or a long
+            tag.
     """
     if len(data) > MAX_BYTES:
         raise _refusal(f"the file is larger than 1 MiB; is it a {noun} config?")
@@ -155,6 +159,10 @@ def _decode(data: bytes, noun: str) -> str:
         message = "a tab; YAML needs spaces for indentation"
         places = [_place_in(text, tab.start(1)) for tab in tabs]
         raise _UnreadableError(*(Problem((), message, location=place) for place in places))
+    for tag in _TAG.finditer(text):
+        if len(tag.group()) > _LONGEST_TAG:
+            message = f"a tag of more than {_LONGEST_TAG:,} characters; remove it"
+            raise _refusal(message, _place_in(text, tag.start()))
     return text
 
 

@@ -16,7 +16,7 @@ import pytest
 from lab import api
 from lab.backends import Check, Notify, no_check
 from lab.backends.selection import BACKENDS
-from lab.errors import InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.run_info import RunInfo
 from lab.run.run_queue import Ticket, turn
@@ -537,3 +537,12 @@ def test_errors_of_reproductions(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             api.reproduce(**given, runs_dir=tmp_path)  # type: ignore[arg-type]
         assert str(caught.value).startswith(output)
+
+
+def test_an_error_is_one_line_whatever_the_input_is() -> None:
+    for break_ in ("\n", "\r", "\x1b[2J"):
+        with pytest.raises(InputError) as caught:
+            api.run(f"async{break_}error: x")
+        assert str(caught.value).isprintable()
+    refused = ConfigError(["a.yaml:1:1: a\nb", "a.yaml:2:1: c"])
+    assert str(refused) == "a.yaml:1:1: a\\x0ab\na.yaml:2:1: c"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import product
 from pathlib import Path
@@ -10,10 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.agent.process import oom_kills
+from lab.task.agent.outcomes import failed
+from lab.task.agent.output import Output
+from lab.task.agent.process import OomKills, oom_kills, shared_oom_counters
+from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import StallDetector
 from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import ENDED, FOLLOWS, State, WrongTransitionError, check, run_state
+from lab.task.protocol.states import (
+    ENDED,
+    FOLLOWS,
+    Cause,
+    State,
+    WrongTransitionError,
+    check,
+    run_state,
+)
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ("worker-0", "worker-1")
@@ -174,3 +186,43 @@ def test_out_of_memory_kills_are_counted(tmp_path: Path) -> None:
     assert oom_kills((first, second)) == 2
     first.write_text("low 0\nhigh 0\nmax 4\noom 1\noom_kill 3\n")
     assert oom_kills((first, second)) == 3
+
+
+def test_the_counters_of_a_shared_cgroup_are_read_before_that_of_the_host(tmp_path: Path) -> None:
+    groups = tmp_path / "cgroup"
+    assert [*map(str, shared_oom_counters(groups))] == ["/proc/vmstat"]
+    groups.write_text("9:name=systemd:/\n4:memory:/user/a:b\n3:cpuset:/\n0::/user.slice/s.scope\n")
+    assert [*map(str, shared_oom_counters(groups))] == [
+        "/sys/fs/cgroup/memory/user/a:b/memory.oom_control",
+        "/sys/fs/cgroup/user.slice/s.scope/memory.events",
+        "/proc/vmstat",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "now", "reason", "cause"),
+    [
+        (-9, OomKills(1, 1), "killed: out of memory", Cause.OUT_OF_MEMORY),
+        (
+            -9,
+            OomKills(None, 1),
+            "killed by SIGKILL, probably out of memory: the kernel",
+            Cause.SIGNAL,
+        ),
+        (-9, OomKills(None, 0), "killed by SIGKILL", Cause.SIGNAL),
+        (-15, OomKills(None, 1), "killed by SIGTERM", Cause.SIGNAL),
+        (1, OomKills(1, 1), "exit code 1", Cause.EXIT_CODE),
+    ],
+)
+def test_a_kill_for_lack_of_memory_is_named_as_far_as_it_is_known(
+    tmp_path: Path, code: int, now: OomKills, reason: str, cause: Cause
+) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    tags = RecordTags("r1", 0, "worker", 0)
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _data: None, tags)
+    before = OomKills(None if now.own is None else 0, 0)
+    outcome = failed(code, output, before, now)
+    assert (outcome.state, outcome.cause) == (State.FAILED, cause)
+    assert outcome.reason.startswith(reason)
+    assert ("memory" in outcome.reason) == ("memory" in reason)

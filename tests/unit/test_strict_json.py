@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lab.strict_json import dump, parse
 
-NUMBERS = st.floats() | st.integers() | st.none() | st.booleans()
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+NUMBERS = st.floats() | WHOLE | st.none() | st.booleans()
 NAMES = st.text(max_size=8).filter(lambda name: not name.endswith("_is"))
 VALUES = st.recursive(
     NUMBERS | st.text(max_size=5),
@@ -72,6 +73,8 @@ def test_files_of_earlier_versions_are_read() -> None:
         ("{" * 9 + "}" * 9, "it is no JSON"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deeply"),
         ('{"a": ' + "9" * 5_000 + "}", "it is no JSON"),
+        (f'{{"a": [{2**63}]}}', "a whole number does not fit into 64 bits"),
+        (f'{{"a": {-(2**63) - 1}}}', "a whole number does not fit into 64 bits"),
     ],
 )
 def test_invalid_objects(text: str, reason: str) -> None:

@@ -220,6 +220,7 @@ def test_run_ids() -> None:
         {"spec": {"experiment": "x", "programs": {"worker-0": "a.py"}}},
         {"spec": {"experiment": "x", "programs": {"worker-0": {"program": "a.py"}}}},
         {"spec": {"experiment": "x", "restarts": True}},
+        {"spec": {"experiment": "x", "restarts": 2**64}},
         {"spec": {"experiment": "x", "on_failure": "never"}},
         {"spec": {"args": []}},
         {"more": 1},

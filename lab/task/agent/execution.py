@@ -18,7 +18,7 @@ from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
 from lab.task.agent.output import Output
-from lab.task.agent.process import ChildProcess, oom_kills
+from lab.task.agent.process import ChildProcess, OomKills
 from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
@@ -112,7 +112,7 @@ class Execution:
         self._restart_reason: str | None = None  # why the program restarts
         self._records_lost = 0  # in all attempts
         self._refused_at: float | None = None  # when writing the start file first failed
-        self._oom_kills: int | None = None  # the count when the program started
+        self._oom_kills = OomKills.now()  # when the program started
         self._may_restart = False  # this agent must stop, and a restart may follow
         self._is_interrupted = False
         self._is_steady = False  # training continues and nothing is due
@@ -272,7 +272,7 @@ class Execution:
             os.close(program.output)
             raise
         self._program = program
-        self._oom_kills = oom_kills()
+        self._oom_kills = OomKills.now()
         self._output.start()
         name = command.program_path(config, request).name
         self._notify(f"{name} has started{how and f', {how}'}")
@@ -473,7 +473,7 @@ class Execution:
 
     def _handle_failure(self, code: int, output: Output) -> TaskOutcome | None:
         """The outcome after a failure of a program that was not stopped; None: it restarts."""
-        failed = outcomes.failed(code, output, oom=oom_kills() != self._oom_kills)
+        failed = outcomes.failed(code, output, self._oom_kills, OomKills.now())
         if self._restart_reason is not None:
             self._restart(self._restart_reason, Cause.PEER_LOST)
         elif outcomes.may_start_again(self._request, self._current, self._statuses.refresh()):

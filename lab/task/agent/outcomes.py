@@ -13,6 +13,7 @@ from typing import Final
 
 from lab.task.agent.fault_injection import Process
 from lab.task.agent.output import Output
+from lab.task.agent.process import OomKills
 from lab.task.agent.start_barrier import start_together
 from lab.task.protocol import Request, TaskStatus
 from lab.task.protocol.files import read_regular
@@ -114,21 +115,25 @@ def may_start_again(request: Request, mine: TaskStatus, statuses: Mapping[str, T
     return mine.attempt < request.spec.restarts and not too_late
 
 
-def failed(code: int, output: Output, *, oom: bool) -> TaskOutcome:
+def failed(code: int, output: Output, before: OomKills, now: OomKills) -> TaskOutcome:
     """The outcome of a program that failed without being stopped.
 
     Args:
         code: Its exit code, negative for a signal.
         output: Its output.
-        oom: Whether the kernel has killed a process for lack of memory since the start.
+        before: The kernel's kills for lack of memory when the program started.
+        now: Those kills now.
     """
     if code >= 0:
         why = f"exit code {code}"
         cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
-    elif code == -signal.SIGKILL and oom:
+    elif code == -signal.SIGKILL and now.own != before.own:
         why, cause = "killed: out of memory", Cause.OUT_OF_MEMORY
     else:
         why, cause = f"killed by {signal_name(-code)}", Cause.SIGNAL
+        if code == -signal.SIGKILL and now.shared != before.shared:
+            # The counter does not name the process.
+            why += ", probably out of memory: the kernel has killed a process for that"
     error_lines = output.error_lines.error_line()
     return TaskOutcome(State.FAILED, f"{why}: {error_lines}" if error_lines else why, cause)
 

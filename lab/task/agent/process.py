@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,9 @@ OOM_COUNTERS: Final = (
     Path("/sys/fs/cgroup/memory.events"),  # cgroup v2
     Path("/sys/fs/cgroup/memory/memory.oom_control"),  # cgroup v1
 )
+"""The counters of a container."""
+
+_HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 # Of <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
@@ -140,8 +144,43 @@ def _children() -> list[int]:
     return found
 
 
-def oom_kills(counters: Sequence[Path] = OOM_COUNTERS) -> int | None:
-    """The number of out-of-memory kills in this cgroup; None: unknown.
+@dataclass(frozen=True, slots=True)
+class OomKills:
+    """The number of processes that the kernel has killed for lack of memory; None: unknown.
+
+    Attributes:
+        own: In this container.
+        shared: Among all processes of this session or job, or of this host.
+    """
+
+    own: int | None
+    shared: int | None
+
+    @classmethod
+    def now(cls) -> OomKills:
+        """Read the counters."""
+        return cls(oom_kills(OOM_COUNTERS), oom_kills(shared_oom_counters()))
+
+
+def shared_oom_counters(groups: Path = Path("/proc/self/cgroup")) -> tuple[Path, ...]:
+    """The counters of the cgroup that a process shares with others, and of the host.
+
+    Args:
+        groups: The list of the process's cgroups (see cgroups(7)).
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        for line in groups.read_text(encoding="utf-8", errors="replace").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                found.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
+            elif controllers == "memory":
+                found.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
+    return (*found, _HOST_OOM_COUNTER)
+
+
+def oom_kills(counters: Sequence[Path]) -> int | None:
+    """The number of out-of-memory kills; None: unknown.
 
     Args:
         counters: Files with a line `oom_kill N`; the first one with such a line is used.

@@ -1,6 +1,6 @@
 """Decode JSON into frozen dataclasses, and check the types of their fields.
 
-The module uses only the standard library, because the image contains nothing else.
+The image contains no library for this.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from lab.records import parse_whole
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ def from_json(
         ValueError: The text is not JSON, a key is missing or unknown, or a type is wrong.
     """
     try:
-        found: T = _decode(convert(json.loads(text)), kind, what)
+        found: T = _decode(convert(json.loads(text, parse_int=parse_whole)), kind, what)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a {what}: {error}") from error
     return found

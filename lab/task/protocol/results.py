@@ -9,6 +9,8 @@ from math import isnan
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from lab.records import is_in_range
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -86,4 +88,4 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a record's field is a whole number that fits into 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, int) and not isinstance(value, bool) and is_in_range(value)
