@@ -174,8 +174,8 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
         check_seat(folder, seat)
         stored = folder.stored()
         backend, api = seat_backend(stored), hub_api(folder)
+        end_environments(folder, [seat], keep=True)  # first: it may refuse
         _stop_seat(api, backend, seat)
-        end_environments(folder, [seat], keep=True)
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:

@@ -584,8 +584,9 @@ def test_runs_are_collected_before_they_are_removed(queue: World, tmp_path: Path
     folder = boot(queue)
     queue.log.clear()
     reset(folder, "ada", queue.lines.append)
-    assert queue.log[3:8] == [
-        "end runs of ada", "save runs of ada", "save ada", "remove runs of ada", "remove volume",
+    assert queue.log[:8] == [
+        "end runs of ada", "stop ada", "users", "remove containers", "save runs of ada", "save ada",
+        "remove runs of ada", "remove volume",
     ]  # fmt: skip
     queue.log.clear()
     down(folder, tmp_path / "w.zip", queue.lines.append)
@@ -610,6 +611,15 @@ def test_no_run_is_removed_if_the_work_cannot_be_collected(
     with pytest.raises(LabError, match="no space"):
         reset(folder, "ada", queue.lines.append)
     assert not any(line.startswith("remove runs") for line in queue.log)
+
+
+def test_a_queue_that_does_not_answer_leaves_the_seat_as_it_is(queue: World) -> None:
+    folder = boot(queue)
+    queue.log.clear()
+    queue.fails = "end runs of ada"
+    with pytest.raises(LabError, match="no space"):
+        reset(folder, "ada", queue.lines.append)
+    assert queue.log == ["end runs of ada"]
 
 
 # ---- reset

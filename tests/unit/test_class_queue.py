@@ -293,6 +293,25 @@ def test_the_kept_volume_is_removed_after_a_while(
         queue.wait("ada", None)
 
 
+def test_a_volume_stays_until_its_run_is_collected(
+    tmp_path: Path, host: Host, root: Path, clock: Clock
+) -> None:
+    with a_queue(tmp_path / "queue", host, clock) as queue:
+        ada, seat = up(queue.seat("ada"), plan_in_seat(1), root), queue.seat("ada")
+        ada.submit(request(ada))
+        assert collected(ada)
+        ada.down(lambda _line: None, keeps=lambda: True)
+        clock.now += 10 * turns.KEEP_S
+        with pytest.raises(InputError, match="'mnist' that this seat has not collected"):
+            up(seat, plan_in_seat(1), root)
+        left = seat.find_any("mnist")
+        assert left is not None
+        assert collected(left)
+        left.mark_collected(RUN, "/home/student/runs")
+        queue.wait("ada", None)
+        up(seat, plan_in_seat(1), root)
+
+
 def test_an_idle_environment_ends_and_a_training_one_goes_on(
     queue: QueueUnderTest, host: Host, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

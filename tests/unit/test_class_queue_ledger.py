@@ -51,7 +51,7 @@ def states(entries: Entries) -> dict[str, State]:
 
 def end(entries: Entries, seat: str) -> Entries:
     (one,) = (each for each in entries if each.seat == seat)
-    return changed(entries, one.id, state=State.ENDED, gpus=(), network="")
+    return changed(entries, one.id, state=State.ENDED, gpus=(), network="", collected=True)
 
 
 def test_gpus_are_granted_in_the_order_of_the_requests() -> None:
@@ -135,6 +135,21 @@ def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> 
     assert KEPT == 2
 
 
+@pytest.mark.parametrize("names", [("one", "one"), ("one", "two", "three")])
+def test_runs_that_wait_for_their_collection_are_not_replaced(names: tuple[str, ...]) -> None:
+    entries: Entries = ()
+    for name in names[:-1]:
+        entries = (*entries, *end((entry("ada", 1, name),), "ada"))
+    waits = changed(entries, "ada-one", collected=False)
+    with pytest.raises(InputError) as caught:
+        added(waits, entry("ada", 1, names[-1]), CAPACITY)
+    assert str(caught.value) == (
+        "the queue keeps runs of 'one' that this seat has not collected; collect them with"
+        " `lab collect`, or remove them with `lab down one`"
+    )
+    assert len(added(entries, entry("ada", 1, names[-1]), CAPACITY)) == len(names)
+
+
 def test_a_turn_ends_only_if_others_wait_for_its_gpus() -> None:
     alone = granted(line(ada=4), CAPACITY, 0.0)
     alone = changed(alone, "ada-mnist", state=State.UP)
@@ -189,9 +204,10 @@ def test_the_estimate_is_the_sum_of_the_turns_before() -> None:
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    path.write_text('[{"id": 3}]')
-    with pytest.raises(LabError, match=r"the ledger of the queue .*ledger.json cannot be read"):
-        Ledger(path)
+    for text in ('[{"id": 3}]', "", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(LabError, match=r"the ledger of the queue .*ledger.json cannot be read"):
+            Ledger(path)
 
 
 class Crash(Exception):  # noqa: N818

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -382,6 +383,17 @@ def test_a_damaged_ledger_is_an_error_of_one_line() -> None:
     write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
     with pytest.raises(LabError, match=r"the ledger of the queue .* cannot be read"):
         QueueDir(folder).entries("ada")
+
+
+def test_a_class_whose_ledger_is_damaged_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = created(a_plan(gpus=QUEUE))
+    write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
+    first, second = islice(project_names(folder.name, "bob"), 2)
+    engine = Engine(first, second, "another-users")
+    monkeypatch.setattr(folders, "ComposeBackend", lambda: engine)
+    assert remove_environments(folder) == 2
+    assert engine.projects == {"another-users"}
+    assert not lock_path("compose", first).exists()
 
 
 def test_the_settings_are_for_a_class_with_a_queue_only() -> None:

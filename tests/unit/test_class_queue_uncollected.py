@@ -14,6 +14,7 @@ import pytest
 from lab.backends import Chunk
 from lab.backends.classroom.protocol import State
 from lab.classroom.queue import turns, uncollected
+from lab.classroom.queue.admission import project_names
 from lab.classroom.queue.folder import QueueDir
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.uncollected import end_all_runs, save_runs
@@ -21,6 +22,7 @@ from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec, Volume
+from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
 from tests.unit.classes import a_plan, created
 from tests.unit.fakes import end, record, write_records
@@ -117,6 +119,16 @@ def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
     assert RunDir(store / RUN).complete()
     assert one.collected() == {OTHER: "/home/student/runs"}  # the archive may still fail
     assert not list(folder.path.glob("run-*"))
+
+
+def test_runs_are_found_without_a_ledger(
+    backend: Backend, folder: ClassDir, tmp_path: Path
+) -> None:
+    run(backend.add(next(project_names(folder.name, "ada"))))
+    run(backend.add(next(project_names(folder.name, "bob"))), OTHER)
+    write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
+    store, _ = saved(folder, tmp_path)
+    assert [path.name for path in store.iterdir()] == [RUN]
 
 
 def test_a_class_whose_queue_never_began(backend: Backend, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lab.backends.state import lock_environment, lock_path, with_lock_retry
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.admission import project_names
-from lab.classroom.queue.ledger import KEPT, Capacity, Entry, Ledger
+from lab.classroom.queue.ledger import KEPT, Capacity, Entries, Entry, Ledger
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
 
@@ -27,6 +27,9 @@ SERVICE: Final = "queue"
 """The name of the service in JupyterHub."""
 
 CLASS_VARIABLE: Final = "LAB_CLASS"
+
+_NAMES: Final = KEPT + 2
+"""The number of names that the environments of a seat have: the kept ones, and a live one."""
 
 _END_S: Final = 90.0
 _POLL_S: Final = 0.2
@@ -62,6 +65,17 @@ class QueueDir:
             LabError: It cannot be read.
         """
         return Ledger(self.path / "ledger.json")
+
+    def found(self) -> Entries:
+        """Return all environments; if the ledger cannot be read, all that the seats can have."""
+        try:
+            return self.ledger().entries
+        except LabError:
+            return tuple(
+                Entry(id=each, seat=seat.name, name=each, project=each, needs=0, state=State.ENDED)
+                for seat in self.folder.stored().plan.seats
+                for each in islice(project_names(self.folder.name, seat.name), _NAMES)
+            )
 
     def entries(self, seat: str) -> list[Entry]:
         """Return the environments of a seat that wait or have containers, for the teacher.
@@ -173,11 +187,10 @@ def remove_environments(folder: ClassDir) -> int:
         return 0  # its service never began
     backend = ComposeBackend()
     removed = 0
-    for entry in QueueDir(folder).ledger().entries:
+    for entry in QueueDir(folder).found():
         if entry.state is not State.WAITING:
             removed += with_lock_retry(partial(_remove, backend, entry.project))
     for seat in folder.stored().plan.seats:
-        # A seat has at most one live environment, and those that are kept.
-        for project in islice(project_names(folder.name, seat.name), KEPT + 2):
+        for project in islice(project_names(folder.name, seat.name), _NAMES):
             lock_path(backend.name, project).unlink(missing_ok=True)
     return removed

@@ -251,6 +251,8 @@ class _Post(_Handler):
         check_text(message.text)
         environment = await self.environment(id_)
         await self.turns.call(environment.post, message.command, message.run_id, message.text)
+        if message.command == "collected":
+            await self.turns.check_collected(self.entry(id_))
         self.answer({})
 
 

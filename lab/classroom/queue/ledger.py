@@ -23,7 +23,7 @@ LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
 """The states of an environment that waits, or has containers."""
 
 KEPT: Final = 2
-"""The number of ended environments of a seat whose run volume is kept."""
+"""The maximum number of ended environments of a seat whose run volume is kept."""
 
 START_S: Final = 120.0
 """Seconds for the start of containers and TensorFlow, which do not count as part of a slice."""
@@ -53,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ended_unix: The end of its turn.
         reason: Why it ended, or "".
         failed: Whether its boot failed.
+        collected: Whether it has ended, and its seat has collected all its runs.
         removes: Whether its run volume is removed with its containers.
     """
 
@@ -73,6 +74,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ended_unix: float = 0.0
     reason: str = ""
     failed: bool = False
+    collected: bool = False
     removes: bool = False
 
     @property
@@ -127,7 +129,8 @@ def added(entries: Entries, entry: Entry, capacity: Capacity) -> Entries:
     Of the ended ones of its seat, the one of the same name and the oldest ones are removed.
 
     Raises:
-        InputError: Its seat has a live environment, or the queue never has what it needs.
+        InputError: Its seat has a live environment, or has not collected the runs of one that would
+            be removed; or the queue never has what it needs.
     """
     live = next((each for each in entries if each.seat == entry.seat and each.is_live), None)
     if live is not None:
@@ -150,6 +153,11 @@ def added(entries: Entries, entry: Entry, capacity: Capacity) -> Entries:
     ended = [each for each in entries if each.seat == entry.seat and not each.is_live]
     for position, each in enumerate(reversed(ended), start=1):
         if each.name == entry.name or position >= KEPT:
+            if not (each.collected or each.removes):
+                raise InputError(
+                    f"the queue keeps runs of {each.name!r} that this seat has not collected",
+                    f"collect them with `lab collect`, or remove them with `lab down {each.name}`",
+                )
             entries = changed(entries, each.id, removes=True)
     return (*entries, entry)
 

@@ -44,7 +44,7 @@ IDLE_S: Final = 120.0
 """Seconds without a run and without a request after which an environment ends."""
 
 KEEP_S: Final = 3600.0
-"""Seconds for which the run volume of an ended environment is kept for its seat."""
+"""Seconds for which the run volume of an ended environment is kept after its seat collected it."""
 
 _TICK_S: Final = 1.0
 _CHECK_S: Final = 15.0
@@ -212,6 +212,13 @@ class Turns:
             raise Gone(f"nothing is left of environment {entry.name!r}", "see `lab ls`")
         return found
 
+    async def check_collected(self, entry: Entry) -> None:
+        """Note whether the seat has collected all runs of an environment that has ended."""
+        if self._current(entry).state is State.ENDED:
+            environment = await self.call(self._backend("").find_any, entry.project)
+            left = environment is not None and await self.call(_has_uncollected, environment)
+            self._write(changed(self.ledger.entries, entry.id, collected=not left))
+
     async def call(self, function: Callable[..., T], *args: object) -> T:
         """Call a function that blocks, in a thread."""
         loop = asyncio.get_running_loop()
@@ -252,7 +259,7 @@ class Turns:
         for entry in overdue(entries, self._capacity, now):
             entries = changed(entries, entry.id, state=State.ENDING, reason=reason)
         for entry in entries:
-            if entry.state is State.ENDED and now - entry.ended_unix > KEEP_S:
+            if entry.collected and now - entry.ended_unix > KEEP_S:
                 entries = changed(entries, entry.id, removes=True)
         return entries
 
@@ -329,6 +336,7 @@ class Turns:
             ended_unix=self._clock(),
         )
         self._write(entries)
+        await self.check_collected(entry)
 
     async def _streams_end(self, id_: str) -> None:
         """Wait until the seat has collected the run, with a time limit."""
@@ -422,6 +430,11 @@ def _has_stepped(environment: Environment) -> bool:
         for request in environment.runs()[-1:]
         for each in statuses_of(environment, request.run_id).values()
     )
+
+
+def _has_uncollected(environment: Environment) -> bool:
+    """Whether a run volume has a run that its seat has not collected."""
+    return bool({each.run_id for each in environment.runs()} - environment.collected().keys())
 
 
 def _has_ended(environment: Environment, run_id: str, within_s: float) -> bool:

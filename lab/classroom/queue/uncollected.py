@@ -71,13 +71,13 @@ def save_runs(
         notify: Receives how many runs there are, and what is left out.
 
     Raises:
-        LabError: The ledger of the queue cannot be read.
+        LabError: The class cannot be read.
         OSError: The disk is full, or fails.
     """
     if not QueueDir(folder).path.exists():
         return  # its service never began
     saved, backend = _Saved(archive, target), ComposeBackend()
-    for entry in QueueDir(folder).ledger().entries:
+    for entry in QueueDir(folder).found():
         if entry.seat != seat or entry.state is State.WAITING or entry.removes:
             continue
         with _reported(f"{seat}: not in the archive: runs of {entry.name} in the queue", notify):
