@@ -666,26 +666,32 @@ def test_an_upload_that_is_too_large_is_cut_off(
         send(environment, b"x" * (1 << 20))
 
 
-@pytest.mark.parametrize("breaks_off", [True, False])
+@pytest.mark.parametrize(
+    ("who", "breaks_off", "limit_s"),
+    [
+        (["bob"] * 20, True, 600.0),
+        (["bob"] * 20, False, 600.0),  # a seat has one upload at a time
+        (["bob", "teacher"], False, 0.1),
+    ],
+)
 def test_uploads_that_do_not_end_keep_no_other_from_its_own(
     queue: QueueUnderTest,
     environment: ClassEnvironment,
     monkeypatch: pytest.MonkeyPatch,
+    who: list[str],
+    limit_s: float,
     *,
     breaks_off: bool,
 ) -> None:
-    if not breaks_off:
-        monkeypatch.setattr(handlers, "_UPLOAD_S", 0.1)
+    monkeypatch.setattr(handlers, "_UPLOAD_S", limit_s)
     address = urllib.parse.urlsplit(queue.url)
-    head = (
-        f"POST /environments/{environment.status.id}/submit HTTP/1.1\r\nHost: queue\r\n"
-        "Authorization: token token-of-bob\r\nContent-Length: 100000\r\n\r\n"
-    )
+    head = f"POST /environments/{environment.status.id}/submit HTTP/1.1\r\nHost: queue\r\n"
     with ExitStack() as connections:
-        for _ in range(max(handlers._MAX_UPLOADS, handlers.MAX_REQUESTS) + 1):
+        for name in who:
             one = socket.create_connection((address.hostname, address.port))
             connections.enter_context(one)
-            one.sendall(head.encode() + b"x" * 1000)
+            sends = f"Authorization: token token-of-{name}\r\nContent-Length: 100000\r\n\r\n"
+            one.sendall((head + sends).encode() + b"x" * 1000)
             if breaks_off:
                 one.close()
         environment.submit(request(environment))

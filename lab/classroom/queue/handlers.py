@@ -58,8 +58,8 @@ MAX_REQUESTS: Final = 16
 """The maximum number of requests of one seat at the same time."""
 
 _MAX_UPLOADS: Final = 2
-_UPLOAD_S: Final = 60.0
-"""Seconds that an upload may take; a seat sends from the same host."""
+_UPLOAD_S: Final = 30.0
+"""Seconds that an upload may take, from the same host; other seats wait for longer."""
 
 _MAX_TEXT: Final = 4096
 _REQUEST_FILE: Final = "request.json"
@@ -279,6 +279,11 @@ class _Submit(_Handler):
 
     async def prepare(self) -> None:
         await super().prepare()
+        own = f"{self.seat}/submit"  # no seat has this name
+        if self._active[own]:
+            raise HTTPError(429, reason="this seat submits another run")
+        self._active[own] += 1
+        self._rest.callback(self._active.subtract, [own])
         connection = cast("Any", self.request.connection)
         connection.set_max_body_size(MAX_PARTS_BYTES)
         connection.set_body_timeout(_UPLOAD_S)
