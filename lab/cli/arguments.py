@@ -361,5 +361,5 @@ def _after_dashes_error(command: str, program: str, name: str) -> InputError:
     """Return the error for a flag of a program whose flags lab does not know."""
     return InputError(
         f"--{name} is no option of `lab {command}`",
-        f"put the flags of {program} after `--`: lab {command} {program} -- --{name}",
+        f"put the flags of {program} after `--`: `lab {command} {program} -- --{name}`",
     )

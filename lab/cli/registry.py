@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from lab.command_name import with_command_name
+
 EVERYDAY: Final = "Everyday commands"
 """The heading of the commands that `lab` without arguments lists, too."""
 
@@ -90,7 +92,9 @@ def overview() -> str:
         [
             f"{_TITLE}\n",
             *columns(GROUPS[EVERYDAY].items()),
-            "\nStart with `lab run async --epochs 2`. All commands: `lab --help`.",
+            with_command_name(
+                "\nStart with `lab run async --epochs 2`. All commands: `lab --help`."
+            ),
         ]
     )
 

@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from lab.command_name import with_command_name
 from lab.doctor.model import Finding, Report, Status
 from lab.task.text import visible
 
@@ -79,7 +80,7 @@ def lines(finding: Finding, width: int | None) -> Iterator[Text]:
         begin = Text(indent)
     if outcome.fix:
         begin = Text(f"{indent}→ ", style="cyan")
-        for line in _wrapped(visible(outcome.fix), width, len(indent) + 2):
+        for line in _wrapped(visible(with_command_name(outcome.fix)), width, len(indent) + 2):
             yield begin.append(line)
             begin = Text(f"{indent}  ", style="cyan")
 

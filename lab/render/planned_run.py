@@ -27,7 +27,7 @@ def run_override(experiment: str | None, flags: Sequence[str]) -> str:
     """
     if flags and experiment in {None, NO_RUN}:
         raise InputError(
-            "flags after `--` need an experiment", "name it: lab render --run sync -- --epochs=2"
+            "flags after `--` need an experiment", "name it: `lab render --run sync -- --epochs=2`"
         )
     return shlex.join((experiment, *flags)) if experiment is not None else ""
 

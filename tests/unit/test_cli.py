@@ -656,5 +656,5 @@ def test_program_flag_before_the_dashes(flag: str, capsys: pytest.CaptureFixture
     assert main(["run", "mine/my.py", flag]) == 2
     assert capsys.readouterr().err == (
         f"error: {name} is no option of `lab run`; put the flags of mine/my.py after `--`:"
-        f" lab run mine/my.py -- {name}\n"
+        f" `lab run mine/my.py -- {name}`\n"
     )

@@ -48,6 +48,8 @@ def test_without_it_a_command_has_the_path_of_lab(
     notify(HINT)
     assert capsys.readouterr().err == f"{shown}\n"
     assert _line("report", "last") == ".venv/bin/lab report last"
+    assert main([]) == 0
+    assert "Start with `.venv/bin/lab run async" in capsys.readouterr().out
     assert main(["shwo"]) == 2
     assert "see `.venv/bin/lab --help`" in capsys.readouterr().err
     # Another `lab` is found first, and this one is started from another directory.
