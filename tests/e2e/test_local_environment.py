@@ -269,6 +269,14 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     assert again.runs() == []
 
 
+def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path) -> None:
+    train(up(project))
+    directory = project / "state/local/demo"
+    shutil.rmtree(directory, ignore_errors=True)  # an agent may write at the same time
+    assert not (directory / "environment.json").exists()
+    wait_for(lambda: not left(project), "every process is gone")
+
+
 def test_killed_supervisor_ends_shipping_after_all_data(kind: str, project: Path) -> None:
     environment = up(project)
     train(environment)
