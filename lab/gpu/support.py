@@ -36,7 +36,10 @@ DRIVERS: Final[Mapping[str, str]] = {
 }
 """CUDA version to the first Linux driver that supports it ("CUDA Toolkit and Corresponding Driver
 Versions" in https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/). A driver for CUDA 12.0 also
-runs machine code of all later 12.x ("minor version compatibility")."""
+runs machine code of all later 12.x ("minor version compatibility"). See `driver_for`."""
+
+_LAST_PTX_BEFORE_GAP: Final = (8, 5)
+"""CUDA 12.6 has the same PTX version as CUDA 12.5."""
 
 _LISTED: Final = 2
 """More consecutive indices than these are shown as a range."""
@@ -138,11 +141,6 @@ class Build:
     generated_kernels: Code
     libraries: tuple[Library, ...]
 
-    @property
-    def driver(self) -> str:
-        """The least driver version for machine code."""
-        return DRIVERS[f"{_numbers(self.cuda)[0]}.0"]
-
 
 @cache
 def builds() -> Mapping[str, Build]:
@@ -210,7 +208,8 @@ def judge(capability: str, driver: str, cuda: str, build: Build) -> GpuSupport:
             Support.OLD_DRIVER,
             f"TensorFlow {short} needs a driver for CUDA {least}{what}, not "
             + (f"driver {driver}" if driver else f"one for CUDA {cuda}"),
-            f"update the driver to {DRIVERS[least]} or later, or {_CPUS}",
+            f"update the driver to {driver_for(least) or f'one for CUDA {least}'} or later,"
+            f" or {_CPUS}",
         )
     if not capability or known is None:
         what = "the driver's version" if capability else "the GPU's compute capability"
@@ -223,6 +222,15 @@ def judge(capability: str, driver: str, cuda: str, build: Build) -> GpuSupport:
             f"allow for it at the first steps, or {_CPUS}",
         )
     return _without_cudnn(capability, build) or GpuSupport(Support.WORKS)
+
+
+def driver_for(cuda: str) -> str:
+    """Return a Linux driver that supports a CUDA version; "" if the version is newer than all.
+
+    It is the first one for that version, or for the next one in `DRIVERS`.
+    """
+    wanted = _numbers(cuda)
+    return next((each for known, each in DRIVERS.items() if _numbers(known) >= wanted), "")
 
 
 def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> GpuSupport:
@@ -297,7 +305,8 @@ def _supports(driver: str, cuda: str, least: str) -> bool | None:
     """Return whether a driver supports a CUDA version; None if its own version is unknown."""
     if cuda:
         return _numbers(cuda) >= _numbers(least)
-    return _numbers(driver) >= _numbers(DRIVERS[least]) if _numbers(driver) else None
+    known = driver_for(least)
+    return _numbers(driver) >= _numbers(known) if _numbers(driver) and known else None
 
 
 def _major(cuda: str) -> str:
@@ -305,12 +314,13 @@ def _major(cuda: str) -> str:
 
 
 def _cuda_of_ptx(version: str) -> str:
-    """Return the CUDA version of a PTX version: 12.5 for 8.5.
+    """Return the CUDA version of a PTX version: 12.5 for 8.5, 12.8 for 8.7.
 
     https://docs.nvidia.com/cuda/parallel-thread-execution/#release-notes
     """
     major, minor = _numbers(version)
-    return f"{major + 4}.{minor}"
+    follows_gap = major == _LAST_PTX_BEFORE_GAP[0] and minor > _LAST_PTX_BEFORE_GAP[1]
+    return f"{major + 4}.{minor + follows_gap}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, TOKEN, URL, S
 from lab.backends.state import Busy
 from lab.classroom.queue import handlers, turns
 from lab.classroom.queue.ledger import Ledger
-from lab.errors import InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.discovery import statuses_of
 from lab.task.protocol import Request, RunSpec
@@ -842,7 +842,8 @@ def test_config_errors_have_all_problems(queue: QueueUnderTest) -> None:
     }
     with pytest.raises(InputError, match=r"the cluster config:1:10: version: must be 1") as caught:
         client.Queue(queue.url, "token-of-ada").request("POST", "", order)
-    assert len(caught.value.what.splitlines()) > 1
+    assert isinstance(caught.value, ConfigError)
+    assert len(caught.value.problems) > 1
 
 
 def test_an_environment_that_the_queue_ended_without_a_reason() -> None:

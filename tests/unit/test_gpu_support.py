@@ -16,6 +16,7 @@ from lab.gpu.support import (
     build_of,
     builds,
     by_gpus,
+    driver_for,
     indices,
     judge,
 )
@@ -34,7 +35,6 @@ def test_the_data_has_each_version_of_tensorflow() -> None:
     assert set(builds()) == set(IMAGES)
     for name, build in builds().items():
         assert build.tensorflow.startswith(name)
-        assert build.driver == "525.60.13"
         assert {each.name for each in build.libraries} == {"cuDNN", "cuBLAS", "NCCL"}
     assert (CURRENT.cuda, CURRENT.cudnn) == ("12.5.1", "9")
     assert CURRENT.kernels.machine_code == ("6.0", "7.0", "8.0", "8.9", "9.0")
@@ -176,7 +176,7 @@ def test_the_documents_have_the_judgements() -> None:
 
         assert fact("wheel") == build.tensorflow
         assert fact("built with") == f"CUDA {build.cuda}, cuDNN {build.cudnn}"
-        assert fact("least driver") == build.driver
+        assert fact("least driver") == driver_for("12.0")
         assert fact("machine code") == ", ".join(build.generated_kernels.machine_code)
         more = set(build.kernels.machine_code) - set(build.generated_kernels.machine_code)
         assert fact("machine code of the large kernels only") == ", ".join(more)
@@ -203,6 +203,38 @@ def test_indices() -> None:
     assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"
     assert indices(Gpu(each, "") for each in (0, 2, 4)) == "0, 2, 4"
     assert indices(Gpu(each, "") for each in (1, 0, 1)) == "0, 1"
+
+
+@pytest.mark.parametrize(
+    ("ptx", "cuda", "driver"),
+    [
+        ("8.5", "12.5", "555.42.02"),
+        ("8.6", "12.7", "570.26"),
+        ("8.7", "12.8", "570.26"),
+        ("8.8", "12.9", "575.51.03"),
+        ("9.0", "13.0", ""),
+        ("9.9", "13.9", ""),
+    ],
+)
+def test_each_ptx_version_has_a_judgement(ptx: str, cuda: str, driver: str) -> None:
+    build = replace(CURRENT, kernels=replace(CURRENT.kernels, ptx_version=ptx))
+    old = judge("12.0", "", "12.4", build)
+    assert old.status is Support.OLD_DRIVER
+    assert f"a driver for CUDA {cuda} on such a new GPU" in old.reason
+    assert f"update the driver to {driver or f'one for CUDA {cuda}'} or later, or" in old.fix
+    assert judge("12.0", "", cuda, build).status is Support.COMPILES
+    # Without the CUDA version of the driver, its own version decides, if it is known.
+    assert driver_for(cuda) == driver
+    expected = Support.COMPILES if driver else Support.UNKNOWN
+    assert judge("12.0", driver or NEW, "", build).status is expected
+
+
+def test_a_build_for_a_new_cuda_has_a_judgement() -> None:
+    build = replace(CURRENT, cuda="14.2")
+    assert judge("8.0", NEW, "13.0", build).reason == (
+        "TensorFlow 2.21 needs a driver for CUDA 14.0, not driver 580.95.05"
+    )
+    assert judge("8.0", NEW, "14.2", build).status is Support.WORKS
 
 
 def test_the_drivers_are_in_order() -> None:

@@ -16,7 +16,7 @@ from http.client import HTTPResponse
 from typing import Any, Final, Self
 
 from lab.backends.classroom.protocol import ERRORS, TOKEN, URL, Gone
-from lab.errors import LabError
+from lab.errors import ConfigError, LabError
 from lab.task.text import short
 
 _TIMEOUT_S: Final = 45.0
@@ -150,6 +150,9 @@ def _refused(error: urllib.error.HTTPError) -> LabError:
     """Return the error that the queue reports."""
     try:
         found = json.loads(error.read())
+        problems = str(found["error"]).split("\n")
+        if len(problems) > 1:
+            return ConfigError(problems)
         return ERRORS[found["kind"]](str(found["error"]), str(found["fix"]))
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
         return LabError(f"the queue of the class refused: {short(str(error))}", "ask your teacher")
