@@ -1,8 +1,9 @@
-"""Check that this host can make a virtual environment; install missing Debian packages as root.
+"""Check that this host can make a virtual environment, and name the missing Debian packages.
 
     python3 tools/require.py [heritage]
 
-`heritage` also checks what TensorFlow 2.15 and the build of Horovod need.
+`heritage` also checks what TensorFlow 2.15 and the build of Horovod need. With `CI=true`, as in
+`.ci/run`, root installs the packages.
 """
 
 import importlib.util
@@ -16,11 +17,13 @@ from pathlib import Path
 HERITAGE = sys.argv[1:] == ["heritage"]
 
 
-def install(missing: str, *packages: str) -> None:
-    """Install Debian packages as root; exit with an error for other users or without apt-get."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+def require(missing: str, *packages: str) -> None:
+    """Exit with an error that names the packages; with `CI=true`, install them."""
+    if os.environ.get("CI") != "true" or shutil.which("apt-get") is None:
+        sudo = "" if os.geteuid() == 0 else "sudo "
         names = " ".join(packages)
-        sys.exit(f"error: missing: {missing}; run sudo apt-get install {names}")
+        command = f"{sudo}apt-get update && {sudo}apt-get install {names}"
+        sys.exit(f"error: missing: {missing}; install it, on Debian and Ubuntu with: {command}")
     subprocess.run(["apt-get", "update", "-qq"], check=True)
     subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True)
 
@@ -36,8 +39,8 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         "3.11 to 3.13; install one, for example 3.12, and run make PYTHON=python3.12 run"
     )
 if importlib.util.find_spec("ensurepip") is None:
-    install("Python's venv module", "python3-venv")
+    require("Python's venv module", "python3-venv")
 if HERITAGE:
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not (shutil.which("c++") and shutil.which("make") and header.exists()):
-        install("a C++ compiler, make or Python's headers", "g++", "make", "python3-dev")
+        require("a C++ compiler, make or Python's headers", "g++", "make", "python3-dev")

@@ -1,0 +1,47 @@
+"""`tools/require.py`, which names the packages that `make` needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine import ROOT
+
+WITHOUT_VENV = f"""\
+import importlib.util, runpy, sys
+importlib.util.find_spec = lambda name: None
+sys.argv = ["require.py"]
+runpy.run_path({str(ROOT / "tools/require.py")!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("ci", [None, "true"])
+def test_packages_are_installed_only_by_ci(tmp_path: Path, ci: str | None) -> None:
+    called = tmp_path / "called"
+    apt_get = tmp_path / "apt-get"
+    apt_get.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
+    apt_get.chmod(0o755)
+    variables = {name: text for name, text in os.environ.items() if name != "CI"}
+    variables |= {"PATH": f"{tmp_path}:{variables['PATH']}"} | ({"CI": ci} if ci else {})
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_VENV],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ci:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert called.read_text() == "update -qq\ninstall -y -qq python3-venv\n"
+        return
+    assert done.returncode == 1
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    assert done.stderr == (
+        "error: missing: Python's venv module; install it, on Debian and Ubuntu with:"
+        f" {sudo}apt-get update && {sudo}apt-get install python3-venv\n"
+    )
+    assert not called.exists()
