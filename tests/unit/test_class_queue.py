@@ -640,6 +640,12 @@ def with_request(environment: ClassEnvironment, *chunks: Chunk) -> bytes:
             "more than 10,000 files",
         ),
         (
+            lambda one: with_request(
+                one, *(Chunk(f"files/{n}{'/a' * 400}/x", 0, b"") for n in range(30))
+            ),
+            "more than 10,000 files, directories or pieces",
+        ),
+        (
             lambda one: with_request(one, Chunk("program/a", 0, b""), Chunk("program/a/b", 0, b"")),
             "cannot store the run's files",
         ),

@@ -50,7 +50,7 @@ MAX_PARTS_BYTES: Final = 256 << 20
 """The maximum size of the parts of a run: its program, its files and its checkpoints."""
 
 MAX_FILES: Final = 10_000
-"""The maximum number of files of these parts."""
+"""The maximum number of files, directories and pieces of these parts."""
 
 
 class State(StrEnum):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any, Final, TypeVar, cast
 
 import msgspec
@@ -426,12 +426,13 @@ def unpack(frames: Iterable[Chunk | None], folder: Path) -> Request:
     if first is None or first.path != _REQUEST_FILE:
         raise ValueError("it does not begin with the request")
     request = Request.from_json(first.data.decode())
-    written = itertools.count(1)
+    written, folders = itertools.count(1), set[PurePath]()
     for chunk in chunks:
         if chunk.path.partition("/")[0] not in INCOMING or "/" not in chunk.path or chunk.fault:
             raise ValueError(f"{chunk.path!r:.80} is no file of a part")
-        if next(written) > MAX_FILES:
-            raise ValueError(f"it has more than {MAX_FILES:,} files or pieces")
+        folders.update(PurePath(chunk.path).parents)
+        if next(written) + len(folders) > MAX_FILES:
+            raise ValueError(f"it has more than {MAX_FILES:,} files, directories or pieces")
         path = folder / chunk.path
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
