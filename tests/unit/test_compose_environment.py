@@ -212,4 +212,9 @@ def test_a_stopped_environment_is_read_by_a_restricted_container() -> None:
     assert asked["environment"] == {"LAB_RUNS": "/runs"}
     assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])
     assert asked["security_opt"] == ["no-new-privileges"]
-    assert asked["labels"] == {"lab.project": "mnist", "lab.reader": "mnist"}
+    # `docker compose up` shows every container with the project's label, and the image has it.
+    assert asked["labels"] == {
+        "lab.project": "mnist",
+        "lab.reader": "mnist",
+        "com.docker.compose.project": "",
+    }

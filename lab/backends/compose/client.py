@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lab.backends.compose.containers import PROJECT, TRANSIENT
+from lab.backends.compose.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.compose.error_hints import explain
 from lab.errors import LabError
 from lab.task.text import short
@@ -102,12 +102,14 @@ class Engine:
     ) -> Container:
         """Create a short-lived container that is not part of the project's environment.
 
-        It has no capabilities and a read-only root, unless the options add more.
+        It has no capabilities and a read-only root, unless the options add more. The image has
+        labels of the project for which compose built it. Without the empty label,
+        `docker compose up` would show this container as one of that project.
         """
         return self.client().containers.create(
             image,
             list(command),
-            labels={PROJECT: project, TRANSIENT: project, **labels},
+            labels={COMPOSE_PROJECT: "", PROJECT: project, TRANSIENT: project, **labels},
             read_only=True,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],

@@ -19,6 +19,7 @@ GPUS: Final = "lab.gpus"
 CLUSTER_SHA256: Final = "lab.cluster-sha256"
 TENSORFLOW: Final = "lab.tensorflow"
 
+COMPOSE_PROJECT: Final = "com.docker.compose.project"
 COMPOSE_SERVICE: Final = "com.docker.compose.service"
 COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
 COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
