@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.autorun import Autorun, exit_code, main, next_commands, report, train
+from lab.task.agent.autorun import (
+    Autorun,
+    _table,
+    exit_code,
+    main,
+    next_commands,
+    report,
+    train,
+)
 from lab.task.agent.oneshot import OneshotError
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import cancel, requests, submit
@@ -220,15 +228,21 @@ def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> N
     )
     assert exit_code(volume, request) == 0
     assert [*report(volume, request), *next_commands(request)] == [
-        "task      state      local steps  global step  last loss  accuracy",
-        "--------  ---------  -----------  -----------  ---------  --------",
+        "                     local  global",
+        "task      state      steps    step    loss  accuracy",
+        "--------  ---------  -----  ------  ------  --------",
         "ps-0      succeeded",
-        "worker-0  succeeded        1,200        2,400     0.2500    0.8750",
+        "worker-0  succeeded  1,200   2,400  0.2500    0.8750",
         "worker-1  succeeded",
         f"run {request.run_id}: succeeded",
         f"collect it:   python -m lab collect {request.run_id}",
         "train again:  python -m lab run async",
     ]
+
+
+def test_the_lines_of_the_report_fit_into_80_columns_behind_the_prefix_of_compose() -> None:
+    lines = list(_table([("evaluator-0", "succeeded", "99,999", "999,999", "12.3456", "0.9876")]))
+    assert max(len(f"evaluator-0-1  | lab: {line}") for line in lines) <= 80
 
 
 def test_the_report_names_the_task_that_failed(volume: Volume) -> None:

@@ -40,7 +40,11 @@ from lab.task.text import LONGEST_REASON, short
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
-_HEADINGS: Final = ("task", "state", "local steps", "global step", "last loss", "accuracy")
+_HEADINGS: Final = (
+    ("", "", "local", "global", "", ""),
+    ("task", "state", "steps", "step", "loss", "accuracy"),
+)
+"""In two lines: with the prefix of `docker compose up`, the table fits into 80 columns."""
 
 Print = Callable[[str], None]
 
@@ -224,8 +228,8 @@ def _number(value: object, form: str) -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    for row in (_HEADINGS, tuple("-" * width for width in widths), *rows):
+    widths = [max(map(len, column)) for column in zip(*_HEADINGS, *rows, strict=True)]
+    for row in (*_HEADINGS, tuple("-" * width for width in widths), *rows):
         cells = [
             cell.ljust(width) if column < 2 else cell.rjust(width)  # noqa: PLR2004
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
