@@ -6,6 +6,7 @@ In a notebook, the lines are an output of the cell.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from collections import deque
@@ -13,19 +14,26 @@ from typing import Any, Final
 
 from lab.command_name import with_command_name
 from lab.strict_json import dump
-from lab.task.text import bounded, clipped, visible
+from lab.task.text import bounded, clipped, visible, wrapped
+
+_INDENT: Final = "  "
+"""The beginning of the further lines of a message."""
 
 KEPT_NOTICES: Final = 200
 """The maximum number of notices that one output of a notebook shows."""
 
 
 def notify(line: str) -> None:
-    """Write one line to stderr, with control sequences made visible.
+    """Write one line to stderr, with control sequences made visible; a terminal wraps at blanks.
 
     A closed terminal or pipe is no error, so that it does not stop a clean-up.
     """
+    line = bounded(with_command_name(line))
+    with contextlib.suppress(OSError, ValueError):  # no terminal
+        if columns := os.get_terminal_size(sys.stderr.fileno()).columns:
+            line = "\n".join(wrapped(line, columns, indent=_INDENT))
     with contextlib.suppress(OSError):
-        print(bounded(with_command_name(line)), file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from textwrap import wrap
 from typing import Final
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from lab.command_name import with_command_name
 from lab.doctor.model import Finding, Report, Status
-from lab.task.text import visible
+from lab.task.text import visible, wrapped
 
 STYLES: Final[Mapping[Status, str]] = {
     Status.OK: "green",
@@ -86,8 +85,4 @@ def lines(finding: Finding, width: int | None) -> Iterator[Text]:
 
 
 def _wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Wrap at spaces only, so that a path or an argument of a command can be copied."""
-    if width is None:
-        return [text]
-    room = max(_NARROWEST, width - indent)
-    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [text] if width is None else wrapped(text, max(_NARROWEST, width - indent))

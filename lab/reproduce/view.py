@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from lab.formatting import band, compared, mean_of_runs
 from lab.reproduce.claims import GROUPS, Group, Source
 from lab.reproduce.evaluate import ClaimResult, ClaimStatus
 from lab.run.tables import Cell, table_of
-from lab.task.text import visible
+from lab.task.text import visible, wrapped
 
 _STYLES: Final = {
     ClaimStatus.PASS: "green",
@@ -76,9 +75,11 @@ def counts(verdicts: Sequence[ClaimResult]) -> str:
 
 def _row(verdict: ClaimResult, place: str) -> list[Cell]:
     status = verdict.verdict
-    claim = Text("\n".join(visible(line) for line in _wrapped(verdict.words)))
+    claim = Text("\n".join(visible(line) for line in wrapped(verdict.words, _CLAIM)))
     if place:
-        claim.append("\n" + "\n".join(visible(line) for line in _wrapped(place)), style="dim")
+        claim.append(
+            "\n" + "\n".join(visible(line) for line in wrapped(place, _CLAIM)), style="dim"
+        )
     return [
         claim,
         "" if verdict.source_value is None else compared(verdict.source_value),
@@ -87,11 +88,6 @@ def _row(verdict: ClaimResult, place: str) -> list[Cell]:
         # One part a line: the longest verdict would take a fifth of the table's width.
         Text("_\n".join(status.split("_")), style=_STYLES[status]),
     ]
-
-
-def _wrapped(text: str) -> list[str]:
-    """Wrap a text to the width of the first column."""
-    return textwrap.wrap(text, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _ours(verdict: ClaimResult) -> Text:

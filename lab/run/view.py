@@ -33,7 +33,7 @@ from lab.signals import on_suspend
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.experiments import registered
 from lab.task.protocol.states import State, run_state
-from lab.task.text import LONGEST_REASON, bounded, short, visible
+from lab.task.text import LONGEST_REASON, bounded, short, visible, wrapped
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
@@ -217,7 +217,9 @@ class LiveView(TaskView):
     def notice(self, line: str) -> None:
         """Show one line above the table."""
         with suppress(OSError):
-            self._live.console.print(Text(bounded(with_command_name(line))))
+            line = bounded(with_command_name(line))
+            lines = wrapped(line, self._console.width, indent="  ")
+            self._live.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def _render(self) -> Group:
         elapsed_s = time.monotonic() - self._began

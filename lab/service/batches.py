@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lab import signals
 from lab.backends import Environment, Notify
+from lab.command_name import with_command_name
 from lab.errors import LabError
 from lab.formatting import number
 from lab.run.collect import View
@@ -24,7 +25,7 @@ from lab.run.store import RunDir
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.task.text import LONGEST_REASON, bounded, short, visible, wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,15 @@ def _progress(total: int, notify: Notify) -> Iterator[Progress]:
         MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )  # fmt: skip
-    above = (lambda line: console.print(Text(visible(line)))) if shown else notify
+
+    def above(line: str) -> None:
+        lines = wrapped(bounded(with_command_name(line)), console.width, indent="  ")
+        console.print(Text("\n".join(lines)), soft_wrap=True)
+
     with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
         row = bar.add_task("", total=total)
         yield Progress(
             total,
-            above,
+            above if shown else notify,
             lambda done, line: bar.update(row, completed=done, description=visible(line)),
         )

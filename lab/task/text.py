@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,7 @@ _UNSAFE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 # A quoted name may contain spaces. An apostrophe between two letters is not a quote.
+_WHOLE = re.compile(r"`[^`]*`|(?<!\w)'(?=\S)[^']*'(?!\w)")
 _LONG = re.compile(rf"(?<!\w)'(?P<quoted>(?=\S)[^']{{{LONGEST + 1},}})'(?!\w)|\S{{{LONGEST + 1},}}")
 
 
@@ -58,6 +60,29 @@ def clipped(text: str | bytes, width: int) -> str:
 def bounded(message: str) -> str:
     """Make a message safe: one line, with each long item and each quoted name `short`."""
     return short(_LONG.sub(_shortened, visible(message)), LONGEST_MESSAGE)
+
+
+def wrapped(message: str, width: int, *, indent: str = "") -> list[str]:
+    """Wrap a safe message at blanks, but not within a command in backquotes or a quoted name.
+
+    A user can copy a path or a command from the terminal, because it is never divided. If it is
+    longer than a line, it has its own line.
+
+    Args:
+        message: One line without control characters.
+        width: The maximum length of a line, in characters.
+        indent: The beginning of each line but the first.
+    """
+    # U+0000 stands for a blank that stays: a safe message has none.
+    kept = _WHOLE.sub(lambda match: match.group().replace(" ", "\0"), message)
+    lines = textwrap.wrap(
+        kept,
+        max(width, len(indent) + 1),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\0", " ") for line in lines] or [""]
 
 
 def nearest(argument: str, known: Iterable[str]) -> str | None:

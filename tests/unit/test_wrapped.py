@@ -1,0 +1,93 @@
+"""Lines on a narrow terminal break at blanks, and never inside a path or a command."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import struct
+import termios
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from lab.command_name import with_command_name
+from lab.console import notify
+from lab.run.view import LiveView
+from lab.service.batches import _progress
+from lab.task.text import bounded, wrapped
+from tests.unit.test_view import info
+
+COMMAND = "`lab logs 20261126-0241-async-f3a3 --tensorflow`"
+NOTICE = f"TensorFlow's own lines are not shown: {COMMAND}"
+PATH = "/home/ada/a-long-directory/another-long-directory/with-hyphens/cluster.yaml:12:5:"
+
+
+def test_a_command_is_never_divided() -> None:
+    assert wrapped(NOTICE, 80, indent="  ") == [
+        "TensorFlow's own lines are not shown:",
+        f"  {COMMAND}",
+    ]
+    assert wrapped(NOTICE, 20)[-1] == COMMAND  # alone on its line, because it is longer
+
+
+def test_a_path_and_a_quoted_name_are_never_divided() -> None:
+    line = f"{PATH} nodes.tf2: there is no 'my own file.yaml' here"
+    assert wrapped(line, 60, indent="  ") == [
+        PATH,
+        "  nodes.tf2: there is no 'my own file.yaml' here",
+    ]
+    assert "  'my own file.yaml' here" in wrapped(line, 35, indent="  ")
+
+
+@given(st.text(alphabet="ab `'-/é", max_size=120).map(bounded), st.integers(1, 100))
+def test_every_character_but_blanks_stays_and_only_whole_words_are_too_long(
+    line: str, width: int
+) -> None:
+    lines = wrapped(line, width)
+    assert "".join("".join(lines).split()) == "".join(line.split())
+    for each in lines:
+        assert len(each) <= width or " " not in each or "`" in each or "'" in each
+
+
+def columns_of(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_a_notice_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    columns_of(slave, columns)
+    with os.fdopen(slave, "w", encoding="utf-8") as stream, os.fdopen(master, "rb", 0) as screen:
+        monkeypatch.setattr("sys.stderr", stream)
+        notify(NOTICE)
+        shown = b""
+        while shown.count(b"\n") < 2:
+            shown += screen.read(10_000)
+    command = with_command_name(COMMAND)
+    assert shown.decode() == f"TensorFlow's own lines are not shown:\r\n  {command}\r\n"
+
+
+def test_a_file_has_one_line_for_each_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "log").open("w+") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        notify(NOTICE)
+    assert (tmp_path / "log").read_text() == f"{with_command_name(NOTICE)}\n"
+
+
+def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    monkeypatch.setattr("lab.service.batches.Console", lambda **_: console)
+    with LiveView(info(), console) as view:
+        view.notice(NOTICE)
+    with _progress(1, print) as progress:
+        progress.notify(NOTICE)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count(f"  {with_command_name(COMMAND)}\n") == 2
