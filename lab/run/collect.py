@@ -56,6 +56,8 @@ _AGAIN_S: Final = 0.2
 class View:
     """Receives the collected data of a run; this base class shows nothing."""
 
+    _shown_once: frozenset[str] = frozenset()
+
     def __enter__(self) -> Self:
         """Start the view."""
         return self
@@ -86,6 +88,12 @@ class View:
 
     def notice(self, line: str) -> None:
         """Receive one line for the user."""
+
+    def notice_once(self, line: str) -> None:
+        """Receive a line that is shown once, also if the stream is opened again."""
+        if line not in self._shown_once:
+            self._shown_once |= {line}
+            self.notice(line)
 
 
 Tick = Callable[[int | None], None]
@@ -220,7 +228,7 @@ class _Feed:
     def __init__(self, run: OpenRun, view: View) -> None:
         self._run, self._view = run, view
         self._readers: dict[str, LineReader] = {}
-        self.printed = PrintedLines(run.run_id, view.printed, view.notice)
+        self.printed = PrintedLines(run.run_id, view.printed, view.notice, view.notice_once)
         self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
 
     def replay(self) -> None:

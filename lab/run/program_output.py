@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol.files import open_regular
 from lab.task.text import LONGEST_MESSAGE, short
@@ -66,6 +67,7 @@ class PrintedLines:
         run_id: str,
         show: Callable[[str, Sequence[str]], None],
         notice: Callable[[str], None],
+        notice_once: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with empty logs.
@@ -74,12 +76,12 @@ class PrintedLines:
             run_id: The run.
             show: Receives a task and its lines, in order.
             notice: Receives notices about lines that are not shown.
+            notice_once: Receives a notice for each hidden line; shows the first one.
             monotonic: A monotonic clock, in seconds.
         """
         self._run_id, self._show, self._notice = run_id, show, notice
-        self._monotonic = monotonic
+        self._notice_once, self._monotonic = notice_once, monotonic
         self._tasks: dict[str, _Task] = {}
-        self._has_notified = False
 
     def feed(self, task: str, data: bytes) -> None:
         """Process the next bytes of a task's log."""
@@ -110,14 +112,12 @@ class PrintedLines:
     def _is_hidden(self, state: _Task, line: bytes) -> bool:
         if not state.of_tensorflow.has(line):
             return state.in_traceback_of(line)
-        if not self._has_notified:
-            self._has_notified = True
-            self._notice(tensorflow_notice(self._run_id))
+        self._notice_once(tensorflow_notice(self._run_id))
         return True
 
     def _report_left_out(self, task: str, state: _Task) -> None:
         if state.left_out:
-            lines = "1 more line" if state.left_out == 1 else f"{state.left_out:,} more lines"
+            lines = counted(state.left_out, "more line")
             self._notice(f"{task} printed {lines}: `lab logs {self._run_id} --task {task}`")
             state.left_out = 0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
+from lab.run.collect import View
 from lab.run.program_output import MOST_PER_S, PrintedLines, readable
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -40,7 +41,11 @@ class Shown:
         self.lines: list[str] = []
         self.notices: list[str] = []
         self.now = 0.0
-        self.printed = PrintedLines("r1", self.show, self.notices.append, lambda: self.now)
+        view = View()
+        view.notice = self.notices.append  # type: ignore[method-assign]
+        self.printed = PrintedLines(
+            "r1", self.show, view.notice, view.notice_once, lambda: self.now
+        )
 
     def show(self, task: str, lines: object) -> None:
         assert isinstance(lines, list)

@@ -33,7 +33,7 @@ from lab.run.summary import Summary, write_summary
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S
+from tests.agents import PATIENCE_S, wait_for
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
@@ -207,6 +207,31 @@ def test_ctrl_c_ends_the_run_and_collects_it(run: RunDir, environment: FakeEnvir
     assert [json.loads(line)["local_step"] for line in lines] == [1, 2]
     assert json.loads(run.summary_path.read_text())["state"] == "cancelled"
     assert breaking.is_down
+
+
+def test_tensorflows_lines_are_one_notice_also_after_ctrl_c(
+    run: RunDir, environment: FakeEnvironment
+) -> None:
+    line = b"I0000 00:00:1764000000.123456 12 cpu_feature_guard.cc:210] ready\n"
+    notices: list[str] = []
+
+    def log_twice(volume: Volume, request: Request) -> None:
+        log = volume.log(request.run_id, "worker-0")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(line)
+        wait_for(lambda: notices, "the notice")
+        write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
+        wait_for(volume.cancel(request.run_id).exists, "the cancellation")
+        log.write_bytes(2 * line)
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+
+    shown = View()
+    shown.notice = notices.append  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        go(run, Breaking(environment.root, log_twice), view=lambda _info: shown)
+    assert run.log("worker-0").read_bytes() == 2 * line
+    assert sum("TensorFlow's own lines" in notice for notice in notices) == 1
 
 
 def test_a_full_disk_ends_the_run_on_the_volume_too(
