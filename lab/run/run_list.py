@@ -10,7 +10,7 @@ from rich.table import Table
 
 from lab.backends import Notify
 from lab.errors import LabError
-from lab.formatting import share, whole
+from lab.formatting import rate, share, whole
 from lab.run.status import Probe, status_or_warn
 from lab.run.store import RunDir
 from lab.run.summary import read_summary
@@ -24,14 +24,23 @@ DAMAGED: Final = "damaged"
 STATES: Final = (*map(str, State), DAMAGED)
 """All states of a row."""
 
-_COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
+_COLUMNS = (
+    "run", "experiment", "backend", "state", ">epochs", ">global step", ">steps/s", ">accuracy",
+    "started (UTC)",
+)  # fmt: skip
 
-_GIVE_WAY = ("started (UTC)", "backend", ">global step", ">accuracy", "state")
+_GIVE_WAY = (
+    "started (UTC)", "backend", ">global step", ">steps/s", ">epochs", ">accuracy", "state",
+)  # fmt: skip
 """The columns that a narrow terminal leaves out, in this order. A user types the other two."""
 
 
 class Row(TypedDict):
-    """The facts of a run. A fact of a damaged run is None or "", except its id and its error."""
+    """The facts of a run. A fact of a damaged run is None or "", except its id and its error.
+
+    `epochs` is the highest number of a task's epochs, counted from 1. `steps_per_s` is the number
+    of global steps per second.
+    """
 
     run_id: str
     experiment: str
@@ -39,7 +48,9 @@ class Row(TypedDict):
     state: str
     reason: str
     note: str
+    epochs: int | None
     global_step: int | None
+    steps_per_s: float | None
     accuracy: float | None
     started: str
 
@@ -105,6 +116,8 @@ def _row(run: RunDir, probe: Probe, notify: Notify) -> Row:
     found = status_or_warn(run, probe, notify)
     info = found.info
     summary = read_summary(run.summary_path)
+    tasks = summary.tasks if summary else ()
+    epochs = (task.epoch + 1 for task in tasks if task.epoch is not None)
     return {
         "run_id": info.run_id,
         "experiment": info.spec.experiment,
@@ -112,7 +125,9 @@ def _row(run: RunDir, probe: Probe, notify: Notify) -> Row:
         "state": found.state.value,
         "reason": found.reason,
         "note": found.note,
+        "epochs": max(epochs, default=None),
         "global_step": summary.global_step if summary else None,
+        "steps_per_s": summary.steps_per_s if summary else None,
         "accuracy": summary.accuracy if summary else None,
         "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
     }
@@ -127,7 +142,9 @@ def _damaged(run: RunDir, error: LabError | OSError) -> Row:
         "state": DAMAGED,
         "reason": reason,
         "note": reason,
+        "epochs": None,
         "global_step": None,
+        "steps_per_s": None,
         "accuracy": None,
         "started": "",
     }
@@ -139,7 +156,9 @@ def _cells(row: Row) -> list[Cell]:
         row["experiment"],
         row["backend"],
         state_cell(row["state"]),
+        whole(row["epochs"]),
         whole(row["global_step"]),
+        rate(row["steps_per_s"]),
         share(row["accuracy"]),
         row["started"],
     ]

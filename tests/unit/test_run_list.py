@@ -27,7 +27,9 @@ def row(run_id: str = ID, experiment: str = "async", state: str = "succeeded") -
         "state": state,
         "reason": "",
         "note": "",
+        "epochs": 50,
         "global_step": 123_456_789,
+        "steps_per_s": 1234.6,
         "accuracy": 0.9123,
         "started": "2026-01-01 00:00:00",
     }
@@ -52,7 +54,10 @@ def test_names_are_never_cut_and_lines_fit(width: int) -> None:
 
 def test_the_least_important_columns_give_way_first() -> None:
     left_out = [runs_table_within([row()], width)[1] for width in range(140, 59, -1)]
-    order = ["started (UTC)", "backend", "global step", "accuracy", "state"]
+    order = [
+        *("started (UTC)", "backend", "global step"),
+        *("steps/s", "epochs", "accuracy", "state"),
+    ]
     assert left_out[0] == []
     assert len(left_out[-1]) > 1
     for narrower in left_out:
@@ -72,7 +77,10 @@ def test_a_name_longer_than_the_terminal_continues_on_the_next_line() -> None:
 def test_a_pipe_gets_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     show(runs_table([row("r" * 80, "e" * 120)]))
     text = capsys.readouterr().out
-    for part in ("r" * 80, "e" * 120, "compose", "succeeded", "0.9123", "2026-01-01 00:00:00"):
+    for part in (
+        *("r" * 80, "e" * 120, "compose", "succeeded", "50", "123,456,789", "1,235", "0.9123"),
+        "2026-01-01 00:00:00",
+    ):
         assert part in text
 
 
@@ -131,6 +139,14 @@ def test_the_command_filters(store: Path, capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert "cccc" in captured.out
     assert "bbbb" not in captured.out + captured.err
+
+
+def test_a_collected_run_shows_its_epochs_and_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    directory = Path(__file__).parent / "format_1"
+    assert main(["runs", "--runs-dir", str(directory)]) == 0
+    heading, _, line = capsys.readouterr().out.splitlines()
+    assert heading.split()[4:8] == ["epochs", "global", "step", "steps/s"]
+    assert line.split()[4:7] == ["1", "1,650", "257"]
 
 
 def test_an_empty_result_names_the_filters(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
