@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from lab.config import load_cluster
+from lab.config import Cluster, load_cluster
+from lab.config.model import Box, Job, LinkConfig, Node, RunConfig
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render import RenderOptions, render_file
@@ -113,3 +118,29 @@ def test_config_names_its_purpose_and_supports_all_experiments(name: str) -> Non
     for experiment in EXPERIMENTS.values():
         if set(experiment.jobs) == {"ps", "worker"}:
             assert set(experiment.jobs) == set(cluster.jobs)
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield each key of a config with its field; `*` stands for a name that the user chooses."""
+    for name, field in model.model_fields.items():
+        yield prefix + name, field
+        text = str(field.annotation)
+        for inner in (Box, Node, Job, LinkConfig, RunConfig):
+            if f"{inner.__module__}.{inner.__qualname__}" in text:
+                yield from fields_of(inner, f"{prefix}{name}{'.*' * ('dict[' in text)}.")
+
+
+def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
+    page = (ROOT / "docs/config.md").read_text()
+    table = page.partition("| key | default | meaning |\n")[2].partition("\n\n")[0]
+    shown = dict(re.findall(r"^\| `(\S+)` \| (.+?) \|", table, re.MULTILINE))
+    fields = dict(fields_of(Cluster))
+    assert list(shown) == list(fields)
+    assert len(fields) == 24
+    for key, field in fields.items():
+        assert (shown[key] == "required") == field.is_required(), key
+        value = field.get_default(call_default_factory=True, validated_data={})
+        if isinstance(value, int):  # other defaults are empty, and the page describes them
+            assert shown[key] == f"`{str(value).lower()}`", key
+        else:
+            assert "`" not in shown[key].replace("`ps`", ""), key
