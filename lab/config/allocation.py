@@ -112,13 +112,18 @@ def allocate_gpus(name: str, node: Node, slots: Sequence[TaskSlot]) -> list[tupl
 def idle_gpus(cluster: Cluster) -> list[str]:
     """Return a line for each node with GPUs that none of its tasks uses.
 
+    A node whose tasks all state `gpus: 0` has no line: the config says so.
+
     Args:
         cluster: A valid config.
     """
     slots = tasks_by_node(cluster.jobs)
     lines = []
     for name, node in cluster.nodes.items():
-        used = {gpu for gpus in allocate_gpus(name, node, slots.get(name, ())) for gpu in gpus}
+        tasks = slots.get(name, ())
+        if tasks and all(cluster.jobs[task.job].gpus == 0 for task in tasks):
+            continue
+        used = {gpu for gpus in allocate_gpus(name, node, tasks) for gpu in gpus}
         if idle := node.gpu_count - len(used):
             lines.append(f"{name}: {idle} of {counted(node.gpu_count, 'GPU')} used by no task")
     return lines

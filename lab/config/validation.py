@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, count
 from typing import Final
 
 from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
@@ -56,15 +56,23 @@ def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
 
 
 def _names(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    free = _free_name(parts)
     for name in parts.nodes:
         job, _, index = name.rpartition("-")
         number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
         if job in jobs and str(number) == index and number < len(jobs[job].on):
-            message = f"a node cannot have the name of the task {name}: both become services"
-            yield Problem(("nodes", name), message, on_key=True)
+            yield _refused_name(name, f"{name} is a task, and both become services", free)
         elif name in _RESERVED:
-            message = "a node cannot have this name: in every container it is the container itself"
-            yield Problem(("nodes", name), message, on_key=True)
+            yield _refused_name(name, "in every container it is the container itself", free)
+
+
+def _free_name(parts: Cluster | PartialCluster) -> str:
+    return next(name for name in map("tf{}".format, count(1)) if name not in parts.nodes)
+
+
+def _refused_name(name: str, why: str, free: str) -> Problem:
+    message = f"a node cannot have this name: {why}; name it {free}, for example"
+    return Problem(("nodes", name), message, on_key=True)
 
 
 def _references(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
@@ -109,8 +117,8 @@ def _run(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[P
     if parts.run is None:
         return
     if RUN_SERVICE in parts.nodes:
-        message = "a node cannot have this name if there is `run:`: both become services"
-        yield Problem(("nodes", RUN_SERVICE), message, on_key=True)
+        why = "`run:` has it, and both become services"
+        yield _refused_name(RUN_SERVICE, why, _free_name(parts))
     name, at = parts.run.experiment, ("run", "experiment")
     wanted = EXPERIMENTS.get(name)
     if wanted is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from lab.cli import main
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.allocation import idle_gpus
 from lab.config.schema import FILE, json_schema
@@ -179,6 +180,8 @@ def test_problems_survive_json() -> None:
     ("jobs", "lines"),
     [
         ("{ps: {on: [a]}, worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs used by no task"]),
+        ("{ps: {on: [a], gpus: 0}, worker: {on: [b], gpus: 2}}", []),  # the config says so
+        ("{worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs used by no task"]),
         (
             "{worker: {on: [a, b], gpus: 1}}",
             ["a: 1 of 2 GPUs used by no task", "b: 1 of 2 GPUs used by no task"],
@@ -190,3 +193,27 @@ def test_problems_survive_json() -> None:
 def test_gpus_that_no_task_uses_are_counted(jobs: str, lines: list[str]) -> None:
     text = f"version: 1\nname: x\nnodes: {{a: {{gpus: 2}}, b: {{gpus: 2}}}}\njobs: {jobs}\n"
     assert idle_gpus(parse_cluster(text.encode(), "x.yaml")) == lines
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_configs_cause_no_warning(path: Path) -> None:
+    assert idle_gpus(load_cluster(path)) == []
+
+
+def test_a_refused_node_name_gets_a_free_one() -> None:
+    text = """
+        version: 1
+        name: x
+        nodes: {localhost: {}, tf1: {}, run: {}, ps-0: {}}
+        jobs: {ps: {on: [tf1]}, worker: {on: [tf1]}}
+        run: {experiment: async}
+    """
+    found = problems(text)
+    assert len(found) == 3
+    assert all(line.endswith("; name it tf2, for example") for line in found)
+
+
+def test_one_node_and_one_task_are_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(ROOT / "clusters/single.yaml")
+    assert main(["validate", path]) == 0
+    assert capsys.readouterr().err == f"{path}: valid: single, 1 node, 1 task\n"

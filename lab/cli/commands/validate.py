@@ -14,6 +14,7 @@ from lab.config import load_cluster
 from lab.config.allocation import idle_gpus
 from lab.console import notify, print_json
 from lab.errors import ConfigError
+from lab.formatting import counted
 from lab.run.project import cluster_path
 
 
@@ -42,5 +43,6 @@ def command(
     else:
         for line in warnings:
             notify(f"warning: {line}")
+        nodes = counted(len(config.nodes), "node")
         tasks = sum(len(job.on) for job in config.jobs.values())
-        notify(f"{path}: valid: {config.name}, {len(config.nodes)} nodes, {tasks} tasks")
+        notify(f"{path}: valid: {config.name}, {nodes}, {counted(tasks, 'task')}")
