@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.console import Output
+from lab.formatting import counted
 from lab.service.batches import Batch, Outcome, Progress, follow_batches, run_count
 
 
@@ -20,7 +21,7 @@ def follow(batches: Sequence[Batch], runs_dir: Path, out: Output, *, quiet: bool
     report = discard if quiet else out.notify
     outcome = follow_batches(batches, runs_dir, Progress(total, report, show))
     out.draw("")
-    report(f"{len(outcome.results)} of {total} runs have ended")
+    report(f"{len(outcome.results)} of {counted(total, 'run')} ended")
     return outcome
 
 

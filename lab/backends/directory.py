@@ -96,7 +96,7 @@ class DirectoryEnvironment(Environment):
                 return  # another command has removed it, and may have booted a new one
             unless()
             keep = keeps()
-            notify(f"{self.backend}: removing {self.project}")
+            notify(f"{self.backend}: removing the environment {self.project}")
             self.end(keep_volume=keep)
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:

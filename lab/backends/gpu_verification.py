@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lab.backends import Backend, Check, Environment, Notify
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host
 from lab.gpu.verification import GpuCheck, GpuStatus, GpuView, check_gpus
 from lab.placement.plan import Plan
@@ -132,10 +133,10 @@ def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
             why = ", ".join(first.sources)
             if status is GpuStatus.DECLARED:
                 why = first.explanation.partition("; ")[2]
-            yield f"{_count(gpus, 'GPU')} of {_count(len(group), 'task')} {how} ({why})"
+            yield f"{counted(gpus, 'GPU')} of {counted(len(group), 'task')} {how} ({why})"
     unknown = [(name, each) for name, each in checks.items() if each.status is GpuStatus.UNKNOWN]
     for name, each in unknown[:1]:
-        others = f" and {_count(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
+        others = f" and {counted(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
         yield f"{name}{others}: {each.explanation}"
     empty = {name: each for name, each in checks.items() if not each.planned}
     for status, one, several in (
@@ -145,10 +146,6 @@ def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
         names = [name for name, each in empty.items() if each.status is status]
         if names:
             yield f"{_names(names)} {one if len(names) == 1 else several}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _names(names: Collection[str]) -> str:

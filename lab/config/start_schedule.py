@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.task.protocol import chief_of
 from lab.task.protocol.trigger import Trigger, parse_trigger
 from lab.task.text import suggestion
@@ -72,7 +73,7 @@ def check_joins(
         most = all_steps or own_steps * len(before)
         if steps > most:
             raise InputError(
-                f"--start: {task}: the others make only {most:,} steps, not {steps:,}",
+                f"--start: {task}: the others make only {counted(most, 'step')}, not {steps:,}",
                 "give a smaller step, or train longer",
             )
 

@@ -352,7 +352,8 @@ def judge_trial(trial: Trial) -> Outcome:
         what = f"the container did not end within {TRIAL_S:.0f} s"
         fix = "see the engine's log, `journalctl -u docker`"
     elif result.code == 0:
-        what = f"{image} got {uuid}, but sees {result.out.count('UUID: ') or 'no'} GPUs"
+        seen = result.out.count("UUID: ")
+        what = f"{image} got {uuid}, but sees {counted(seen, 'GPU') if seen else 'no GPUs'}"
         fix = "see `sudo nvidia-container-cli --debug=/dev/stderr info`, and reinstall the toolkit"
     else:
         # Imported here: packages of this backend may be missing.

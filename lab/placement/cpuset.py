@@ -65,7 +65,7 @@ def allocate_cpus(
         sets = _sets(sizes, cpu_ids, near)
     elif cpu_ids is not None:
         has = counted(len(cpu_ids), "CPU")
-        notices.append(f"{has} for {len(task_nodes)} tasks: CPU sets are left out")
+        notices.append(f"{has} for {counted(len(task_nodes), 'task')}: CPU sets are left out")
         limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
     if limits != wanted:
         has = counted(len(cpu_ids or ()), "CPU")

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
+from lab.formatting import counted
 from lab.plots.data import Trace, grouped
 from lab.plots.panels import draw_groups, finish, groups, groups_caption, panels, workers
 from lab.plots.smoothing import Floats, smoothed, stride, window_for
@@ -120,7 +121,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         )
     missing = sum(int(run.steps["loss"].isna().sum()) for run in runs)
     if missing:
-        found.append(f"{missing:,} records hold no loss that can be drawn.")
+        found.append(f"No loss can be drawn of {counted(missing, 'record')}.")
     return found
 
 

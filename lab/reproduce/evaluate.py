@@ -175,7 +175,7 @@ def _is_long_enough(claim: Claim, run: RunMetrics) -> bool:
 def _exactly(claim: Claim, values: Sequence[float]) -> ClaimResult:
     wanted = float(claim.value or 0)
     off = [value for value in values if value != wanted]
-    why = f"{len(off)} of {len(values)} runs differ" if off else "in every run"
+    why = f"differs in {len(off)} of {counted(len(values), 'run')}" if off else "in every run"
     status = ClaimStatus.OUTSIDE_BAND if off else ClaimStatus.PASS
     return _result(claim, values, Interval(wanted, wanted), status, why)
 

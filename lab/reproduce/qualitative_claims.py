@@ -79,7 +79,8 @@ _LEAST_RECORDS: Final = 30
 def _too_few(records: int) -> TestResult:
     return TestResult(
         None,
-        f"a run has {records} records while all workers train, the test needs {_LEAST_RECORDS}",
+        f"a run has {counted(records, 'record')} while all workers train, the test needs"
+        f" {_LEAST_RECORDS}",
     )
 
 
@@ -149,7 +150,9 @@ def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], TestResul
             return ranges, _untested(run)
         ranges.append(max(tested) - min(tested))
     same = sum(each == 0 for each in ranges)
-    why = f"equal in {same} of {len(ranges)} runs" if same else "they differ in every run"
+    why = (
+        f"equal in {same} of {counted(len(ranges), 'run')}" if same else "they differ in every run"
+    )
     return ranges, TestResult(not same, why)
 
 
@@ -178,9 +181,7 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     fewest = min(map(len, several))
     printed = claim.keys["printed"]
     if 2 / math.comb(fewest + len(printed), len(printed)) >= statistics.LEVEL:
-        return [], TestResult(
-            None, f"a run has {fewest} losses in this range, too few for the test"
-        )
+        return [], TestResult(None, f"a run has too few losses in this range: {fewest}")
     every = [loss for losses in several for loss in losses]
     p = min(statistics.mannwhitney_p(printed, losses) for losses in [*several, every])
     why = f"Mann-Whitney, {len(every)} losses: p {p_value(p)} at least, must be > 0.001"
@@ -329,7 +330,7 @@ def _paces_differ(
     ratios = [float(np.median(np.divide(theirs, mine))) for mine, theirs in several if mine]
     fewest = min(len(mine) for mine, _ in several)
     if fewest < _LEAST_EPOCHS:
-        why = f"{fewest} epochs beside a slowed worker, the test needs {_LEAST_EPOCHS}"
+        why = f"{counted(fewest, 'epoch')} beside a slowed worker, the test needs {_LEAST_EPOCHS}"
         return ratios, TestResult(None, why)
     p = max(p_of(mine, theirs) for mine, theirs in several)
     epochs = sum(len(mine) for mine, _ in several)

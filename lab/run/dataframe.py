@@ -22,6 +22,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from lab.backends import Notify
+from lab.formatting import counted
 from lab.records import FIELDS
 from lab.run.store import RunDir
 from lab.task.protocol.results import is_number, is_whole
@@ -81,7 +82,7 @@ def records_frame(
     frame = pd.DataFrame(_together(parts), copy=False)
     frame.attrs[DAMAGED] = tuple(damaged)
     if damaged:
-        count = f"{len(damaged):,} damaged lines" if len(damaged) > 1 else "1 damaged line"
+        count = counted(len(damaged), "damaged line")
         (notify or _warn)(f"run {run.run_id} has {count} in its records: {damaged[0]}")
     return frame
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
 from lab.task.protocol import RunSpec, TaskProgram
 from lab.task.text import short
@@ -181,7 +182,7 @@ def _modules(folder: Path, imported: Iterable[Path]) -> list[Path]:
     size = sum((folder / file).stat().st_size for file in found)
     if len(found) > MAX_FILES or size > MAX_BYTES:
         raise InputError(
-            f"{folder} has too many or too large Python files: {len(found):,} files,"
+            f"{folder} has too many or too large Python files: {counted(len(found), 'file')},"
             f" {size >> 20:,} MiB",
             "put the program into its own directory, with the modules that it needs",
         )

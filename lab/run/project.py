@@ -10,6 +10,7 @@ from typing import Final
 from lab.backends.selection import CLASS, COMPOSE
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.run.program import OwnProgram, user_path
 from lab.run.python_source import check_syntax
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
@@ -167,7 +168,7 @@ def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -
     elif miscounted:
         job, count = miscounted[0], wanted.counts[miscounted[0]]
         found = len(cluster.jobs[job].on)
-        what = f"needs {count} tasks of the job {job!r}, but {config} has {found}"
+        what = f"needs {counted(count, 'task')} of the job {job!r}, but {config} has {found}"
         fix = "change the job under `jobs:`"
     else:
         what = f"cannot use the job {idle[0]!r} of {config}"

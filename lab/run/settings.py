@@ -8,6 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from lab.formatting import counted
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol.experiments import ProgramFlag, registered
@@ -101,7 +102,7 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
 def _policy(info: RunInfo) -> str:
     restarts = info.spec.on_failure is OnFailure.RESTART
     return (
-        f"{info.spec.on_failure.value}, {info.spec.restarts} times"
+        f"{info.spec.on_failure.value}, {counted(info.spec.restarts, 'time')}"
         if restarts
         else info.spec.on_failure.value
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from lab.backends import Notify
 from lab.errors import InconclusiveError, InputError, LabError
+from lab.formatting import counted
 from lab.reproduce.claims import Source
 from lab.reproduce.evaluate import ClaimResult, evaluate_claims
 from lab.reproduce.reference import load_trainings, of_mode
@@ -126,4 +127,6 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
     ):
         found = [each.claim for each in results if each.verdict.exit_code == error.exit_code]
         if found:
-            raise error(f"{len(found)} of {len(results)} claims {text}, such as {found[0]}", fix)
+            raise error(
+                f"{len(found)} of {counted(len(results), 'claim')} {text}, such as {found[0]}", fix
+            )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.outputs import check_output, write_output
 from lab.predict.image_grid import draw_grid, draw_one, is_picture
 from lab.predict.model_loader import load_network, saved_model, test_set
@@ -46,7 +47,7 @@ class Model:
     @property
     def headline(self) -> str:
         """The run and its model in one line."""
-        updates = f"{self.saved.global_step:,} updates"
+        updates = counted(self.saved.global_step, "update")
         trained = f"{self.info.spec.experiment}, {self.network.kind} after {updates}"
         return f"run {self.info.run_id}: {trained}"
 

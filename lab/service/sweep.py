@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.backends import Notify
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.run import project as project_files
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
@@ -96,7 +97,7 @@ def check_succeeded(results: Sequence[RunResult]) -> None:
     bad = [each for each in results if not (each.succeeded and each.summary.as_expected)]
     if bad:
         raise LabError(
-            f"{len(bad)} of {len(results)} runs failed, or gave unexpected results",
+            f"{len(bad)} of {counted(len(results), 'run')} failed, or gave unexpected results",
             f"show the first of them with `lab show {bad[0].summary.run_id}`",
         )
 

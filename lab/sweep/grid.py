@@ -12,6 +12,7 @@ from lab.config import Cluster
 from lab.config.model import MAX_TASKS
 from lab.config.validation import validate
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.task.protocol.experiments import Experiment
 from lab.task.text import short, suggestion
 
@@ -166,7 +167,7 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
     problem = next(validate(changed), None)
     if problem is not None:
         raise InputError(
-            f"{cluster.name!r} cannot have {count} workers: {problem.text()}",
+            f"{cluster.name!r} cannot have {counted(count, 'worker')}: {problem.text()}",
             "use fewer, or change the config",
         )
     return changed

@@ -239,7 +239,7 @@ def test_processes_in_a_job_of_one_node_have_networks_of_their_own(project: Path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "local: 3 tasks on 3 pseudo-nodes are up (namespaces)" in done.stderr
+    assert "local: booted 3 tasks on 3 pseudo-nodes (namespaces)" in done.stderr
 
 
 def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(

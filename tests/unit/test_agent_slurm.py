@@ -61,7 +61,7 @@ def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: P
 def test_a_job_with_another_number_of_nodes_is_an_error(tmp_path: Path) -> None:
     done = run(tmp_path, LAB_SLURM_HOSTS="a\nn1")
     assert done.returncode == 2
-    assert done.stderr == "error: the job has 2 nodes, but the script needs 3\n"
+    assert done.stderr == "error: nodes of the job: 2; the script needs 3\n"
 
 
 def test_ports_of_near_jobs_and_of_all_tasks_of_a_job_differ() -> None:
@@ -110,7 +110,7 @@ def test_a_node_with_too_few_gpus_ends_its_step(tmp_path: Path) -> None:
         CUDA_VISIBLE_DEVICES="0",
     )
     assert done.returncode == 2
-    assert done.stderr == "error: n1 has 1 GPUs, but its tasks need 2\n"
+    assert done.stderr == "error: GPUs of n1: 1; its tasks need 2\n"
 
 
 def test_the_agent_writes_to_the_file_of_its_task(tmp_path: Path) -> None:

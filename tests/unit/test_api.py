@@ -481,7 +481,7 @@ def test_a_sweep_runs_its_grid(
     out, err = capfd.readouterr()
     assert out == ""
     assert "4/4 batch_size=100: " in err
-    assert "4 of 4 runs have ended" in err
+    assert "4 of 4 runs ended" in err
 
 
 def test_errors_of_sweeps(environment: FakeEnvironment) -> None:

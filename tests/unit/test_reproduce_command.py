@@ -146,7 +146,7 @@ def test_a_report_reads_the_verdicts(
         "unit": "steps",
         "band": {"low": 82500.0, "high": 82500.0},
         "verdict": "OUTSIDE_BAND",
-        "why": "1 of 1 runs differ",
+        "why": "differs in 1 of 1 run",
         "group": "independent",
         "source": "book",
         "where": "the printed log, the last line of worker 2",

@@ -59,9 +59,9 @@ def step(local: int = 1, total: int = 1, epoch: int = 0, loss: float = 1.0, **re
     ("steps", "word", "why"),
     [
         ((82_500, 82_500, 82_500), PASS, "in every run"),
-        ((82_499, 82_500, 82_500), OUTSIDE, "1 of 3 runs differ"),
-        ((82_500, 82_500, 82_501), OUTSIDE, "1 of 3 runs differ"),
-        ((82_499, 82_500, 82_501), OUTSIDE, "2 of 3 runs differ"),
+        ((82_499, 82_500, 82_500), OUTSIDE, "differs in 1 of 3 runs"),
+        ((82_500, 82_500, 82_501), OUTSIDE, "differs in 1 of 3 runs"),
+        ((82_499, 82_500, 82_501), OUTSIDE, "differs in 2 of 3 runs"),
     ],
 )
 def test_a_count_is_exact_in_every_run(steps: tuple[int, ...], word: ClaimStatus, why: str) -> None:
@@ -908,7 +908,7 @@ def test_the_test_of_printed_losses_names_its_reason() -> None:
     assert passed.why == "Mann-Whitney, 12 losses: p 1 at least, must be > 0.001"
     assert passed.ours.mean == 3.5
     few = verdict_on_losses(same, same[:7])
-    assert few.why == "a run has 7 losses in this range, too few for the test"
+    assert few.why == "a run has too few losses in this range: 7"
 
 
 def test_a_claim_about_stale_gradients_names_its_reason() -> None:

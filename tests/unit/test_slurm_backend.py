@@ -155,7 +155,7 @@ def test_the_reason_of_the_wait_is_shown_once(
         "job 7 waits in the queue: Resources",
         "job 7 waits in the queue: Priority",
         "job 7 starts its tasks",
-        "slurm: job 7 runs; 2 tasks are up",
+        "slurm: job 7 runs 2 tasks",
     ]
     assert environment.cluster_spec() == {"ps": ["ps-0.host:1"], "worker": ["worker-0.host:1"]}
     assert [(each.gpus, each.alive, each.detail) for each in environment.tasks()] == [
@@ -493,7 +493,7 @@ def test_a_job_that_slurm_puts_back_continues_its_run(
         "Slurm has put job 7 back into the queue; run r-1 continues with it",
         "job 7 waits in the queue: Resources",
         "job 7 starts its tasks",
-        "slurm: job 7 runs; 2 tasks are up",
+        "slurm: job 7 runs 2 tasks",
     ]
     assert pauses == []
     assert environment.continuation("r-1", output.append) == request  # for another client
@@ -563,7 +563,7 @@ def test_a_client_may_come_while_the_job_starts_again(
     request = environment.continuation("r-1", output.append)
     assert request is not None
     assert request.run_id == "r-2"
-    assert output == ["job 7 starts its tasks", "slurm: job 7 runs; 2 tasks are up"]
+    assert output == ["job 7 starts its tasks", "slurm: job 7 runs 2 tasks"]
 
 
 def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lab.backends import Notify
 from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.backends.compose.containers import PROJECT
+from lab.formatting import counted
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -79,7 +80,7 @@ def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO
         each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
     ]
     if removed:
-        notify(f"removing {len(removed)} containers of {project}")
+        notify(f"removing {counted(len(removed), 'container')} of the environment {project}")
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, _stop)
     engine.for_each("removing a container", removed, _remove)

@@ -24,6 +24,7 @@ from lab.backends.python import (
 )
 from lab.backends.state import lock_environment, state_errors
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals
 from lab.task.probes.version import digest
@@ -157,9 +158,8 @@ def _boot(
             stdin.write(START)
         environment = LocalEnvironment(state_dir, record)
         _wait_for_agents(environment, supervisor, state_dir)
-        notify(
-            f"local: {len(record.tasks)} tasks on {len(record.nodes)} pseudo-nodes are up ({kind})"
-        )
+        tasks, nodes = counted(len(record.tasks), "task"), len(record.nodes)
+        notify(f"local: booted {tasks} on {counted(nodes, 'pseudo-node')} ({kind})")
         check(environment)
     except (ProcessLookupError, BrokenPipeError) as error:
         boot_error = _ended_at_once(plan.name, supervisor, state_dir)

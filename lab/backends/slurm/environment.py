@@ -20,6 +20,7 @@ from lab.backends.selection import SLURM, known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.gpu.verification import GpuView
 from lab.task.agent.continuation import continues, has_lost_task, mark_lost
 from lab.task.protocol import Request, control
@@ -114,7 +115,7 @@ class SlurmEnvironment(DirectoryEnvironment):
                 line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
                 pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
             elif not missing:
-                notify(f"slurm: job {job.id} runs; {len(self._record.tasks)} tasks are up")
+                notify(f"slurm: job {job.id} runs {counted(len(self._record.tasks), 'task')}")
                 return
             else:
                 line, pause_s = f"job {job.id} starts its tasks", _WAIT_S

@@ -145,8 +145,8 @@ def _limited(tasks: Sequence[PlannedTask], seat: SeatPlan) -> tuple[PlannedTask,
     memory = None if seat.memory_bytes is None else seat.memory_bytes // len(tasks)
     if memory is not None and memory < _LEAST_BYTES:
         raise InputError(
-            f"{len(tasks)} tasks have {memory_for_people(memory)} each of the seat's memory, and"
-            f" need {memory_for_people(_LEAST_BYTES)}",
+            f"the seat's memory gives each task {memory_for_people(memory)}, and a task needs"
+            f" {memory_for_people(_LEAST_BYTES)}",
             "use fewer tasks",
         )
     return tuple(

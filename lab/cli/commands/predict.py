@@ -19,6 +19,7 @@ from lab.cli.options import AsJson, Force, RunsDir
 from lab.cli.param_types import count as whole
 from lab.console import notify, print_json
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.run.store import find_run, runs_dir
 from lab.task.text import visible
 
@@ -125,6 +126,6 @@ def _show_test_set(found: TestSetPrediction) -> None:
     )
     if found.answers:
         screen.digits(list(found.answers.values()), list(found.answers))
-        notify(f"{len(found.answers)} digits: {found.output}")
+        notify(f"{counted(len(found.answers), 'digit')}: {found.output}")
     else:
         notify("the model classifies every image correctly: no image to show")

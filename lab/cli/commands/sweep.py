@@ -24,6 +24,7 @@ from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
 from lab.cli.param_types import whole
 from lab.console import notify, print_json
 from lab.errors import InterruptError
+from lab.formatting import counted
 from lab.outputs import check_output, write_output
 from lab.run.store import runs_dir
 from lab.run.tables import show
@@ -83,7 +84,7 @@ def command(
         if isinstance(outcome.stopped, KeyboardInterrupt):
             raise InterruptError(
                 f"the sweep was interrupted after {len(outcome.results)}"
-                f" of {run_count(batches)} runs",
+                f" of {counted(run_count(batches), 'run')}",
                 "see the collected runs with `lab runs`",
             )
         if outcome.stopped is not None:

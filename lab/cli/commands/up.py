@@ -22,6 +22,7 @@ from lab.cli.options import (
     Tensorflow,
 )
 from lab.console import notify
+from lab.formatting import counted
 from lab.run.store import runs_dir
 from lab.service.planning import Project, make_plan
 from lab.service.target import find_target
@@ -66,7 +67,8 @@ def command(
         notify(f"environment {name!r} is up already; train with `lab run async`")
         return
     environment = boot(target.backend, target.plan, root=target.root, notify=notify, share=share)
+    tasks = counted(len(environment.tasks()), "task")
     notify(
-        f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
+        f"environment {environment.project!r} is up with {tasks};"
         " train with `lab run async`, remove it with `lab down`"
     )

@@ -74,7 +74,7 @@ def cluster_spec(
     """
     nodes = [tasks for component in components for _, tasks in component]
     if len(hosts) != len(nodes):
-        raise SlurmError(f"the job has {len(hosts)} nodes, but the script needs {len(nodes)}")
+        raise SlurmError(f"nodes of the job: {len(hosts)}; the script needs {len(nodes)}")
     addresses: dict[str, str] = {}
     for tasks, host in zip(nodes, hosts, strict=True):
         for task in tasks:
@@ -119,7 +119,7 @@ def task_environ(
     visible = [each for each in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     if sum(counts) > len(visible):
         host = environ.get("SLURMD_NODENAME", "the node")
-        raise SlurmError(f"{host} has {len(visible)} GPUs, but its tasks need {sum(counts)}")
+        raise SlurmError(f"GPUs of {host}: {len(visible)}; its tasks need {sum(counts)}")
     first = sum(counts[:position])
     own = visible[first : first + counts[position]]
     return {

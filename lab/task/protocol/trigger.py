@@ -24,7 +24,9 @@ class Trigger:
     steps: int | None = None
 
     def __str__(self) -> str:
-        return f"after {self.steps:,} steps" if self.steps is not None else f"{self.seconds:g}s"
+        if self.steps is None:
+            return f"{self.seconds:g}s"
+        return f"after {self.steps:,} step{'s' * (self.steps != 1)}"
 
     def has_come(self, elapsed_s: float, global_step: int | None) -> bool:
         """Whether the start time has passed."""
