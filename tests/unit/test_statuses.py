@@ -147,7 +147,8 @@ def test_a_status_that_can_be_read_again_counts(place: EnvironmentDir, clock: Cl
     volume = Volume(place.runs)
     written(volume, State.TRAINING)
     watched = Statuses(volume, "r1", REQUEST.tasks())
-    watched.refresh()
+    for _ in range(2):
+        watched.refresh()
     path = volume.status("r1", MINE)
     path.rename(path.with_name("moved"))
     watched.refresh()
