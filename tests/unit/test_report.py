@@ -603,6 +603,9 @@ def test_runs_of_an_own_program_are_one_group_if_source_and_arguments_are_the_sa
     first, second = groups_of(store, low, {**low, "source": "2"})
     assert first.startswith("async, program ")
     assert first != second
+    unknown = {"own": True, "program": "own.py"}  # another client's run has no copy of its source
+    first, second = groups_of(store, unknown, unknown)
+    assert first != second
     registered, own = groups_of(store, {}, {"source": "1"})
     assert registered != own
 
