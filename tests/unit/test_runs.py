@@ -244,7 +244,7 @@ def test_a_full_disk_ends_the_run_on_the_volume_too(
         go(run, breaking)
     assert environment.volume.cancel(run.run_id).exists()
     assert run.read().state is State.FAILED
-    assert not breaking.is_down  # the volume still has the files that did not fit on the disk
+    assert breaking.volume_stays  # it has the files that did not fit on the disk
 
 
 def test_sigterm_is_like_ctrl_c(run: RunDir, environment: FakeEnvironment) -> None:
