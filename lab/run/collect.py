@@ -25,7 +25,7 @@ from lab.run.patience import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
 from lab.run.progress import LineReader
 from lab.run.run_info import Uncollected
-from lab.run.store import OpenRun, read_statuses
+from lab.run.store import EVENTS_FILE, OpenRun, read_statuses
 from lab.task.protocol import TASK, TaskStatus, framing
 from lab.task.protocol.files import REFUSED_S, atomic_writer
 from lab.task.protocol.states import State
@@ -41,6 +41,7 @@ RESERVED: Final = frozenset(
         "docker-compose.yml",
         "processes.json",
         "containers.json",
+        "cluster.sbatch",
         "original",
     }
 )
@@ -104,6 +105,9 @@ Tick = Callable[[int | None], None]
 class Collector:
     """Writes the chunks of one run into its files.
 
+    It keeps the source of a program that is there already. The source on the run volume, which a
+    program may have changed, is sent again and compared.
+
     Attributes:
         root: The run's directory.
         on_append: Receives the path and the new bytes of each file that grew.
@@ -117,13 +121,17 @@ class Collector:
     left: dict[str, Uncollected] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
     _folders: set[Path] = field(default_factory=set)
+    _source: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._sizes.update(collected_sizes(self.root))
+        self._source = {
+            path for path in self._sizes if path.startswith("program/") and path.endswith(".py")
+        }
 
     def offsets(self) -> Mapping[str, int]:
         """Return the number of collected bytes of each file, by path."""
-        return dict(self._sizes)
+        return {path: size for path, size in self._sizes.items() if path not in self._source}
 
     def accept(self, chunk: Chunk) -> None:
         """Write one chunk; a problem of one file only is recorded in `left`.
@@ -142,7 +150,9 @@ class Collector:
             self.left[path] = Uncollected(path, "the name is reserved for lab", kept=True)
             return
         try:
-            if chunk.offset is None:
+            if path in self._source:
+                self._compare(path, chunk.offset or 0, chunk.data)
+            elif chunk.offset is None:
                 self._replace(path, chunk.data)
             else:
                 self._append(path, chunk.offset, chunk.data)
@@ -151,6 +161,13 @@ class Collector:
                 raise
             reason = (error.strerror or str(error)).lower()
             self.left[path] = Uncollected(path, f"it cannot be written: {reason}", kept=True)
+
+    def _compare(self, path: str, offset: int, data: bytes) -> None:
+        with (self.root / path).open("rb") as file:
+            file.seek(offset)
+            if file.read(framing.MAX_DATA) != data:
+                reason = "a program changed it; the submitted one is kept"
+                self.left[path] = Uncollected(path, reason, kept=False)
 
     def _replace(self, path: str, data: bytes) -> None:
         target = self._prepare(path)
@@ -190,8 +207,9 @@ class Collector:
 
 def is_safe(path: str) -> bool:
     """Whether a path from a run stays in its directory and overwrites no file of the client."""
-    first = PurePosixPath(path).parts[:1]
-    return framing.is_safe(path) and not first[0].startswith(".") and first[0] not in RESERVED
+    first, name = path.partition("/")[0], path.rpartition("/")[2]
+    is_reserved = first.startswith(".") or first in RESERVED or name == EVENTS_FILE
+    return framing.is_safe(path) and not is_reserved
 
 
 def task_of(path: str, directory: str, suffix: str) -> str | None:

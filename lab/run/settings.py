@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from lab.formatting import counted
+from lab.run.python_source import SUFFIX
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol.experiments import ProgramFlag, registered
@@ -118,12 +119,12 @@ def _listing(info: RunInfo) -> str:
 
 
 def _source(run: RunDir, info: RunInfo) -> str:
-    """Return a digest of all files of the user's own program, as they were submitted.
+    """Return a digest of the source of the user's own program, as it was submitted.
 
     Another client's run has no copy of it: its program may be any, so it is like no other.
     """
     digest = hashlib.sha256()
-    files = sorted(path for path in run.program.rglob("*") if path.is_file())
+    files = sorted(path for path in run.program.rglob(f"*{SUFFIX}") if path.is_file())
     for path in files:
         data = path.read_bytes()
         digest.update(f"{path.relative_to(run.program)}\0{len(data)}\0".encode(errors="replace"))

@@ -22,6 +22,9 @@ from lab.task.protocol.files import read_regular, write_atomically
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
+EVENTS_FILE: Final = "events.out.tfevents.lab"
+"""TensorBoard's event file from a task's records; a program may have its own one beside it."""
+
 _BEFORE_LAST: Final = re.compile(rf"{LAST}~(\d{{1,6}})")
 
 _GLANCE_S: Final = 0.5

@@ -18,13 +18,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from lab.backends import Notify
 from lab.errors import LabError
 from lab.run.dataframe import STEPS, recorded_tasks, records_frame
-from lab.run.store import RunDir
+from lab.run.store import EVENTS_FILE, RunDir
 from lab.task.protocol.files import atomic_writer
 from lab.tfrecords import frame_records
 
 FOLDER: Final = "tb"
-EVENTS_FILE: Final = "events.out.tfevents.lab"
-"""The event file from a task's records; a program may have its own file in the same directory."""
 
 PROGRAM_FOLDER: Final = "own"
 """The prefix of a program's own summaries in TensorBoard; it avoids conflicts with task names."""

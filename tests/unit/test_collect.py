@@ -16,6 +16,12 @@ from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, collected_sizes, is_safe
 from lab.run.run_info import Uncollected
+from lab.task.probes.sync import stream
+from lab.task.protocol import TaskStatus, Volume
+from lab.task.protocol.control import submit
+from lab.task.protocol.framing import MAX_DATA
+from lab.task.protocol.states import State
+from tests.specs import request
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 
@@ -127,6 +133,8 @@ def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None
         "containers.json",
         "report.html",
         "figures/loss.png",
+        "tb/worker-0/events.out.tfevents.lab",
+        "cluster.sbatch",
         "x/" * 600 + "x",
     ],
 )
@@ -139,6 +147,49 @@ def test_a_path_outside_the_run_is_refused(tmp_path: Path, path: str) -> None:
     assert not is_safe(path)
     assert collector.left == {path: Uncollected(path, "the name is reserved for lab", kept=True)}
     assert [each for each in tmp_path.rglob("*") if each != root] == []
+
+
+SUBMITTED = b"print(1)\n"
+CHANGED = Uncollected(
+    "program/own.py", "a program changed it; the submitted one is kept", kept=False
+)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [b"print(2)\n", b"print(1)\n\n", b"print(1)", b"", SUBMITTED + b" " * MAX_DATA],
+)
+def test_a_submitted_source_is_kept_and_its_change_is_reported(
+    tmp_path: Path, found: bytes
+) -> None:
+    volume, run = Volume(tmp_path / "volume"), tmp_path / "runs/r1"
+    for program in (run / "program", volume.incoming("r1") / "program"):
+        program.mkdir(parents=True)
+        (program / "own.py").write_bytes(SUBMITTED)
+        (program / "module.py").write_bytes(SUBMITTED)
+    submit(volume, request("r1", "own", {"worker": ["tf1:1"]}, own=True, program="own.py"))
+    volume.status("r1", "worker-0").write_text(TaskStatus("worker-0", State.SUCCEEDED).to_json())
+    (volume.program("r1") / "own.py").write_bytes(found)
+    (volume.program("r1") / "out.txt").write_bytes(b"a result")
+    for _ in range(2):  # a second client collects the same
+        collector = Collector(run)
+        for chunk in stream(volume, "r1", collector.offsets(), follow=False):
+            if chunk is not None:
+                collector.accept(chunk)
+        assert list(collector.left.values()) == [CHANGED]
+        assert (run / "program/own.py").read_bytes() == SUBMITTED
+        assert (run / "program/out.txt").read_bytes() == b"a result"
+
+
+def test_a_source_is_collected_where_the_run_store_has_none(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.accept(Chunk("program/own.py", None, b"a" * MAX_DATA))
+    collector.accept(Chunk("program/own.py", MAX_DATA, b"b"))
+    assert (tmp_path / "program/own.py").read_bytes() == b"a" * MAX_DATA + b"b"
+    again = Collector(tmp_path)
+    again.accept(Chunk("program/own.py", None, b"a" * MAX_DATA))
+    again.accept(Chunk("program/own.py", MAX_DATA, b"b"))
+    assert (collector.left, again.left) == ({}, {})
 
 
 def test_a_local_link_is_not_followed(tmp_path: Path) -> None:

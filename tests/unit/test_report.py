@@ -573,6 +573,7 @@ def groups_of(store: Path, *runs: Mapping[str, Any]) -> list[str]:
         if source:
             run.program.mkdir()
             (run.program / "own.py").write_text(source)
+            (run.program / "out.txt").write_text(f"a result of {run_id}")
         made.append(run)
     found = [each.trace.group for each in read_runs(made, lambda _: None, print)]
     shutil.rmtree(store)
