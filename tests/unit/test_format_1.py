@@ -64,6 +64,8 @@ def test_the_commands_read_it(run: RunDir, capsys: pytest.CaptureFixture[str]) -
     # Its losses are those of the last records: `lab show` computes the means anew.
     assert all("loss_records" not in task for task in stored["tasks"])
     assert {task.pop("loss_records") for task in shown["tasks"]} == {None, 2}
+    for name in ("staleness_sum", "staleness_steps"):  # its records have no sum
+        assert {task.pop(name) for task in shown["tasks"]} == {None}
     for task in (*shown["tasks"], *stored["tasks"]):
         task.pop("loss")
     assert shown == stored
