@@ -28,7 +28,7 @@ def window_for(points: int) -> int:
 def smoothed(values: Floats) -> Floats:
     """The mean over each record and its neighbours; the window is cut off at the ends.
 
-    The window is centred, so that the line of a falling loss does not lag.
+    The window is centred, so that the line of a falling loss is not shifted.
     """
     window = window_for(len(values))
     return np.asarray(

@@ -56,13 +56,13 @@ GPU_FRESH_S: Final = 3.0
 
 _LIVE: Final = (
     ("task", 9), ("state", 9), (">epoch", 5), (">local\nstep", 7), (">global\nstep", 7),
-    (">steps/s", 7), (">loss", 7), ("lag", 10),
+    (">steps/s", 7), (">loss", 7), ("staleness", 10),
 )  # fmt: skip
 """The columns of the live table with their minimum widths, so that the table stays steady."""
 
 _LIVE_WITH_GPU: Final = (
     ("task", 8), ("state", 9), (">epoch", 5), (">local\nstep", 6), (">global\nstep", 7),
-    (">steps/s", 7), (">loss", 6), (">gpu", 5), ("lag", 10),
+    (">steps/s", 7), (">loss", 6), (">gpu", 5), ("staleness", 10),
 )  # fmt: skip
 """The columns if tasks have GPUs: 79 characters, to fit a terminal of 80."""
 
@@ -130,7 +130,7 @@ class TaskView(View):
             return ""
         return f"{epoch + 1}/{self._epochs}" if isinstance(self._epochs, int) else f"{epoch + 1}"
 
-    def _lag(self, task: str) -> str:
+    def _last(self, task: str) -> str:
         """Return the task's newest message, the staleness of its gradients, or its silence."""
         state = self._statuses[task].state
         if state.ended or task not in self._updated:
@@ -141,9 +141,7 @@ class TaskView(View):
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
         staleness = self._progress[task].staleness
-        if staleness is None:
-            return ""
-        return "1 update" if staleness == 1 else f"{staleness} updates"
+        return "" if staleness is None else counted(staleness, "update")
 
 
 class LiveView(TaskView):
@@ -318,7 +316,7 @@ class LiveView(TaskView):
                 ">steps/s": rate(progress.steps_per_s),
                 ">loss": loss(progress.loss),
                 ">gpu": self._gpu(task),
-                "lag": Text(self._lag(task), no_wrap=True, overflow=cut),
+                "staleness": Text(self._last(task), no_wrap=True, overflow=cut),
             }
             rows.add_row(*(cells[name] for name, _ in columns))
         return rows

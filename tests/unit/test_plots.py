@@ -100,7 +100,7 @@ def texts(figure: Figure | None) -> str:
     return "\n".join(each.get_text() for each in found)  # type: ignore[attr-defined]
 
 
-def test_a_smoothed_line_does_not_lag_and_keeps_a_straight_line() -> None:
+def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     straight = np.arange(100.0)
     middle = slice(2, -2)
     assert smoothing.smoothed(straight)[middle] == pytest.approx(straight[middle])

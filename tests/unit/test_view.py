@@ -78,7 +78,7 @@ def test_column_widths_are_stable() -> None:
     )  # fmt: skip
     view.status(TaskStatus("worker-0", State.SUCCEEDED))
     after = drawn(view, 80)
-    assert [line.find("lag") for line in before] == [line.find("lag") for line in after]
+    assert [line.find("staleness") for line in before] == [line.find("staleness") for line in after]
     assert [line.split(" ")[0] for line in before[3:]] == [line.split(" ")[0] for line in after[3:]]
 
 
@@ -206,7 +206,7 @@ def test_a_message_has_the_width_that_is_left(width: int, *, with_gpus: bool) ->
 
 
 def test_only_the_last_column_grows_with_the_terminal() -> None:
-    assert {drawn(live(width), width)[4].find("lag") for width in (80, 120, 160)} == {65}
+    assert {drawn(live(width), width)[4].find("staleness") for width in (80, 120, 160)} == {65}
 
 
 def training(*steps: int) -> LiveView:
