@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from types import ModuleType
+from typing import Final
 
 from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
-from lab.cli.registry import COMMANDS, columns
+from lab.cli.registry import COMMANDS, columns, line_width
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.task.text import wrapped
+
+_LEFT: Final = re.compile(r".*\S {2,}(?=\S)")
+"""The left column of a table in a command's notes, with the space after it."""
 
 
 def command_help(name: str, module: ModuleType, program: str | None = None) -> str:
@@ -24,7 +32,8 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
     if name == "run" and experiment is not None:
         return _experiment_help(experiment)
     known = parameters(module.command)
-    lines = [f"lab {name}: {COMMANDS[name]}", "", f"usage: {_usage(name, known)}"]
+    lines = wrapped(f"lab {name}: {COMMANDS[name]}", line_width(), indent="  ")
+    lines += ["", *wrapped(f"usage: {_usage(name, known)}", line_width(), indent="  ")]
     positional = [
         (each.usage, each.kind.help)
         for each in known
@@ -44,8 +53,22 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
                 lines += ["", f"flags of {program}:", *_program_flags(own)]
     _, _, notes = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     notes, _, examples = notes.partition("Examples:\n")
-    lines += ["", f"{notes}examples:", *(line[2:] for line in examples.splitlines())]
+    lines += ["", *_notes(notes), "examples:", *(line[2:] for line in examples.splitlines())]
     return "\n".join(lines)
+
+
+def _notes(text: str) -> Iterator[str]:
+    """Yield the lines of notes: sentences, and tables of two columns."""
+    width = line_width()
+    for paragraph in text.removesuffix("\n\n").split("\n\n") if text else ():
+        for is_table, group in groupby(paragraph.splitlines(), lambda line: "  " in line):
+            lines = list(group)
+            if not is_table and width < sys.maxsize:
+                lines = [" ".join(lines)]
+            for line in lines:
+                left = _LEFT.match(line)
+                yield from wrapped(line, width, indent=" " * len(left.group() if left else ""))
+        yield ""
 
 
 def _experiment_help(experiment: Experiment) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lab.command_name import with_command_name
+from lab.task.text import wrapped
 
 EVERYDAY: Final = "Everyday commands"
 """The heading of the commands that `lab` without arguments lists, too."""
@@ -108,6 +108,11 @@ def full_help() -> str:
     return "\n".join(lines)
 
 
+def line_width() -> int:
+    """Return the maximum length of a line on stdout; a pipe has no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
 def columns(rows: Iterable[tuple[str, str]], width: int = 0) -> list[str]:
     """Return indented lines of two columns; the left one has at least `width` characters.
 
@@ -115,11 +120,11 @@ def columns(rows: Iterable[tuple[str, str]], width: int = 0) -> list[str]:
     """
     rows = list(rows)
     width = max([width, *(len(left) for left, _ in rows)])
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    room = line_width()
     blank = " " * (width + _MARGIN)
     lines = []
     for left, right in rows:
-        first, *more = textwrap.wrap(right, max(_LEAST, room - len(blank))) or [""]
+        first, *more = wrapped(right, max(_LEAST, room - len(blank)))
         lines.append(f"  {left.ljust(width)}   {first}".rstrip())
         lines += [blank + line for line in more]
     return lines

@@ -24,6 +24,7 @@ import pytest
 from lab.cli import arguments, main
 from lab.cli.commands import run
 from lab.cli.errors import exit_code_of
+from lab.cli.help import command_help
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS, columns
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -237,6 +238,19 @@ def test_help_wraps_at_words_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch)
     assert {line[:11] for line in more} == {" " * 11}
     assert " ".join(" ".join([first, *more]).split()) == "one " + " ".join(["words"] * 20)
     assert last == "  longer"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_wraps_at_words_on_a_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"lab.cli.commands.{name}")
+    wide = command_help(name, module)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    text, _, _ = command_help(name, module).partition("examples:\n")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.split() == wide.partition("examples:\n")[0].split()
 
 
 def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> None:
