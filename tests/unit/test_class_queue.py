@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,6 +40,7 @@ from tests.unit.queueing import (
     GPUS,
     SLICE_S,
     Clock,
+    Containers,
     Host,
     QueueUnderTest,
     a_queue,
@@ -310,6 +313,43 @@ def test_a_volume_stays_until_its_run_is_collected(
         left.mark_collected(RUN, "/home/student/runs")
         queue.wait("ada", None)
         up(seat, plan_in_seat(1), root)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_seat_reaches_its_runs_while_the_containers_are_removed(
+    queue: QueueUnderTest, root: Path, monkeypatch: pytest.MonkeyPatch, *, read: bool
+) -> None:
+    begun, go_on, down = threading.Event(), threading.Event(), Containers.down
+
+    def slow(one: Containers, *given: Any, **more: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        down(one, *given, **more)
+        begun.clear()
+
+    def broken(call: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(one: Containers, *given: Any) -> Any:
+            if begun.is_set():
+                raise LabError("the container stopped during the call")
+            return call(one, *given)
+
+        return checked
+
+    ada = up(queue.seat("ada"), plan_in_seat(1), root)
+    ada.submit(request(ada))
+    assert collected(ada)
+    monkeypatch.setattr(Containers, "down", slow)
+    for name in ("post", "runs"):
+        monkeypatch.setattr(Containers, name, broken(getattr(Containers, name)))
+    ada.give_back(keep=True)
+    assert begun.wait(60)
+    call = ada.runs if read else partial(ada.mark_collected, RUN, "/home/student/runs")
+    future = in_background(call)
+    wait_for(lambda: queue.turns.streams(ada.status.id) or future.done(), "the call is not made")
+    go_on.set()
+    future.result(60)
+    queue.wait("ada", State.ENDED)
+    wait_for(lambda: queue.entry("ada").collected is not read, "the note of the seat is lost")
 
 
 def test_an_idle_environment_ends_and_a_training_one_goes_on(

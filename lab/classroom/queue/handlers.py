@@ -237,11 +237,13 @@ _BEFORE: Final[Mapping[str, object]] = {
 
 class _Read(_Handler):
     async def get(self, id_: str, name: str) -> None:
-        environment = await self.turns.environment(self.entry(id_))
-        if environment is None:
-            self.answer(_BEFORE.get(name, ""))
-        else:
-            self.answer(await self.turns.call(_CALLS[name], environment))
+        entry = self.entry(id_)
+        with self.turns.streaming(id_):
+            environment = await self.turns.environment(entry)
+            if environment is None:
+                self.answer(_BEFORE.get(name, ""))
+            else:
+                self.answer(await self.turns.call(_CALLS[name], environment))
 
 
 class _Post(_Handler):
@@ -249,8 +251,10 @@ class _Post(_Handler):
         message = self.message(Message)
         check_run_id(message.run_id)
         check_text(message.text)
-        environment = await self.environment(id_)
-        await self.turns.call(environment.post, message.command, message.run_id, message.text)
+        self.entry(id_)
+        with self.turns.streaming(id_):
+            environment = await self.environment(id_)
+            await self.turns.call(environment.post, message.command, message.run_id, message.text)
         if message.command == "collected":
             await self.turns.check_collected(self.entry(id_))
         self.answer({})

@@ -101,6 +101,7 @@ class Turns:
         self._changed = asyncio.Event()
         self._contacts: dict[str, float] = {}
         self._streams: Counter[str] = Counter()
+        self._removing: set[str] = set()
         self._lines: dict[str, list[str]] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
@@ -146,7 +147,7 @@ class Turns:
 
     @contextmanager
     def streaming(self, id_: str) -> Iterator[None]:
-        """Note that a seat reads a stream of an environment."""
+        """Note that a seat reads a stream of an environment, or makes a call."""
         self._streams[id_] += 1
         try:
             yield
@@ -201,12 +202,16 @@ class Turns:
     async def environment(self, entry: Entry) -> Environment | None:
         """Return the containers or the run volume of an environment; None before its turn.
 
+        While the containers are removed, wait: a call would break off.
+
         Raises:
             Gone: Nothing is left of it.
             LabError: The engine does not answer.
         """
         if entry.state in {State.WAITING, State.GRANTED}:
             return None
+        while entry.id in self._removing:
+            await self._changed.wait()
         found = await self.call(self._backend("").find_any, entry.project)
         if found is None:
             raise Gone(f"nothing is left of environment {entry.name!r}", "see `lab ls`")
@@ -326,7 +331,12 @@ class Turns:
             await self.call(stop_run, environment, entry.reason)
             await self._streams_end(entry.id)
             keeps = not entry.failed and not self._current(entry).removes
-            await self.call(partial(environment.down, _log.info, keeps=lambda: keeps))
+            self._removing.add(entry.id)
+            try:
+                await self.call(partial(environment.down, _log.info, keeps=lambda: keeps))
+            finally:
+                self._removing.remove(entry.id)
+                self._bump()
         entries = changed(
             self.ledger.entries,
             entry.id,
