@@ -275,7 +275,7 @@ def test_the_limits_of_a_config_hold_if_they_are_smaller() -> None:
 
 def test_too_little_memory_for_the_tasks_is_refused() -> None:
     config = CONFIG.format(name="mnist", gpus=0)
-    with pytest.raises(InputError, match=r"3 tasks have 42.67 MiB each of the seat's memory"):
+    with pytest.raises(InputError, match=r"the seat's memory gives each task 42.67 MiB"):
         plan_of(entry_with(), cluster_of(config), box(0), seat(memory_bytes=128 << 20))
 
 
