@@ -166,8 +166,9 @@ class Collector:
         with (self.root / path).open("rb") as file:
             file.seek(offset)
             if file.read(framing.MAX_DATA) != data:
-                reason = "a program changed it; the submitted one is kept"
-                self.left[path] = Uncollected(path, reason, kept=False)
+                self.left[path] = Uncollected(
+                    path, "a program changed it; the submitted one is kept", kept=False
+                )
 
     def _replace(self, path: str, data: bytes) -> None:
         target = self._prepare(path)

@@ -89,7 +89,8 @@ class Docker:
         return SimpleNamespace(id=f"{name}#{hash(self.files[name])}")
 
     def _create(self, image: str, command: list[str], **options: Any) -> Any:
-        assert options["labels"] == {"lab.reader": "mnist", "lab.project": "mnist"}
+        labels = {"com.docker.compose.project": "", "lab.reader": "mnist", "lab.project": "mnist"}
+        assert options["labels"] == labels
         assert options["network_mode"] == "none"
         name = image.partition("#")[0]  # another image has another id
         self.made.append(name)

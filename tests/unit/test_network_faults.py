@@ -410,7 +410,12 @@ def test_a_container_on_the_nodes_network() -> None:
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
     assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}
     # `lab down` finds it, and it is not a part of the environment.
-    assert asked["labels"] == {"lab.project": "mnist", "lab.reader": "mnist", "lab.fault": "tf3"}
+    assert asked["labels"] == {
+        "com.docker.compose.project": "",
+        "lab.project": "mnist",
+        "lab.reader": "mnist",
+        "lab.fault": "tf3",
+    }
     assert asked["auto_remove"]
 
 

@@ -272,11 +272,15 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("reason", ["unshare: not permitted", "(1, 'not permitted')"])
-def test_a_node_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
-    def refuse(_flags: int) -> None:
+@pytest.mark.parametrize("step", ["unshare", "_set_up"])
+def test_a_node_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, reason: str
+) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(reason)
 
-    monkeypatch.setattr(network, "unshare", refuse)
+    monkeypatch.setattr(network, "unshare", lambda _flags: None)
+    monkeypatch.setattr(network, step, refuse)
     node = manifest.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
     with pytest.raises(NetworkError) as caught:
         network._build_node(lambda _pid, _position: None, 0, node, tmp_path / "hosts")
