@@ -178,3 +178,19 @@ def test_a_lasting_read_error_ends_the_agent(
         agent = agent_in(volume, program, tmp_path, Looks(volume, program), output)
         with pytest.raises(OSError, match="Stale file handle"):
             agent.run(None)
+    assert (tmp_path / "out").read_text().count("Stale file handle; trying again") == 1
+
+
+def test_records_that_cannot_be_read_end_the_agent(
+    volume: Volume, program: Talker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request and the status are readable: only the execution's constructor fails."""
+    monkeypatch.setattr(files, "REFUSED_S", 0.3)
+    submit(volume, Request("r1", RunSpec("test", "program.py"), CLUSTER))
+    folder = volume.records("r1", MINE).parent
+    folder.rmdir()
+    folder.touch()
+    with (tmp_path / "out").open("wb") as output:
+        agent = agent_in(volume, program, tmp_path, Looks(volume, program), output)
+        with pytest.raises(NotADirectoryError, match=r"worker-0\.jsonl"):
+            agent.run(None)

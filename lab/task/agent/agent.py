@@ -114,7 +114,9 @@ class Agent:
         )
         self._queue = RequestQueue(self._volume, config.task, agent_log)
         self._execution: Execution | None = None
-        self._patience = Patience()
+        self._patience = Patience(
+            lambda error: agent_log.notify(f"run volume {config.runs}: {error}; trying again")
+        )
         self._own_request: Request | None = None  # the leader submits it
         self._submit_at = 0.0
         self._outcome: oneshot.RunOutcome | None = None

@@ -112,7 +112,6 @@ class Execution:
         self._restart_reason: str | None = None  # why the program restarts
         self._records_lost = 0  # in all attempts
         self._refused_at: float | None = None  # when writing the start file first failed
-        self._oom_kills = OomKills.now()  # when the program started
         self._may_restart = False  # this agent must stop, and a restart may follow
         self._is_interrupted = False
         self._is_steady = False  # training continues and nothing is due
@@ -272,7 +271,7 @@ class Execution:
             os.close(program.output)
             raise
         self._program = program
-        self._oom_kills = OomKills.now()
+        self._oom_kills = OomKills.now()  # when the program starts
         self._output.start()
         name = command.program_path(config, request).name
         self._notify(f"{name} has started{how and f', {how}'}")

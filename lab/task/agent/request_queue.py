@@ -64,6 +64,8 @@ class RequestQueue:
                 reason = "its agent restarted during the run"
                 write_lost(path, status, reason)
                 self._agent_log.notify(f"run {request.run_id}: lost: {reason}")
+        if waiting:
+            self._changed = None  # it stays the next one until it is marked as served
         return min(
             waiting, key=lambda request: (request.submitted_unix, request.run_id), default=None
         )
@@ -71,7 +73,6 @@ class RequestQueue:
     def mark_served(self, request: Request) -> None:
         """Ignore this request from now on."""
         self._known.add(f"{request.run_id}.json")
-        self._changed = None
 
     def _new_names(self) -> list[str]:
         try:

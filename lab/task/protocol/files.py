@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,13 @@ which the other agents declare an agent without heartbeat lost."""
 class Patience:
     """A context that suppresses the errors of a volume, until they have lasted `REFUSED_S`."""
 
-    def __init__(self) -> None:
+    def __init__(self, suppressed: Callable[[OSError], None]) -> None:
+        """Begin without an error.
+
+        Args:
+            suppressed: Called with the first error of each series.
+        """
+        self._suppressed = suppressed
         self._since: float | None = None
 
     def __enter__(self) -> None:
@@ -38,7 +44,9 @@ class Patience:
             self._since = None
             return False
         now = time.monotonic()
-        self._since = now if self._since is None else self._since
+        if self._since is None:
+            self._since = now
+            self._suppressed(error)
         return now - self._since < REFUSED_S
 
 
