@@ -109,7 +109,11 @@ class DirectoryEnvironment(Environment):
         if not self.is_up:
             raise self.stopped()
         try:
-            with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
+            with (
+                self._volume_errors(),
+                lock_environment(self.backend, self.project, shared=True),
+                control.uploads(self._volume, request.run_id),
+            ):
                 require_agents(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
@@ -120,8 +124,6 @@ class DirectoryEnvironment(Environment):
                 f"{busy} in the {self.backend} environment {self.project!r}",
                 f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
             ) from busy
-        finally:
-            control.discard_uploads(self._volume, request.run_id)
 
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume; see `Environment`."""

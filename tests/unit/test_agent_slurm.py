@@ -208,6 +208,15 @@ def test_a_job_that_starts_again_waits_for_runs_after_other_ends(
     assert [request.run_id for request in requests(volume)] == ["r-1"]
 
 
+def test_a_continuation_that_is_refused_leaves_no_upload(tmp_path: Path) -> None:
+    volume = begin_again_after(tmp_path, LOST, RunSpec("async", on_failure=CONTINUE))
+    (volume.root / ".lock").unlink()
+    (volume.root / ".lock").mkdir()
+    with pytest.raises(IsADirectoryError):
+        begin_again(volume, CLUSTER)
+    assert not list((volume.root / "incoming").iterdir())
+
+
 def test_a_cancelled_run_is_not_continued(tmp_path: Path) -> None:
     volume = begin_again_after(tmp_path, LOST, RunSpec("async", on_failure=CONTINUE))
     last = requests(volume)[-1]

@@ -240,6 +240,15 @@ def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> N
     ]
 
 
+@pytest.mark.parametrize("line", ['{"loss": 1' + 400 * "0" + "}", 100_000 * "["])
+def test_the_report_skips_numbers_and_lines_that_are_too_long(volume: Volume, line: str) -> None:
+    request, _ = trained(volume, State.SUCCEEDED)
+    volume.records(request.run_id, "worker-0").write_text(f'{line}\n{{"accuracy": 0.875}}\n')
+    assert exit_code(volume, request) == 0
+    rows = [row.split() for row in report(volume, request)]
+    assert ["worker-0", "succeeded", "0.8750"] in rows
+
+
 def test_the_lines_of_the_report_fit_into_80_columns_behind_the_prefix_of_compose() -> None:
     lines = list(_table([("evaluator-0", "succeeded", "99,999", "999,999", "12.3456", "0.9876")]))
     assert max(len(f"evaluator-0-1  | lab: {line}") for line in lines) <= 80

@@ -135,9 +135,21 @@ def test_uploads_stay_while_another_run_is_under_way(volume: Volume) -> None:
     with pytest.raises(VolumeBusy):
         submit(volume, refused)
     end(volume)
-    submit(volume, refused)
+    with control.uploads(volume, "r2"):
+        submit(volume, refused)
     assert (volume.program("r2") / "own.py").is_file()
     assert not volume.incoming("r2").exists()
+
+
+def test_a_failed_submission_leaves_no_run(volume: Volume) -> None:
+    obstacle = volume.request("r1")
+    obstacle.mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(FileExistsError, match=r"requests/r1\.json"):
+            submit(volume, REQUEST)
+    obstacle.rmdir()
+    submit(volume, REQUEST)
+    assert requests(volume)[0].run_id == "r1"
 
 
 def test_one_of_many_submits_succeeds(volume: Volume) -> None:
@@ -556,6 +568,7 @@ def test_a_frame_is_returned_when_complete() -> None:
         b'{"path": "../a", "fault": "it is a link"}\n',
         b'{"path": "a", "fault": "it is a link", "kept": 1}\n',
         b"[]\n",
+        b"[" * 16_000 + b"\n",
         b"x" * 20000,
     ],
 )

@@ -29,11 +29,11 @@ from typing import Any, Final
 from lab.task.agent.continuation import is_interrupted, next_request
 from lab.task.agent.oneshot import OneshotError, arguments, request_of
 from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.control import VolumeBusy, discard_uploads, requests, state_of, submit
+from lab.task.protocol.control import VolumeBusy, requests, state_of, submit, uploads
 from lab.task.protocol.experiments import EXPERIMENTS, with_seed
 from lab.task.protocol.faults import parse, resolve_all
 from lab.task.protocol.policy import outcome
-from lab.task.protocol.results import records_of, unexpected
+from lab.task.protocol.results import is_number, records_of, unexpected
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import Statuses, read_statuses
 from lab.task.text import LONGEST_REASON, short
@@ -135,9 +135,10 @@ def train(
         notify(f"run {last.run_id} has ended already; it is not trained again")
         return last
     request = autorun.request
-    if last is not None:
-        request = next_request(volume, last, request, notify)
-    _submit(volume, request, notify, sleep)
+    with uploads(volume, request.run_id):
+        if last is not None:
+            request = next_request(volume, last, request, notify)
+        _submit(volume, request, notify, sleep)
     notify(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
     _follow(volume, request, sleep)
     return request
@@ -153,20 +154,17 @@ def _submit(
 ) -> None:
     """Submit the request as soon as no other run is active."""
     shown = ""
-    try:
-        while True:
-            try:
-                submit(volume, request)
-            except VolumeBusy as busy:
-                if busy.run_id != shown:
-                    experiment = request.spec.experiment
-                    notify(f"run {busy.run_id} is under way; {experiment} starts after it")
-                shown = busy.run_id
-                sleep(_POLL_S)
-            else:
-                return
-    finally:
-        discard_uploads(volume, request.run_id)
+    while True:
+        try:
+            submit(volume, request)
+        except VolumeBusy as busy:
+            if busy.run_id != shown:
+                experiment = request.spec.experiment
+                notify(f"run {busy.run_id} is under way; {experiment} starts after it")
+            shown = busy.run_id
+            sleep(_POLL_S)
+        else:
+            return
 
 
 def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) -> None:
@@ -223,8 +221,7 @@ def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
 
 
 def _number(value: object, form: str) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return format(value, form) if is_number else ""
+    return format(value, form) if is_number(value) else ""
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 from lab.task.agent.continuation import continued_spec, continues, mark_lost, next_request
 from lab.task.protocol import ClusterSpec, Request, Volume, new_run_id
-from lab.task.protocol.control import VolumeBusy, cancel, requests, state_of, submit
+from lab.task.protocol.control import VolumeBusy, cancel, requests, state_of, submit, uploads
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""
@@ -152,7 +152,8 @@ def begin_again(volume: Volume, cluster: ClusterSpec) -> None:
         if not last.autorun and continues(volume, last):
             run_id = new_run_id(last.spec.experiment)
             request = Request(run_id, continued_spec(volume, last), cluster)
-            submit(volume, next_request(volume, last, request, _print))
+            with uploads(volume, run_id):
+                submit(volume, next_request(volume, last, request, _print))
 
 
 def cancel_runs(volume: Volume) -> None:

@@ -36,12 +36,12 @@ from lab.task.protocol.control import (
     VolumeBusy,
     cancel,
     collected,
-    discard_uploads,
     inject_fault,
     kill,
     mark_collected,
     requests,
     submit,
+    uploads,
 )
 from lab.task.protocol.framing import encode_frame
 
@@ -78,21 +78,16 @@ def _offsets(arguments: Sequence[str]) -> dict[str, int]:
     return {path: size for argument in arguments for path, size in json.loads(argument).items()}
 
 
-def _submit(volume: Volume, request: Request) -> None:
-    """Submit a request; if it is refused, remove its uploads: the client uploads them again."""
-    try:
-        submit(volume, request)
-    finally:
-        discard_uploads(volume, request.run_id)
-
-
 def main(argv: Sequence[str], root: Path) -> int:
     """Execute one command; return its exit code."""
     volume = Volume(root)
     try:
         match argv:
             case ["submit", text]:
-                _submit(volume, Request.from_json(text))
+                request = Request.from_json(text)
+                # If it is refused, the client uploads its files again.
+                with uploads(volume, request.run_id):
+                    submit(volume, request)
             case ["cancel", run_id, reason]:
                 cancel(volume, run_id, reason)
             case ["kill", run_id, reason]:

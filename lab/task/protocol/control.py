@@ -52,8 +52,8 @@ class VolumeBusy(Exception):  # noqa: N818 (the name describes a state)
 def submit(volume: Volume, request: Request) -> None:
     """Submit a request to the agents, unless another run is under way.
 
-    The run's uploads move from `incoming/` into the run. If the request is refused, they stay, so
-    that the caller can submit it again; at its end, the caller removes them with `discard_uploads`.
+    The run's uploads move from `incoming/` into the run. While another run is under way, they stay,
+    so that the caller can submit it again. If a later step fails, the new run is removed.
 
     Raises:
         VolumeBusy: Another run is under way.
@@ -66,24 +66,35 @@ def submit(volume: Volume, request: Request) -> None:
         for other in requests(volume):
             if not state_of(volume, other).ended:
                 raise VolumeBusy(other.run_id)
-        run = volume.run(request.run_id)
-        run.mkdir()
-        for name in INCOMING:
-            uploaded = volume.incoming(request.run_id) / name
-            if uploaded.is_dir():
-                uploaded.rename(run / name)
-        for name in ("tasks", "logs", "status", "start"):
-            (run / name).mkdir()
-        (run / "files").mkdir(exist_ok=True)
-        for task in request.tasks():
-            write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
-        write_atomically(volume.request(request.run_id), request.to_json(), new=True)
-    discard_uploads(volume, request.run_id)
+        volume.run(request.run_id).mkdir()
+        try:
+            _fill(volume, request)
+        except OSError:
+            shutil.rmtree(volume.run(request.run_id), ignore_errors=True)
+            raise
 
 
-def discard_uploads(volume: Volume, run_id: str) -> None:
-    """Remove what is left of a run's uploads."""
-    shutil.rmtree(volume.incoming(run_id), ignore_errors=True)
+def _fill(volume: Volume, request: Request) -> None:
+    run = volume.run(request.run_id)
+    for name in ("tasks", "logs", "status", "start"):
+        (run / name).mkdir()
+    for task in request.tasks():
+        write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
+    for name in INCOMING:
+        uploaded = volume.incoming(request.run_id) / name
+        if uploaded.is_dir():
+            uploaded.rename(run / name)
+    (run / "files").mkdir(exist_ok=True)
+    write_atomically(volume.request(request.run_id), request.to_json(), new=True)
+
+
+@contextlib.contextmanager
+def uploads(volume: Volume, run_id: str) -> Iterator[None]:
+    """Upload and submit a run in this block; at its end, what is left of the uploads is removed."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(volume.incoming(run_id), ignore_errors=True)
 
 
 def cancel(volume: Volume, run_id: str, reason: str) -> None:

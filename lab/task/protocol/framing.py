@@ -97,7 +97,7 @@ def _read_header(line: bytes) -> tuple[Chunk, int]:
         raw = json.loads(line)
         path, fault, kept = raw["path"], raw.get("fault", ""), raw.get("kept", False)
         offset, size = (None, 0) if fault else (raw["offset"], raw["size"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FrameError(f"not a frame: {line[:80]!r}") from error
     if not isinstance(path, str) or not is_safe(path):
         raise FrameError(f"a frame with an unsafe path: {path!r:.80}")

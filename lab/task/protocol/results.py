@@ -75,7 +75,7 @@ def records_of(path: Path) -> Iterable[Mapping[str, Any]]:
         for line in file:
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 yield record
