@@ -6,16 +6,16 @@ Everything that another client needs to continue a run is in `runs/<id>/` and on
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from lab.backends import Environment
 from lab.run.run_info import RunInfo
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
 from lab.run.summary import Summary, write_summary
-from lab.task.agent.appender import digest_of
+from lab.task.agent.appender import altered
 from lab.task.protocol import Request, TaskStatus
 from lab.task.protocol.policy import outcome
 from lab.task.protocol.states import State, run_state
@@ -78,10 +78,10 @@ def finish(run: OpenRun) -> Summary:
     statuses = read_statuses(run.directory, info)
     if not info.state.ended or all_ended(info, statuses):
         state, reason = verdict(info, statuses)
-        altered = _altered(run, statuses) if state is State.SUCCEEDED else None
-        if altered is not None:
-            reason = f"another process changed or removed the records of {altered}"
-            state = State.FAILED
+        if state is State.SUCCEEDED and (
+            why := altered(_collected_records(run, statuses), statuses)
+        ):
+            state, reason = State.FAILED, why
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
@@ -91,16 +91,11 @@ def finish(run: OpenRun) -> Summary:
     return summary
 
 
-def _altered(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
-    """Return the first task whose collected records differ from those that its agent wrote."""
+def _collected_records(run: OpenRun, tasks: Iterable[str]) -> dict[str, Path]:
+    """The records of each of these tasks, except those that were left on the run volume."""
     left = {each.path for each in run.info.left}
-    for task, status in statuses.items():
-        path = run.directory.records(task)
-        if not status.records_sha256 or f"tasks/{path.name}" in left:
-            continue
-        if digest_of(path).hexdigest() != status.records_sha256:
-            return task
-    return None
+    records = {task: run.directory.records(task) for task in tasks}
+    return {task: path for task, path in records.items() if f"tasks/{path.name}" not in left}
 
 
 def mark_ended(run: OpenRun, state: State, reason: str) -> None:

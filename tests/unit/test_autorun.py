@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.agent.appender import digest_of
 from lab.task.agent.autorun import (
     Autorun,
     _table,
@@ -17,7 +18,7 @@ from lab.task.agent.autorun import (
     report,
     train,
 )
-from lab.task.agent.oneshot import OneshotError
+from lab.task.agent.oneshot import OneshotError, RunOutcome
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import cancel, requests, submit
 from lab.task.protocol.states import Cause, State
@@ -269,6 +270,24 @@ def test_the_report_names_a_result_that_is_missing(volume: Volume) -> None:
     assert "not as expected: where they should be" in lines
     assert f"run {request.run_id}: failed" in lines
     assert exit_code(volume, request) == 1
+
+
+@pytest.mark.parametrize("forged", ['{"accuracy": 1.0}\n', None])
+def test_a_run_with_changed_or_removed_records_has_failed(
+    volume: Volume, forged: str | None
+) -> None:
+    request, _ = trained(volume, State.SUCCEEDED)
+    path = volume.records(request.run_id, "worker-1")
+    path.write_text('{"accuracy": 0.5}\n')
+    status = TaskStatus("worker-1", State.SUCCEEDED, records_sha256=digest_of(path).hexdigest())
+    write_status(volume.status(request.run_id, "worker-1"), status)
+    own = RunOutcome(volume, request, "worker-0")
+    assert (exit_code(volume, request), own.exit_code()) == (0, 0)
+    path.unlink() if forged is None else path.write_text(forged)
+    assert (exit_code(volume, request), own.exit_code()) == (1, 1)
+    reason = "another process changed or removed the records of worker-1"
+    assert [*report(volume, request)][-2:] == [reason, f"run {request.run_id}: failed"]
+    assert own.lines()[0] == reason
 
 
 def test_a_batch_job_ends_with_its_run(

@@ -5,7 +5,7 @@ agent buffers the lines in memory and writes them in order as soon as the volume
 task fails if that takes longer than `REFUSED_S`.
 
 A program runs as the same user, so it can change or remove these files. The agent does not read
-them again: it computes a running digest, which the collected records must match.
+them again: it computes a running digest, which the records of an ended run must match.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,8 @@ from lab.task.protocol.files import REFUSED_S, append_whole, open_regular
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+
+    from lab.task.protocol import TaskStatus
 
 BUFFER_BYTES: Final = 16 * 2**20
 """Bytes of one file that are buffered. Lines beyond that are dropped and counted."""
@@ -46,6 +48,23 @@ def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
             digest.update(piece)
             beat()
     return digest
+
+
+def altered(records: Mapping[str, Path], statuses: Mapping[str, TaskStatus]) -> str:
+    """Why a run fails whose records differ from those that its agents wrote; "" if none differ.
+
+    Args:
+        records: The file of each task to check.
+        statuses: The final status of each of these tasks.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    for task, path in records.items():
+        written = statuses[task].records_sha256
+        if written and digest_of(path).hexdigest() != written:
+            return f"another process changed or removed the records of {task}"
+    return ""
 
 
 class Appender:

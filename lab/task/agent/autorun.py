@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.task.agent.continuation import is_interrupted, next_request
-from lab.task.agent.oneshot import OneshotError, arguments, request_of
+from lab.task.agent.oneshot import OneshotError, arguments, missed, request_of
 from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.protocol.control import VolumeBusy, requests, state_of, submit, uploads
 from lab.task.protocol.experiments import EXPERIMENTS, with_seed
 from lab.task.protocol.faults import parse, resolve_all
 from lab.task.protocol.policy import outcome
-from lab.task.protocol.results import is_number, records_of, unexpected
+from lab.task.protocol.results import is_number, records_of
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import Statuses, read_statuses
 from lab.task.text import LONGEST_REASON, short
@@ -181,10 +181,9 @@ def report(volume: Volume, request: Request) -> Iterator[str]:
     state, failed = outcome(request, statuses)
     for task in failed[:1]:
         yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
-    missed = _missed(volume, request, state)
-    for name in missed:
-        yield f"not as expected: {short(name)}"
-    yield f"run {request.run_id}: {State.FAILED if missed else state}"
+    faults = missed(volume, request, statuses) if state is State.SUCCEEDED else []
+    yield from faults
+    yield f"run {request.run_id}: {State.FAILED if faults else state}"
 
 
 def next_commands(request: Request) -> Iterator[str]:
@@ -195,15 +194,9 @@ def next_commands(request: Request) -> Iterator[str]:
 
 def exit_code(volume: Volume, request: Request) -> int:
     """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
-    state, _ = outcome(request, read_statuses(volume, request))
-    return int(state is not State.SUCCEEDED or bool(_missed(volume, request, state)))
-
-
-def _missed(volume: Volume, request: Request, state: State) -> list[str]:
-    if state is not State.SUCCEEDED:
-        return []
-    records = [volume.records(request.run_id, task) for task in request.tasks()]
-    return unexpected(records, EXPERIMENTS[request.spec.experiment].results)
+    statuses = read_statuses(volume, request)
+    state, _ = outcome(request, statuses)
+    return int(state is not State.SUCCEEDED or bool(missed(volume, request, statuses)))
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:

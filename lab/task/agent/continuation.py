@@ -24,7 +24,7 @@ def mark_lost(volume: Volume, reason: str) -> None:
         reason: Why none runs.
 
     Raises:
-        OSError: The volume cannot be written.
+        OSError: The volume cannot be read or written.
     """
     for request in requests(volume):
         for task, status in read_statuses(volume, request).items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.protocol import READY_S, Request, RunSpec, Volume, new_run_id
+from lab.task.agent.appender import altered
+from lab.task.protocol import READY_S, Request, RunSpec, TaskStatus, Volume, new_run_id
 from lab.task.protocol.experiments import EXPERIMENTS, misfit
 from lab.task.protocol.heartbeat import PeerMonitor
 from lab.task.protocol.policy import outcome
@@ -78,6 +79,19 @@ def request_of(
     )
 
 
+def missed(volume: Volume, request: Request, statuses: Mapping[str, TaskStatus]) -> list[str]:
+    """Why a run has failed although its tasks have succeeded, as lines; empty if it has not.
+
+    Raises:
+        OSError: Its records cannot be read.
+    """
+    records = {task: volume.records(request.run_id, task) for task in request.tasks()}
+    if reason := altered(records, statuses):
+        return [reason]
+    wanted = EXPERIMENTS[request.spec.experiment].results
+    return [f"not as expected: {short(name)}" for name in unexpected(records.values(), wanted)]
+
+
 class RunOutcome:
     """The outcome of the whole run, for the leader, which exits last."""
 
@@ -85,7 +99,7 @@ class RunOutcome:
         self._volume = volume
         self._request = request
         self._statuses = Statuses(volume, request.run_id, request.tasks())
-        self._unexpected: list[str] = []
+        self._missed: list[str] = []
         self._peers = PeerMonitor(volume, [task for task in request.tasks() if task != leader])
 
     def exit_code(self) -> int | None:
@@ -95,7 +109,7 @@ class RunOutcome:
             The code; None while a task has not ended.
 
         Raises:
-            OSError: The volume cannot be written.
+            OSError: The volume cannot be read or written.
         """
         states = self._statuses.refresh()
         self._peers.check()
@@ -104,16 +118,12 @@ class RunOutcome:
             return None
         state, _ = outcome(self._request, states)
         if state is State.SUCCEEDED:
-            request = self._request
-            records = [self._volume.records(request.run_id, task) for task in request.tasks()]
-            wanted = EXPERIMENTS[request.spec.experiment].results
-            self._unexpected = unexpected(records, wanted)
-        return int(state is not State.SUCCEEDED or bool(self._unexpected))
+            self._missed = missed(self._volume, self._request, states)
+        return int(state is not State.SUCCEEDED or bool(self._missed))
 
     def lines(self) -> list[str]:
-        """One line for each unexpected result and for each task."""
-        wrong = [f"{short(name)}: missing, or not the expected value" for name in self._unexpected]
-        return wrong + [
+        """The lines of `missed`, and one for each task."""
+        return self._missed + [
             f"{task}: {status.state}" + (f": {status.reason}" if status.reason else "")
             for task, status in self._statuses.refresh().items()
         ]
