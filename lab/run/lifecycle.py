@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 
 from lab.backends import Environment
+from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
@@ -47,7 +49,7 @@ def describe(run: OpenRun, environment: Environment) -> None:
 
 
 def submit(run: OpenRun, environment: Environment) -> None:
-    """Submit the run to the agents.
+    """Submit the run to the agents; `run.info` then has its times, `run.json` not yet.
 
     Raises:
         LabError: Another run is under way in this environment.
@@ -63,7 +65,10 @@ def submit(run: OpenRun, environment: Environment) -> None:
     # The run begins for its agents when its parts are on the run volume.
     environment.submit(Request(info.run_id, info.spec, info.cluster), parts)
     started = info.started_unix + offset_s
-    run.update(state=State.STARTING, started_unix=started, submitted_unix=now)
+    with suppress(LabError):  # the run has begun: an approximate time is enough
+        times = {each.run_id: each.submitted_unix for each in environment.runs()}
+        now = times.get(info.run_id, now)  # every client of the run records this time
+    run.info = replace(info, state=State.STARTING, started_unix=started, submitted_unix=now)
 
 
 def finish(run: OpenRun) -> Summary:

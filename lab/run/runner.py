@@ -152,8 +152,7 @@ def _may_have(environment: Environment, run: OpenRun) -> bool:
 def _detach(run: OpenRun, environment: Environment, notify: Notify) -> None:
     """Submit the run, for other clients to follow; an interrupt during this cancels the run."""
     try:
-        with signals.block_interrupts():
-            lifecycle.submit(run, environment)
+        _submit(run, environment, notify)
         _describe(run, environment, notify)
     except KeyboardInterrupt:
         _stop(run, environment, View())
@@ -168,8 +167,7 @@ def _follow(run: OpenRun, environment: Environment, view: View) -> None:
     with ExitStack() as ending:
         try:
             if not run.info.has_started:
-                with signals.block_interrupts():
-                    lifecycle.submit(run, environment)
+                _submit(run, environment, view.notice)
             _describe(run, environment, view.notice)
             faults = NetworkFaults(environment, run.run_id, run.info.spec.faults, view.notice)
             ending.callback(faults.end)
@@ -181,6 +179,13 @@ def _follow(run: OpenRun, environment: Environment, view: View) -> None:
             with suppress(LabError):  # the run may not be submitted yet
                 environment.cancel(run.run_id, f"the client failed: {error}")
             raise
+
+
+def _submit(run: OpenRun, environment: Environment, notify: Notify) -> None:
+    """Submit the run and write that into `run.json`, with patience if the run store is full."""
+    with signals.block_interrupts():
+        lifecycle.submit(run, environment)
+    patiently(run.update, notify)
 
 
 def _describe(run: OpenRun, environment: Environment, notify: Notify) -> None:

@@ -315,6 +315,7 @@ def test_a_run_begins_when_the_volume_has_it(
     monkeypatch.setattr(control, "unix_time", lambda: 5000.0)  # after a long upload
     with run.opened() as opened:
         lifecycle.submit(opened, environment)
+        assert opened.info.submitted_unix == 5000.0  # as other clients record it
     assert [request.submitted_unix for request in environment.runs()] == [5000.0]
 
 
@@ -383,6 +384,30 @@ def test_a_run_store_that_is_full_for_a_moment(tmp_path: Path, environment: Told
         for task in ("worker-0", "worker-1"):
             kept = environment.volume.records(run.run_id, task)
             assert run.records(task).read_bytes() == kept.read_bytes() != b""
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_store_that_is_full_at_the_submission(
+    tmp_path: Path, environment: Told, detach: bool
+) -> None:
+    fillers: list[Path] = []
+    environment.tasks_do = train
+
+    class Freeing(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            fillers.pop().unlink()
+
+    environment.said = Freeing()
+    with small_disk(tmp_path / "store") as store:
+        run = prepared(tmp_path, store)
+        environment.after_submission = lambda: fillers.append(fill(store))
+        go(run, environment, up=True, detach=detach)
+        (request,) = environment.runs()
+        assert run.read().submitted_unix == request.submitted_unix
+        assert environment.asked == []
+        assert stands(run)[0] is (State.STARTING if detach else State.SUCCEEDED)
+        assert len(environment.said) == 1
 
 
 @pytest.mark.usefixtures("impatient")
