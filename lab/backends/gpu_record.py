@@ -204,10 +204,10 @@ def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool)
     more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(holder.since_unix))
     what = (
-        f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r} ({holder.backend})"
-        f" of {_user(entry.uid)} since {since}"
+        f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r}"
+        f" ({short(holder.backend)}) of {_user(entry.uid)} since {since}"
     )
-    down = "lab class down" if holder.backend == CLASS else f"lab down {holder.project}"
+    down = "lab class down" if holder.backend == CLASS else f"lab down {short(holder.project)}"
     hint = (
         f"wait for `{down}`"  # a class has no other choice
         if wanted.backend == CLASS
@@ -215,7 +215,7 @@ def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool)
     )
     if not known:
         what += "; `lab` cannot check whether it is still up"
-        hint += f"; if it no longer exists, remove {entry.path}"
+        hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
     return LabError(what, hint)
 
 
@@ -316,7 +316,7 @@ def _open(path: Path) -> int:
         _create(path)
         descriptor = os.open(path, flags)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if mode != _MODE:
+    if mode & ~stat.S_ISGID != _MODE:  # a directory inherits this bit from its parent
         os.close(descriptor)
         raise LabError(
             f"the GPU record {visible(str(path))} cannot be used: its mode is {mode:o}, not 1777",

@@ -366,6 +366,12 @@ def test_an_entry_of_a_later_lab_or_of_a_wrong_clock_counts(record: Path) -> Non
     with pytest.raises(LabError, match=r"'anna' \(later\) .*cannot check whether it is still up"):
         take(holder("ben"))
     release("later", "anna", "/state")
+    take(replace(holder("anna", backend="later\x1b" + "x" * 9000), process=dead()))
+    with pytest.raises(LabError) as caught:
+        take(holder("ben"))
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    release("later\x1b" + "x" * 9000, "anna", "/state")
     take(replace(holder("anna"), since_unix=time.time() + 1e9))
     with pytest.raises(LabError, match="'anna'"):
         take(holder("ben"))
@@ -382,6 +388,13 @@ def test_every_user_can_use_the_directory_and_read_the_entries(record: Path) -> 
     assert mode & 0o777 == 0o644
     if sys.platform == "linux":
         assert mode & stat.S_ISVTX  # no clean-up of old files takes it
+
+
+def test_a_directory_in_a_setgid_directory(record: Path) -> None:
+    record.parent.chmod(0o2755)
+    take(ANNA)
+    take(ANNA)
+    assert names(record) == ["anna"]
 
 
 def test_a_directory_that_cannot_be_used(
