@@ -228,13 +228,18 @@ class EnvironmentDir:
     def clear(self) -> bool:
         """Remove the files of a stopped environment, except ended runs of a kept run volume.
 
+        A run with a damaged request also stays: nothing can collect it.
+
         Returns:
             Whether the volume is kept.
         """
         volume = Volume(self.runs)
-        kept = {
-            each.run_id for each in control.requests(volume) if control.state_of(volume, each).ended
+        unfinished = {
+            each.run_id
+            for each in control.requests(volume)
+            if not control.state_of(volume, each).ended
         }
+        kept = {path.stem for path in volume.requests.glob("*.json")} - unfinished
         if not self.kept.exists():
             if self.directory.is_dir():
                 remove_tree(self.directory)

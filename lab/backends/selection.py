@@ -245,7 +245,10 @@ def find_leftover(project: str, known: Sequence[Backend]) -> Environment | None:
 
 
 def _why(chosen: str, unusable: Mapping[str, str], *, has_gpus: bool) -> str:
-    """Why `auto` has chosen a backend. Processes for CPUs need no excuse for missing containers."""
+    """Why `auto` has chosen a backend.
+
+    With processes for CPUs, the reasons against other backends are not shown.
+    """
     if chosen == LOCAL and not has_gpus:
         return "TensorFlow is installed here, and no task has a GPU"
     reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
