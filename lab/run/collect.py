@@ -375,11 +375,16 @@ def follow(
         view.tick()
         tick(None)
 
-    patiently(partial(_follow, run, environment, view, tick), view.notice, wait)
+    def size() -> int:
+        return sum(collected_sizes(run.directory.path).values())
+
+    patiently(partial(_follow, run, environment, view, tick, size), view.notice, wait, size)
 
 
-def _follow(run: OpenRun, environment: Environment, view: View, tick: Tick) -> None:
-    size, since = -1, 0.0
+def _follow(
+    run: OpenRun, environment: Environment, view: View, tick: Tick, size: Callable[[], int]
+) -> None:
+    before, since = -1, 0.0
     while True:
         try:
             collect(run, environment, view, follow=True, tick=tick)
@@ -391,9 +396,9 @@ def _follow(run: OpenRun, environment: Environment, view: View, tick: Tick) -> N
                 lifecycle.abort(run, State.LOST, error.what)
                 path = run.directory.path
                 raise LabError(error.what, f"the collected files are in {path}") from error
-            now = sum(collected_sizes(run.directory.path).values())
-            if now != size:
-                size, since = now, time.monotonic()
+            now = size()
+            if now != before:
+                before, since = now, time.monotonic()
                 view.notice(f"{error.what}; trying again")
             elif time.monotonic() - since >= REFUSED_S:
                 raise

@@ -21,7 +21,10 @@ _RETRY_S: Final = 1.0
 
 
 def patiently(
-    action: Callable[[], T], notify: Notify, wait: Callable[[], None] = lambda: None
+    action: Callable[[], T],
+    notify: Notify,
+    wait: Callable[[], None] = lambda: None,
+    size: Callable[[], int] = lambda: 0,
 ) -> T:
     """Repeat an action while the run store refuses writes.
 
@@ -29,19 +32,23 @@ def patiently(
         action: The action. If it fails only after `REFUSED_S`, the disk has accepted writes since.
         notify: Receives the first refusal.
         wait: Called before each repetition.
+        size: Returns the bytes that are written. If they have changed since the last refusal, the
+            disk has accepted writes since.
 
     Raises:
         OSError: The run store refuses writes for `REFUSED_S`.
     """
-    refused_at = None
+    refused_at, before = None, 0
     while True:
         began = time.monotonic()
         try:
             return action()
         except OSError as error:
             now = time.monotonic()
-            if refused_at is None or now - began > REFUSED_S:
+            written = size()
+            if refused_at is None or now - began > REFUSED_S or written != before:
                 refused_at = now
+            before = written
             if error.errno not in DISK_ERRORS or now - refused_at >= REFUSED_S:
                 raise
             if now == refused_at:

@@ -64,6 +64,20 @@ def test_each_refusal_has_the_whole_time(clock: Clock) -> None:
     assert len(notices) == 2
 
 
+def test_a_disk_that_accepts_writes_between_refusals_is_waited_for(clock: Clock) -> None:
+    """Each try writes for ten seconds before the disk is full again."""
+    tries: list[float] = []
+
+    def action() -> str:
+        tries.append(clock.now)
+        if len(tries) == 20:
+            return "done"
+        clock.sleep(10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert patiently(action, lambda _line: None, size=lambda: len(tries)) == "done"
+
+
 def test_another_error_is_raised_at_once(clock: Clock) -> None:
     with pytest.raises(PermissionError):
         patiently(lambda: refuse(errno.EACCES), pytest.fail)
