@@ -30,6 +30,7 @@ from lab.backends.state import Busy, lock_environment, state_directory
 from lab.errors import LabError
 from lab.task.probes.sync import stream
 from lab.task.protocol import Request, Volume, control
+from lab.task.text import visible
 
 _POSTS = {
     "cancel": control.cancel,
@@ -225,25 +226,29 @@ class EnvironmentDir:
         """The file with the output of a task's agent."""
         return self.directory / "output" / f"{task}.log"
 
-    def clear(self) -> bool:
+    def clear(self, notify: Notify) -> bool:
         """Remove the files of a stopped environment, except ended runs of a kept run volume.
 
         A run with a damaged request also stays: nothing can collect it.
+
+        Args:
+            notify: Receives one line for each such run.
 
         Returns:
             Whether the volume is kept.
         """
         volume = Volume(self.runs)
-        unfinished = {
-            each.run_id
-            for each in control.requests(volume)
-            if not control.state_of(volume, each).ended
-        }
-        kept = {path.stem for path in volume.requests.glob("*.json")} - unfinished
+        requests = {each.run_id: each for each in control.requests(volume)}
+        ended = {name for name, each in requests.items() if control.state_of(volume, each).ended}
         if not self.kept.exists():
             if self.directory.is_dir():
                 remove_tree(self.directory)
             return False
+        damaged = {path.stem for path in volume.requests.glob("*.json")} - set(requests)
+        for name in sorted(damaged):
+            where = visible(str(self.runs / name))
+            notify(f"{where} is kept, but not collected: the run's request is damaged")
+        kept = ended | damaged
         needed = {self.runs, self.record, self.kept, volume.requests}
         directories = (self.directory, self.runs, volume.requests)
         for path in [path for directory in directories for path in directory.iterdir()]:

@@ -21,7 +21,10 @@ def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) ->
             end(volume, run_id, "worker-0", State.SUCCEEDED, exit_code=0)
     volume.request("damaged").write_text("{")
     state_dir.kept.touch()
-    assert state_dir.clear()
+    notices: list[str] = []
+    assert state_dir.clear(notices.append)
+    why = "is kept, but not collected: the run's request is damaged"
+    assert notices == [f"{volume.run('damaged')} {why}"]
     for run_id in ("damaged", "ended"):
         assert volume.run(run_id).is_dir()
         assert volume.request(run_id).is_file()

@@ -133,7 +133,7 @@ def _boot(
     hold: Handover,
 ) -> LocalEnvironment:
     with state_errors():
-        kept = state_dir.clear()
+        kept = state_dir.clear(notify)
         state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
         log = state_dir.log.open("ab")
     prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()

@@ -100,7 +100,7 @@ class SlurmBackend(Backend):
         _check_nodes(plan)
         state_dir = state.state_dir(plan.name)
         with state_errors():
-            kept = state_dir.clear()
+            kept = state_dir.clear(notify)
             state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
             options = _options()
             script = render_slurm(plan, None, options, cluster_file="the config")
