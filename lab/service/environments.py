@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.backends import Environment, Notify
 from lab.backends.selection import backends, check_folder, list_all, resolve
-from lab.backends.state import with_lock_retry
+from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError
 from lab.run import run_queue
 from lab.run.collect import View
@@ -258,10 +258,29 @@ def remove(
         with_lock_retry(partial(environment.down, notify))
     else:
         ask = partial(_confirm_cancel, environment, confirm)
-        while not _collect_and_remove(environment, runs_dir, notify, ask, reason):
-            pass
+        try:
+            while not _collect_and_remove(environment, runs_dir, notify, ask, reason):
+                pass
+        except LabError as error:
+            if isinstance(error, InputError) or not _is_removed(environment):
+                raise
+            notify(f"another command has removed the environment: {error.what}")
     run_queue.clean(environment.backend, environment.project)
     notify(f"environment {environment.project!r} ({environment.backend}) is removed")
+
+
+def _is_removed(environment: Environment) -> bool:
+    """Whether another command has certainly removed an environment, or does so at once."""
+    known = [each for each in backends() if each.name == environment.backend]
+
+    def find() -> list[Environment | None]:
+        with lock_environment(environment.backend, environment.project, shared=True):
+            return [each.find_any(environment.project) for each in known]
+
+    try:
+        return with_lock_retry(find) == [None]
+    except LabError:
+        return False
 
 
 def _collect_and_remove(

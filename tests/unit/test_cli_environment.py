@@ -357,6 +357,29 @@ def test_down_removes_nothing_that_it_could_not_collect(
     assert environment.is_down
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_down_accepts_that_another_command_removes_the_environment(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    removed: bool,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        if removed:
+            backend.environment = None
+        raise LabError("its container was stopped")
+
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    monkeypatch.setattr(environment, "stream", broken)
+    assert main(["down"]) == (0 if removed else 1)
+    said = "another command has removed the environment: its container was stopped"
+    error = capfd.readouterr().err
+    assert (said in error) is removed
+    assert ("error: " in error) is not removed
+
+
 @pytest.mark.parametrize("arguments", [["down"], ["down", "--all"], ["down", "--discard"]])
 def test_down_confirms_before_it_ends_a_run(
     backend: FakeBackend,
