@@ -94,19 +94,27 @@ made = sample("async")
 made.figure("staleness")
 
 # %%
-steps = steps_of(made)
-steps.groupby("task", observed=True)["staleness"].agg(["mean", "max", "count"]).round(2)
+pd.DataFrame(
+    [
+        (task.task, task.staleness_steps, task.mean_staleness)
+        for task in made.summary.tasks
+        if task.job_name == "worker"
+    ],
+    columns=["task", "steps", "mean staleness"],
+).round(2)
 
 # %% [markdown]
-# Each panel is a worker. The dashed line is the mean.
+# Each panel is a worker. The bars show the recorded steps, here every tenth one. The dashed line is
+# the mean over *all* steps: each worker adds up the staleness of its steps, recorded or not. A
+# worker's first step is not in the bars, because it includes the start of its graph.
 #
 # `async-fast` is a faster program for the same training. Its workers receive the new parameters
 # with the answer to their update.
 
 # %%
 quick = api.run("async-fast", cluster="clusters/book.yaml", epochs=3, seed=1)
-print(f"mean staleness: async {steps['staleness'].mean():.2f}", end=", ")
-print(f"async-fast {quick.steps()['staleness'].mean():.2f}")
+print(f"mean staleness: async {made.summary.mean_staleness:.2f}", end=", ")
+print(f"async-fast {quick.summary.mean_staleness:.2f}")
 
 # %% [markdown]
 # **Question 3.** On paper every update had a staleness of 2. Here the mean is lower. Which
@@ -119,9 +127,10 @@ print(f"async-fast {quick.steps()['staleness'].mean():.2f}")
 # this read do not count. Staleness counts only the updates between the read and the own update.
 # (Workers of `async-fast` have the new parameters as soon as their update is made, so their
 # staleness is nearer to 2.) Also, no two steps take exactly the same time. So sometimes another
-# worker makes two updates during one step, and the staleness is 3 or more. The mean over all steps
-# cannot be higher than *n* − 1: while one worker makes one step, each update by another worker is
-# late for at most this one step ([the lesson](../docs/lessons/staleness.md)).
+# worker makes two updates during one step, and the staleness is 3 or more. The mean of one worker
+# can be higher than *n* − 1, if it is slower than the others. The mean over all steps of *all*
+# workers cannot: each update makes at most one step of each other worker staler ([the
+# lesson](../docs/lessons/staleness.md)).
 #
 # </details>
 #
