@@ -111,7 +111,7 @@ def plan() -> Plan:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What happens in each pause of the backend, of which each lasts for some seconds."""
     steps: list[Callable[[], None]] = []
-    now_s = time.monotonic()
+    now_s = float(int(time.monotonic()))  # sums of whole seconds are exact
 
     def sleep(seconds: float) -> None:
         nonlocal now_s
