@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ def command_name() -> str:
     """Return `lab` if the shell finds it, else its path, else the Python with `-m lab`."""
     script = Path(sys.executable).with_name("lab")
     found = shutil.which("lab")
-    if found is not None and Path(found).absolute() == script:
+    if found is not None and Path(found) == script:
         return "lab"
     return _path(script) if script.exists() else f"{_path(Path(sys.executable))} -m lab"
 
@@ -28,5 +29,8 @@ def with_command_name(line: str) -> str:
 
 
 def _path(path: Path) -> str:
-    below = path.parent.parent.is_relative_to(Path.cwd())  # so that the path has a slash
-    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))
+    """Return a path for the shell: relative and with a slash, if it is below this directory."""
+    with contextlib.suppress(OSError):  # this directory was removed
+        if path.parent.parent.is_relative_to(Path.cwd()):
+            path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))

@@ -2,8 +2,8 @@
 
     python3 tools/require.py [heritage]
 
-`heritage` also checks what TensorFlow 2.15 and the build of Horovod need. With `CI=true`, as in
-`.ci/run`, root installs the packages.
+`heritage` also checks what TensorFlow 2.15 and the build of Horovod need. Run by root with
+`CI=true`, as `.ci/run` does, it installs the packages.
 """
 
 import importlib.util
@@ -18,9 +18,10 @@ HERITAGE = sys.argv[1:] == ["heritage"]
 
 
 def require(missing: str, *packages: str) -> None:
-    """Exit with an error that names the packages; with `CI=true`, install them."""
-    if os.environ.get("CI") != "true" or shutil.which("apt-get") is None:
-        sudo = "" if os.geteuid() == 0 else "sudo "
+    """Exit with an error that names the packages; in CI, install them."""
+    is_root = os.geteuid() == 0
+    if not (is_root and os.environ.get("CI") == "true" and shutil.which("apt-get")):
+        sudo = "" if is_root else "sudo "
         names = " ".join(packages)
         command = f"{sudo}apt-get update && {sudo}apt-get install {names}"
         sys.exit(f"error: missing: {missing}; install it, on Debian and Ubuntu with: {command}")

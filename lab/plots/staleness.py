@@ -85,8 +85,9 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         return [f"{name}: {mean} updates by others on average over all steps."
                 for name, mean in panels]  # fmt: skip
     listed = ", ".join(f"{mean} for {name}" for name, mean in panels)
-    every = _shown(mean_staleness(runs[0].tasks))
-    return [f"Updates by others, on average over all steps: {listed}; {every} for all workers."]
+    if len(panels) > 1:
+        listed += f"; {_shown(mean_staleness(runs[0].tasks))} for all workers"
+    return [f"Updates by others, on average over all steps: {listed}."]
 
 
 def _shown(mean: float | None) -> str:

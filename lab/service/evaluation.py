@@ -90,16 +90,20 @@ def evaluate(
 def _comparable(
     source: Source, by_role: Mapping[str, Sequence[RunMetrics]], notify: Notify
 ) -> dict[str, list[RunMetrics]]:
-    """Leave out copies, and runs of another length, each with its reason."""
+    """Leave out copies, and quick runs and runs of another length beside full ones."""
     kept: dict[str, list[RunMetrics]] = {}
     for role, wanted in common_lengths(source, by_role).items():
         runs = kept[role] = []
+        recipe = source.recipes[role]
+        is_full = any(run.experiment == recipe.experiment for run in by_role[role])
         for run, first in zip(by_role[role], firsts(by_role[role]), strict=True):
             length = planned_length(run.parameters)
             if run is not first:
                 reason = f"a copy of run {first.run_id}, with the same seed and records"
             elif length != wanted:
                 reason = f"it trains {_shown(length)}, not {_shown(wanted)}"
+            elif is_full and run.experiment != recipe.experiment and run.experiment == recipe.quick:
+                reason = f"it trains {run.experiment}, not {recipe.experiment}"
             else:
                 runs.append(run)
                 continue

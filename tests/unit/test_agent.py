@@ -327,7 +327,7 @@ def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> Non
         (
             {"max_time_s": 600.0},
             State.CANCELLED,
-            "the time limit of 600 s is reached; continue with --resume r1",
+            "the time limit of 600 s is reached; start it again",
         ),
         ({"faults": ("kill worker-0 after 600s",)}, State.FAILED, "killed by SIGKILL"),
     ],

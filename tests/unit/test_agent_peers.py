@@ -110,7 +110,7 @@ def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew:
         crew.tell(task, f"import signal; {saves}; time.sleep(60)")
     for task in ("ps-0", "worker-0", "worker-1"):
         status = crew.wait_state(task, State.CANCELLED)
-        assert status.reason == "the time limit of 1.5 s is reached; continue with --resume r1"
+        assert status.reason == "the time limit of 1.5 s is reached; start it again"
         assert "saved" in crew.volume.log("r1", task).read_text()
 
 

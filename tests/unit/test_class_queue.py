@@ -253,6 +253,7 @@ def test_the_turn_ends_when_others_wait(
         (RunSpec("async"), None, False),  # it has no checkpoint
         (RunSpec("async", resumed_from=RUN.replace("8602", "0000")), None, True),
         (RunSpec("own.py", own=True), 40, False),
+        (RunSpec("async-fast"), 40, False),  # it saves none
     ],
 )
 def test_the_end_of_a_turn_recommends_a_resume_only_if_it_is_possible(

@@ -643,7 +643,8 @@ def test_render_check_takes_the_form_from_the_file(project: Path) -> None:
     assert (fresh.returncode, fresh.stdout) == (0, "")
     stale = lab(project, "render", "--check", "--network", "portable")
     assert stale.returncode == 1
-    assert "write it again with `lab render cluster.yaml --gpus-by cdi`" in stale.stderr
+    again = "write it again with `lab render cluster.yaml --gpus-by=cdi --gpus=none`"
+    assert again in stale.stderr
     assert "gateway_mode_ipv4" in stale.stdout
     wrong = refused(lab(project, "render", "--gpus-by", "count"), code=2)
     assert "'count' is not nvidia or cdi" in wrong

@@ -63,6 +63,16 @@ def test_without_it_a_command_has_the_path_of_lab(
     assert done.returncode == 0, done.stderr
 
 
+def test_a_removed_directory_hides_no_message(
+    venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    notify("boot it with `lab up`")
+    assert capsys.readouterr().err == f"boot it with `'{venv}/lab' up`\n"
+
+
 def test_without_a_script_python_starts_lab(venv: Path) -> None:
     (venv / "lab").unlink()
     assert command_name() == ".venv/bin/python -m lab"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -64,10 +65,22 @@ def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None
     assert lab(project, *render, "--output", "docker-compose.yml").returncode == 0
     assert "docker-compose.yml is up to date" in lab(project, "render", "--check").stderr
     (project / "cluster.yaml").write_text(CLUSTER.replace("tf2", "tf9"))
-    fix = "`lab render cluster.yaml --gpus index --output docker-compose.yml`"
+    fix = "`lab render cluster.yaml --gpus=index --output=docker-compose.yml`"
     assert fix in lab(project, "render", "--check").stderr
     assert lab(project, *render).returncode == 0
     assert "\ncompose.yaml is up to date" in "\n" + lab(project, "render", "--check").stderr
+
+
+@pytest.mark.parametrize("more", [["--run", "sync", "--", "--epochs=2"], ["--tensorflow", "2.15"]])
+def test_the_fix_of_a_check_writes_the_same_file_again(project: Path, more: list[str]) -> None:
+    flags = ("--gpus", "none", "--output", "my file.yml")
+    assert lab(project, "render", *flags, *more).returncode == 0
+    written = (project / "my file.yml").read_text()
+    (project / "my file.yml").write_text(written.replace("init: true", "init: false"))
+    stale = lab(project, "render", "--check", "--output", "my file.yml")
+    again = stale.stderr.partition("write it again with `")[2].partition("`")[0]
+    assert lab(project, *shlex.split(again)[1:]).returncode == 0
+    assert (project / "my file.yml").read_text() == written
 
 
 def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:

@@ -249,6 +249,23 @@ def test_quick_runs_are_not_mixed_with_full_ones(
     assert evaluated(sync, quick_others) == [sync]  # a claim compares both kinds of runs
 
 
+def test_quick_runs_of_the_same_length_are_not_mixed_with_full_ones(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for quick in ([], ["--quick"]):
+        reproduce("book-async", "--repeats", "1", "--gpus", "none", *quick)
+    runs = [RunDir(Path("runs") / each.run_id) for each in environment.runs()]
+    whole = {run.read().spec.experiment: run.run_id for run in runs if run.read().spec.start == {
+        "worker-2": "after 20,900 steps"}}  # fmt: skip
+    capsys.readouterr()
+    reproduce("book-async", "--runs", ",".join(whole.values()), "--json")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["runs"] == [whole["async"]]
+    assert left_out(err) == [
+        f"left out: run {whole['async-fast']}: it trains async-fast, not async"
+    ]
+
+
 def test_an_own_program_with_the_name_of_an_experiment_is_not_judged(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:

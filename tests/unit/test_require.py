@@ -12,15 +12,22 @@ import pytest
 from tests.engine import ROOT
 
 WITHOUT_VENV = f"""\
-import importlib.util, runpy, sys
+import importlib.util, os, runpy, sys
 importlib.util.find_spec = lambda name: None
+user = int(sys.argv[1])
+os.geteuid = lambda: user
 sys.argv = ["require.py"]
 runpy.run_path({str(ROOT / "tools/require.py")!r}, run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("ci", [None, "true"])
-def test_packages_are_installed_only_by_ci(tmp_path: Path, ci: str | None) -> None:
+@pytest.mark.parametrize(
+    ("ci", "user", "installs"),
+    [("true", 0, True), ("true", 1000, False), (None, 0, False), (None, 1000, False)],
+)
+def test_packages_are_installed_only_by_root_in_ci(
+    tmp_path: Path, ci: str | None, user: int, *, installs: bool
+) -> None:
     called = tmp_path / "called"
     apt_get = tmp_path / "apt-get"
     apt_get.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
@@ -28,18 +35,18 @@ def test_packages_are_installed_only_by_ci(tmp_path: Path, ci: str | None) -> No
     variables = {name: text for name, text in os.environ.items() if name != "CI"}
     variables |= {"PATH": f"{tmp_path}:{variables['PATH']}"} | ({"CI": ci} if ci else {})
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_VENV],
+        [sys.executable, "-c", WITHOUT_VENV, str(user)],
         env=variables,
         capture_output=True,
         text=True,
         check=False,
     )
-    if ci:
+    if installs:
         assert (done.returncode, done.stderr) == (0, "")
         assert called.read_text() == "update -qq\ninstall -y -qq python3-venv\n"
         return
     assert done.returncode == 1
-    sudo = "" if os.geteuid() == 0 else "sudo "
+    sudo = "" if user == 0 else "sudo "
     assert done.stderr == (
         "error: missing: Python's venv module; install it, on Debian and Ubuntu with:"
         f" {sudo}apt-get update && {sudo}apt-get install python3-venv\n"

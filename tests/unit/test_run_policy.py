@@ -14,7 +14,8 @@ from lab.config import load_cluster
 from lab.errors import ConfigError, LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import CLUSTER_FLAGS, Request, TaskProgram, TaskStatus, Volume
+from lab.task.protocol import CLUSTER_FLAGS, Request, RunSpec, TaskProgram, TaskStatus, Volume
+from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
@@ -395,3 +396,22 @@ def test_resume_with_an_engine_that_does_not_answer(
 
     monkeypatch.setattr("lab.run.status._probe", deaf)
     assert main([*RUN, "--resume", run.run_id]) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "step", "resumes"),
+    [
+        (RunSpec("async"), 40, True),
+        (RunSpec("async"), None, False),
+        (RunSpec("async", resumed_from="r0"), None, True),
+        (RunSpec("async-fast"), 40, False),  # it saves no checkpoint
+        (RunSpec("own.py", own=True), 40, False),
+    ],
+)
+def test_a_resume_is_recommended_only_if_it_is_possible(
+    spec: RunSpec, step: int | None, *, resumes: bool
+) -> None:
+    request = Request("r1", spec, {"worker": ["a:1"]})
+    status = TaskStatus("worker-0", State.TRAINING, global_step=step)
+    hint = "continue with --resume r1" if resumes else "start it again"
+    assert next_step(request, {"worker-0": status}) == hint

@@ -59,7 +59,7 @@ MAX_REQUESTS: Final = 16
 
 _MAX_UPLOADS: Final = 2
 _UPLOAD_S: Final = 30.0
-"""Seconds that an upload may take, from the same host; other seats wait for longer."""
+"""The time limit of an upload, in seconds. It is shorter than the time that another seat waits."""
 
 _MAX_TEXT: Final = 4096
 _REQUEST_FILE: Final = "request.json"

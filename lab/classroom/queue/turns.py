@@ -38,6 +38,7 @@ from lab.errors import LabError
 from lab.formatting import about
 from lab.placement.plan import Plan
 from lab.run.discovery import statuses_of, under_way
+from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.files import write_atomically
 
 IDLE_S: Final = 120.0
@@ -424,10 +425,9 @@ def stop_run(environment: Environment, reason: str) -> None:
     """
     if not environment.is_up or (run_id := under_way(environment)) is None:
         return
-    spec = next(each.spec for each in environment.runs() if each.run_id == run_id)
-    saves = not spec.own and (spec.resumed_from or _has_stepped(environment))
-    next_step = f"continue with --resume {run_id}" if saves else "start it again"
-    environment.cancel(run_id, f"{reason}; {next_step}")
+    request = next(each for each in environment.runs() if each.run_id == run_id)
+    hint = next_step(request, statuses_of(environment, run_id))
+    environment.cancel(run_id, f"{reason}; {hint}")
     if not _has_ended(environment, run_id, _STOP_S):
         environment.kill(run_id, reason)
         _has_ended(environment, run_id, _KILL_S)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -243,16 +243,34 @@ def _slurm(path: Path, output: str, options: SlurmOptions, *, check: bool, force
 
 def _slurm_command(path: Path, output: str, options: SlurmOptions) -> str:
     """The command that writes a batch script with these options."""
-    run, *flags = shlex.split(options.run) or [""]
     given = {
+        "--target=slurm": True,
         "--gpus=none": not options.gpus,
         "--no-het": not options.het,
         f"--time={options.time_s:.0f}s": options.time_s != SLURM_DEFAULTS.time_s,
         f"--container={options.container}": options.container,
         f"--output={output}": output != OUTPUTS[SLURM],
-        f"--run={run}": run,
     }
-    words = [str(path), "--target=slurm", *(flag for flag, used in given.items() if used)]
+    return _command(path, given, options.run)
+
+
+def _compose_command(path: Path, output: Path, options: RenderOptions) -> str:
+    """The command that writes a compose file with these options."""
+    given = {
+        f"--gpus-by={options.gpus_by}": options.gpus_by != DEFAULTS.gpus_by,
+        f"--network={options.network}": options.network != DEFAULTS.network,
+        f"--gpus={options.mode}": options.mode in {"index", "none"},
+        f"--tensorflow={options.tensorflow}": options.tensorflow not in {None, CURRENT.tensorflow},
+        f"--output={output}": output != Path(OUTPUTS[COMPOSE]),
+    }
+    return _command(path, given, options.run)
+
+
+def _command(path: Path, given: Mapping[str, object], run: str) -> str:
+    """Return `lab render` with the used options, and with `--run` and its flags after `--`."""
+    name, *flags = shlex.split(run) or [""]
+    words = [str(path), *(flag for flag, used in given.items() if used)]
+    words += [f"--run={name}"] if name else []
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
 
 
@@ -290,17 +308,8 @@ def _recorded(output: Path, read: Callable[[Path], Options | None]) -> Options |
 
 
 def _check(path: Path, output: Path, options: RenderOptions) -> None:
-    arguments = [shlex.quote(str(path))]
-    if options.gpus_by != DEFAULTS.gpus_by:
-        arguments.append(f"--gpus-by {options.gpus_by}")
-    if options.network != DEFAULTS.network:
-        arguments.append(f"--network {options.network}")
-    if options.mode == "index":
-        arguments.append("--gpus index")
-    if output != Path(OUTPUTS[COMPOSE]):
-        arguments.append(f"--output {shlex.quote(str(output))}")
     text = render_file(path, options, relative_to=output.parent, root=find_root(path))
-    _compare(output, text, f"lab render {' '.join(arguments)}")
+    _compare(output, text, _compose_command(path, output, options))
 
 
 def _compare(output: Path, text: str, again: str) -> None:

@@ -23,6 +23,7 @@ from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
+from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.clock import unix_time
 from lab.task.protocol.control import cancel
 from lab.task.protocol.files import REFUSED_S, write_atomically
@@ -390,7 +391,7 @@ class Execution:
         elif self._is_service() and self._others_ended(statuses):
             self.stop(TaskOutcome(State.SUCCEEDED))
         elif 0 < request.spec.max_time_s <= self._barrier.elapsed_s:
-            self._cancel_for_time()
+            self._cancel_for_time(statuses)
         elif self._barrier.is_late(statuses):
             self.stop(outcomes.not_ready(request, mine, self._output))
         elif (still := self._stall.check(statuses)) and self._stall.is_reporter(
@@ -404,13 +405,13 @@ class Execution:
             else:
                 self._restart(self._restart_reason, Cause.PEER_LOST)
 
-    def _cancel_for_time(self) -> None:
+    def _cancel_for_time(self, statuses: Mapping[str, TaskStatus]) -> None:
         """Cancel the run for all tasks; each agent reads the cancel file at its next poll."""
-        run_id, limit_s = self._request.run_id, self._request.spec.max_time_s
-        reason = f"the time limit of {limit_s:g} s is reached; continue with --resume {run_id}"
+        limit_s, hint = self._request.spec.max_time_s, next_step(self._request, statuses)
         # If the volume refuses writes, the next step tries again.
         with contextlib.suppress(OSError):
-            cancel(self._volume, run_id, reason)
+            reason = f"the time limit of {limit_s:g} s is reached; {hint}"
+            cancel(self._volume, self._request.run_id, reason)
 
     def _escalate(self, statuses: Mapping[str, TaskStatus]) -> None:
         """Send the next due signal to a program that must end."""

@@ -28,7 +28,10 @@ from typing import Final, NoReturn
 
 from lab.task.agent.continuation import continued_spec, continues, mark_lost, next_request
 from lab.task.protocol import ClusterSpec, Request, Volume, new_run_id
-from lab.task.protocol.control import VolumeBusy, cancel, requests, state_of, submit, uploads
+from lab.task.protocol.checkpoints import next_step
+from lab.task.protocol.control import VolumeBusy, cancel, requests, submit, uploads
+from lab.task.protocol.states import run_state
+from lab.task.protocol.statuses import read_statuses
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""
@@ -163,10 +166,11 @@ def cancel_runs(volume: Volume) -> None:
         OSError: The volume cannot be written.
     """
     for request in requests(volume):
-        if not state_of(volume, request).ended:
+        statuses = read_statuses(volume, request)
+        if not run_state(status.state for status in statuses.values()).ended:
             reason = "the time limit of the job is near"
             if not request.autorun:
-                reason += f"; continue with --resume {request.run_id}"
+                reason += f"; {next_step(request, statuses)}"
             cancel(volume, request.run_id, reason)
 
 

@@ -6,7 +6,12 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from lab.task.protocol.experiments import registered
+
+if TYPE_CHECKING:
+    from lab.task.protocol import Request, TaskStatus
 
 CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")
 """The files of the programs' checkpoints."""
@@ -15,6 +20,19 @@ CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})
 def has_checkpoint(folder: Path) -> bool:
     """Whether a directory contains a checkpoint from which a run can resume."""
     return any(folder.glob("model-*.index"))
+
+
+def next_step(request: Request, statuses: Mapping[str, TaskStatus]) -> str:
+    """Return how to continue a run that is ended early, for the reason of its end.
+
+    Only experiments with the flag `checkpoint_dir` save checkpoints, after their first step.
+    """
+    experiment = registered(request.spec)
+    saves = experiment is not None and "checkpoint_dir" in experiment.flags
+    has_stepped = any(status.global_step for status in statuses.values())
+    if saves and (has_stepped or request.spec.resumed_from):
+        return f"continue with --resume {request.run_id}"
+    return "start it again"
 
 
 def copy_checkpoints(source: Path, target: Path) -> None:
