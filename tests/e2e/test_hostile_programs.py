@@ -15,7 +15,8 @@ from tests.hostile.test_programs import (  # noqa: F401  (pytest finds them here
     test_odd_names_are_collected,
     test_pipes_in_place_of_files_stop_no_agent,
     test_records_that_another_task_has_changed_fail_the_run,
-    test_records_that_were_moved_away_are_put_back,
+    test_records_that_are_no_file_are_named_as_not_collected,
+    test_records_that_were_removed_fail_the_run,
     test_removed_working_directory_loses_no_record,
 )
 
