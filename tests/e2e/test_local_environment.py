@@ -112,7 +112,7 @@ def up(project: Path, **changes: object) -> LocalEnvironment:
         root=project,
         notify=output.append,
     )
-    assert "are up" in output[-1]
+    assert "booted 3 tasks" in output[-1]
     return booted
 
 
