@@ -256,7 +256,8 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     assert len(left(project)) >= 8
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not left(project), "every process is gone")
-    assert LocalBackend().find("demo") is None
+    # A process that is about to end has no environment variables any more.
+    wait_for(lambda: LocalBackend().find("demo") is None, "the environment is not up")
     assert environment.tasks()[0].alive is False
     with pytest.raises(LabError, match="has stopped"):
         submit(environment, "", "r2")
