@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -13,7 +14,8 @@ from tests.hostile.values import changed_json
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "notebooks/samples"
-GOOD, BAD = "20261122-2104-sync-2193", "20261122-2044-async-f211"
+_INDEX = json.loads((SAMPLES / "index.json").read_text())
+GOOD, BAD = _INDEX["sync"]["run"], _INDEX["chapter"]["run"]
 
 LIGHT = (
     ("runs",),
