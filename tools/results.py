@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs/results.md"
 KEPT: Final = ROOT / "docs/results"
+SAMPLES: Final = ROOT / "notebooks/samples"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 
 COUNTED: Final[tuple[Group, ...]] = ("independent", "fitted", "own")
@@ -39,9 +40,10 @@ FIGURES: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         (
             "staleness.png",
             "Histograms of staleness",
-            "From the same page. Staleness is the number of updates by other workers between a"
-            " worker's read of the parameters and its own update. The dashed line is the worker's"
-            " mean.",
+            "Made with `lab report RUN` from the notebooks' sample `chapter`, the same training by"
+            " `async`. Staleness is the number of updates by other workers between a worker's read"
+            " of the parameters and its own update. The dashed line is the worker's mean over all"
+            " steps.",
         ),
     ),
     "book-sync": (
@@ -103,7 +105,9 @@ def train_and_draw(runs: Path, names: Sequence[str]) -> None:
     if "book-async" in first:
         lab(runs, "report", first["book-async"])
         keep(runs / first["book-async"] / "figures/progress.png", "late-worker.png")
-        keep(runs / first["book-async"] / "figures/staleness.png", "staleness.png")
+        chapter = json.loads((SAMPLES / "index.json").read_text())["chapter"]["run"]
+        lab(runs, "report", str(SAMPLES / chapter), "--output", str(runs / "chapter.html"))
+        keep(runs / "chapter-figures/staleness.png", "staleness.png")
     if len(first) == len(FIGURES):
         lab(runs, "report", first["book-async"], first["book-sync"])
         keep(runs / "figures/loss.png", "loss.png")
