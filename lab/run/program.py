@@ -13,7 +13,8 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
+from lab.run.cluster_arguments import cluster_args
+from lab.run.python_source import SUFFIX, Conversion, check_syntax
 from lab.task.protocol import RunSpec, TaskProgram
 from lab.task.text import short
 
@@ -40,7 +41,7 @@ class OwnProgram:
         program: The file's name; for several programs: `worker-0=a.py,worker-1=b.py`.
         name: The file's name without `.py`; for several programs, all names joined by hyphens.
         files: The program and the modules in its directory, relative to the directory.
-        cluster_flags: The flags of the cluster that the program accepts.
+        cluster_args: The templates of the arguments that describe the cluster to the program.
         programs: Task to program if each task has its own; else empty.
         data: Data files that a listing names, relative to the directory.
         converted: File to conversion, for the files of a listing in Python 2.
@@ -50,14 +51,14 @@ class OwnProgram:
     program: str
     name: str
     files: tuple[Path, ...]
-    cluster_flags: tuple[str, ...]
+    cluster_args: tuple[str, ...]
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     data: tuple[Path, ...] = ()
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
 
     def complete(self, spec: RunSpec) -> RunSpec:
-        """Return the specification with the program's cluster flags and the tasks' programs."""
-        return replace(spec, own=True, cluster_flags=self.cluster_flags, programs=self.programs)
+        """Return the specification with the program's cluster arguments and the tasks' programs."""
+        return replace(spec, own=True, cluster_args=self.cluster_args, programs=self.programs)
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
         """Copy the program; directories that stay empty are not created.
@@ -115,23 +116,25 @@ def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = 
     paths = _paths(argument)
     converted: dict[Path, Conversion] = {}
     trees: dict[Path, ast.Module] = {}
+    args: dict[Path, tuple[str, ...]] = {}
     for path in paths.values():
         if path.suffix != SUFFIX:
             raise InputError(
                 f"{path} is not a Python program", f"name a file that ends in {SUFFIX}"
             )
-        trees.update(check_syntax(path, converted if listing else None))
+        read = check_syntax(path, converted if listing else None)
+        args[path] = cluster_args(read.values())
+        trees.update(read)
     first = next(iter(paths.values()))
-    flags = {path: cluster_flags(trees[Path(path.name)]) for path in paths.values()}
     own = [Path(path.name) for path in paths.values()]
     modules = _modules(first.parent, trees)
-    several = {task: TaskProgram(path.name, flags[path]) for task, path in paths.items() if task}
+    several = {task: TaskProgram(path.name, args[path]) for task, path in paths.items() if task}
     return OwnProgram(
         folder=first.parent,
         program=",".join(f"{task}={each.program}" for task, each in several.items()) or first.name,
         name="-".join(dict.fromkeys(path.stem for path in paths.values())),
         files=tuple(dict.fromkeys((*own, *modules))),
-        cluster_flags=flags[first],
+        cluster_args=args[first],
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
         converted=converted,

@@ -1,4 +1,4 @@
-"""Check the sources of a program, find its flags and imports, and convert it from Python 2."""
+"""Check the sources of a program, find its imports, and convert it from Python 2."""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ import re
 import tempfile
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError
-from lab.task.protocol import CLUSTER_FLAGS
 
 SUFFIX: Final = ".py"
-
-_DECLARING: Final = ("add_argument", "option")
-_DEFINE: Final = "DEFINE_"
-_OWN_FLAGS: Final = "lab.task"
-"""A program that imports this may use lab's parser, which accepts every flag of the cluster."""
 
 _LEFT_OUT: Final = frozenset({"import"})
 """Fixers that are not used: `import` makes imports that only work inside a package."""
@@ -78,67 +72,6 @@ def check_syntax(
                     trees[module] = _parse(folder, module, converted)
                     queue.append(module)
     return trees
-
-
-def cluster_flags(program: ast.Module) -> tuple[str, ...]:
-    """Return the flags of the cluster that a program accepts, by the program's names for them.
-
-    A parser refuses unknown flags. So a program that declares flags (`argparse`, `tf.app.flags`,
-    `absl.flags`, `click`) receives only the cluster flags that it declares. A program that declares
-    no flags, or computes their names, receives all of them.
-    """
-    declares, declared = False, set[str]()
-    for node in ast.walk(program):
-        if isinstance(node, ast.ImportFrom | ast.Import) and _imports_lab_parser(node):
-            return tuple(CLUSTER_FLAGS)
-        if isinstance(node, ast.Call) and _declares(node.func):
-            names = _declared(node)
-            if names is None:
-                return tuple(CLUSTER_FLAGS)
-            declares = True
-            declared.update(names)
-    if not declares:
-        return tuple(CLUSTER_FLAGS)
-    accepted = []
-    for flag, aliases in CLUSTER_FLAGS.items():
-        accepted += [name for name in (flag, *aliases) if name in declared][:1]
-    return tuple(accepted)
-
-
-def _imports_lab_parser(node: ast.Import | ast.ImportFrom) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        names = [node.module or ""]
-    else:
-        names = [each.name for each in node.names]
-    return any(name == _OWN_FLAGS or name.startswith(f"{_OWN_FLAGS}.") for name in names)
-
-
-def _declares(function: ast.expr) -> bool:
-    name = _name(function)
-    return name in _DECLARING or name.startswith(_DEFINE)
-
-
-def _declared(call: ast.Call) -> set[str] | None:
-    """Return the flags that a call declares, without dashes; None if their names are computed."""
-    if _name(call.func).startswith(_DEFINE):
-        # Only the first argument is the name; the others are the default and the help.
-        nodes = call.args[:1] or [each.value for each in call.keywords if each.arg == "name"]
-        names = _texts(nodes)
-        return set(names) or None
-    names = _texts(call.args)
-    if not names:
-        return None
-    # A name without dashes is a positional argument, or the program's own name for the value.
-    return {name.removeprefix("--") for name in names if name.startswith("--")}
-
-
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _texts(nodes: Iterable[ast.expr]) -> list[str]:
-    values = [each.value for each in nodes if isinstance(each, ast.Constant)]
-    return [value for value in values if isinstance(value, str)]
 
 
 def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -> ast.Module:

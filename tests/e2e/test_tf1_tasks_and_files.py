@@ -72,7 +72,7 @@ def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
     info = of(path)
     assert info["spec"]["program"] == "worker-0=adder_one.py,worker-1=adder_ten.py"
     # The second declares a flag, and would refuse all others.
-    assert info["spec"]["programs"]["worker-1"]["cluster_flags"] == ["task_index"]
+    assert info["spec"]["programs"]["worker-1"]["cluster_args"] == ["--task_index={index}"]
     assert (path / "program/adder_parts.py").is_file()
     # No program runs on the service without one.
     assert not (path / "logs/ps-0.log").exists()

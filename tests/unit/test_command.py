@@ -52,7 +52,7 @@ def test_a_program_waits_for_the_start_signal(own: bool, waits: bool) -> None:
     ],
 )
 def test_a_printed_program_has_a_runner(switches: dict[str, bool], arguments: list[str]) -> None:
-    data = {"data_dir": "mine", "cluster_flags": ()}
+    data = {"data_dir": "mine", "cluster_args": ()}
     listing = changed(ALONE, listing=True, **data, **switches)
     assert argv(PLACE, listing) == [
         sys.executable,

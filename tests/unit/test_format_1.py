@@ -44,7 +44,7 @@ def test_it_is_read_with_its_specification(run: RunDir) -> None:
 
 def test_all_that_a_specification_holds_is_converted(run: RunDir) -> None:
     raw = json.loads(run.info_path.read_text())
-    entry = {"program": "b.py", "cluster_flags": ["task_index"]}
+    entry = {"program": "b.py", "cluster_args": ["--task_index={index}"]}
     raw |= {"own": True, "programs": {"worker-0": entry}, "on_failure": "restart", "restarts": 2,
             "start": {"worker-1": "10s"}, "faults": ["kill ps-0"], "resumed_from": "r0",
             "data_dir": "/lab/data/mine", "stall_s": 9.5}  # fmt: skip

@@ -9,7 +9,9 @@ import pytest
 
 from lab.errors import InputError
 from lab.run import program as programs
-from lab.run.program import cluster_flags, names_a_program, read_program
+from lab.run.cluster_arguments import cluster_args
+from lab.run.program import names_a_program, read_program
+from lab.task.protocol.names import CLUSTER_FLAGS
 
 ALL = ("job_name", "task_index", "ps_hosts", "worker_hosts")
 
@@ -71,7 +73,8 @@ def test_only_modules_and_packages_beside_it_are_copied(tmp_path: Path) -> None:
     ],
 )
 def test_a_program_gets_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
-    assert cluster_flags(ast.parse(source)) == flags
+    values = CLUSTER_FLAGS | {"task_id": "{index}", "ps": "{ps_hosts}", "worker": "{worker_hosts}"}
+    assert cluster_args([ast.parse(source)]) == tuple(f"--{name}={values[name]}" for name in flags)
 
 
 @pytest.mark.parametrize(

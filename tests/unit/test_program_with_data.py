@@ -181,9 +181,9 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     own = read_program(word)
     assert (own.program, own.name) == ("worker-0=a.py,worker-1=b.py,ps-0=a.py", "a-b")
     assert own.files == (Path("a.py"), Path("b.py"), Path("c.py"))
-    assert own.programs["worker-1"] == TaskProgram("b.py", ("task_index",))
+    assert own.programs["worker-1"] == TaskProgram("b.py", ("--task_index={index}",))
     assert own.programs["worker-0"] == own.programs["ps-0"]
-    assert len(own.programs["worker-0"].cluster_flags) == 4
+    assert len(own.programs["worker-0"].cluster_args) == 4
     wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "2.21")
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 

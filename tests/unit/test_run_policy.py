@@ -14,8 +14,9 @@ from lab.config import load_cluster
 from lab.errors import ConfigError, LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import CLUSTER_FLAGS, Request, RunSpec, TaskProgram, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskProgram, TaskStatus, Volume
 from lab.task.protocol.checkpoints import next_step
+from lab.task.protocol.cluster_args import CLUSTER_ARGS
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
@@ -138,7 +139,7 @@ def test_only_a_service_may_have_no_program(
         asked(environment).spec.program_of("worker-1"),
     ) == (
         None,
-        TaskProgram("a.py", tuple(CLUSTER_FLAGS)),
+        TaskProgram("a.py", CLUSTER_ARGS),
     )
     assert only_run().read().spec.programs == asked(environment).spec.programs
     again = RunInfo.of_request(asked(environment), backend="local", project="two")

@@ -252,14 +252,14 @@ def test_a_request_of_an_earlier_version_is_read() -> None:
 
 
 def test_a_program_for_each_task_and_the_files_of_a_run(volume: Volume) -> None:
-    programs = {"worker-0": TaskProgram("a.py", ("task_index",))}
+    programs = {"worker-0": TaskProgram("a.py", ("--task_index={index}",))}
     request = changed(REQUEST, programs=programs, own=True)
     assert Request.from_json(request.to_json()) == request
     assert (request.spec.program_of("worker-0"), request.spec.program_of("ps-0")) == (
         programs["worker-0"],
         None,
     )
-    assert REQUEST.spec.program_of("ps-0") == TaskProgram("p.py", REQUEST.spec.cluster_flags)
+    assert REQUEST.spec.program_of("ps-0") == TaskProgram("p.py", REQUEST.spec.cluster_args)
     for name in ("program/a.py", "files/data.csv", "other/x"):
         path = volume.incoming("r1") / name
         path.parent.mkdir(parents=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import lab
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Request, TaskProgram, Volume
+from lab.task.protocol import DATA_DIR, Request, TaskProgram, Volume
+from lab.task.protocol.cluster_args import fill_in
 from lab.task.protocol.lazy_keras import defer_keras
 
 
@@ -25,12 +26,12 @@ def program_path(config: AgentConfig, request: Request) -> Path:
 def _entry(config: AgentConfig, request: Request) -> TaskProgram:
     """Return the program of a task; callers skip tasks without a program."""
     return request.spec.program_of(config.task) or TaskProgram(
-        request.spec.program, request.spec.cluster_flags
+        request.spec.program, request.spec.cluster_args
     )
 
 
 def argv(config: AgentConfig, request: Request) -> list[str]:
-    """The command line: the cluster flags that the program accepts, then its own arguments."""
+    """The command line: the arguments that describe the cluster, then the user's arguments."""
     # A printed program has no such flag: it gets the directory in the variable DATA_DIR.
     given = request.spec.data_dir and not request.spec.listing
     data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
@@ -38,7 +39,7 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
         sys.executable,
         *_runner(request),
         str(program_path(config, request)),
-        *_cluster_flags(config, request),
+        *_filled_in(config, request, _entry(config, request).cluster_args),
         *data,
         *request.spec.args,
     ]
@@ -52,19 +53,9 @@ def _runner(request: Request) -> list[str]:
     return ["-m", "lab.task.tf1", *(name for name, given in switches.items() if given)]
 
 
-def _cluster_flags(config: AgentConfig, request: Request) -> list[str]:
-    """The cluster flags, with the names that the program uses; a job without tasks has no flag."""
-    values = {
-        "job_name": config.job,
-        "task_index": str(config.index),
-        "ps_hosts": ",".join(request.cluster.get("ps", ())),
-        "worker_hosts": ",".join(request.cluster.get("worker", ())),
-    }
-    known = {alias: flag for flag, aliases in CLUSTER_FLAGS.items() for alias in aliases}
-    named = [
-        (name, values[known.get(name, name)]) for name in _entry(config, request).cluster_flags
-    ]
-    return [f"--{name}={value}" for name, value in named if value]
+def _filled_in(config: AgentConfig, request: Request, templates: Sequence[str]) -> Iterator[str]:
+    for template in templates:
+        yield from fill_in(template, config.job, config.index, request.cluster)
 
 
 def environ(

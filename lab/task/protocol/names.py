@@ -14,13 +14,13 @@ TASK = re.compile(r"[a-z]+-(0|[1-9][0-9]{0,4})")
 ClusterSpec = Mapping[str, list[str]]
 """TensorFlow's cluster spec: job to list of `host:port`."""
 
-CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "job_name": (),
-    "task_index": ("task_id",),
-    "ps_hosts": ("ps",),
-    "worker_hosts": ("worker",),
+CLUSTER_FLAGS: Final[Mapping[str, str]] = {
+    "job_name": "{job}",
+    "task_index": "{index}",
+    "ps_hosts": "{ps_hosts}",
+    "worker_hosts": "{worker_hosts}",
 }
-"""The flags that describe the cluster and the task to a program, each with its other names."""
+"""The flags that describe the cluster and the task to a program of lab, each with its value."""
 
 DATA_DIR: Final = "LAB_DATA_DIR"
 """The variable with the directory of the user's own data, for programs without a flag for it."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.task.protocol.names import CLUSTER_FLAGS, STALL_S
+from lab.task.protocol.cluster_args import CLUSTER_ARGS
+from lab.task.protocol.names import STALL_S
 from lab.task.protocol.policy import OnFailure
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ class TaskProgram:
 
     Attributes:
         program: The program's path relative to the run's `program/`.
-        cluster_flags: The cluster's flags that the agent passes to the program.
+        cluster_args: The templates of the arguments that describe the cluster to the program.
     """
 
     program: str
-    cluster_flags: tuple[str, ...]
+    cluster_args: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class RunSpec:
         listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
         faithful: Whether a listing keeps its polling interval of 30 seconds and old checkpoints.
         mend: Whether `lab` fixes the known faults of printed synchronous programs.
-        cluster_flags: The cluster's flags that the agents pass to the program.
+        cluster_args: The templates of the arguments that describe the cluster to the program,
+            as `lab.task.protocol.cluster_args` fills them in.
         programs: The program of each task, if they differ; empty: all tasks start `program`. A
             task without an entry starts no program.
         data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
@@ -63,7 +65,7 @@ class RunSpec:
     listing: bool = False
     faithful: bool = False
     mend: bool = False
-    cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    cluster_args: tuple[str, ...] = CLUSTER_ARGS
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     data_dir: str = ""
     services: tuple[str, ...] = ("ps",)
@@ -97,7 +99,7 @@ class RunSpec:
         """Return the program of a task; None if it starts none."""
         if self.programs:
             return self.programs.get(task)
-        return TaskProgram(self.program, self.cluster_flags)
+        return TaskProgram(self.program, self.cluster_args)
 
     def plain_options(self) -> dict[str, str]:
         """Flag to text of each option that is not at its default, without `--`; "" for a switch.
@@ -119,7 +121,7 @@ class RunSpec:
 
 
 _NOT_PLAIN: Final = {
-    *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_flags"),
+    *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_args"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start", "faults"),
     *("ready_s", "resumed_from"),
 }

@@ -1,0 +1,42 @@
+"""Templates of the arguments that describe the cluster and the task to a program.
+
+A template has placeholders: `--task={index}`, `--machines={worker_hosts}`.
+
+========================  ==================================================================
+`{job}`, `{index}`        the task's job and its index in the job
+`{JOB_hosts}`             the addresses of the job's tasks, joined by commas
+`{JOB_hosts...}`          one argument for each of them: `--host={ps_hosts...}`
+========================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lab.task.protocol.names import CLUSTER_FLAGS, ClusterSpec
+
+CLUSTER_ARGS: Final = tuple(f"--{name}={value}" for name, value in CLUSTER_FLAGS.items())
+"""The templates for a program of lab."""
+
+PLACEHOLDER: Final = re.compile(r"\{(?:(job|index)|([a-z]+)_hosts(\.\.\.)?)\}")
+"""A placeholder: `job` or `index`, or else the job of the addresses, and `...`."""
+
+
+def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterator[str]:
+    """Yield the arguments that a template stands for; none if it needs a job without tasks."""
+    own = {"job": job, "index": str(index)}
+    jobs = [match[2] for match in PLACEHOLDER.finditer(template) if match[2]]
+    if not all(cluster.get(each) for each in jobs):
+        return
+
+    def value(match: re.Match[str]) -> str:
+        return own[match[1]] if match[1] else ",".join(cluster[match[2]])
+
+    several = next((match for match in PLACEHOLDER.finditer(template) if match[3]), None)
+    if several is None:
+        yield PLACEHOLDER.sub(value, template)
+        return
+    for host in cluster[several[2]]:
+        yield PLACEHOLDER.sub(value, template.replace(several[0], host))
