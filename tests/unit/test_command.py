@@ -43,6 +43,13 @@ def test_a_program_waits_for_the_start_signal(own: bool, waits: bool) -> None:
     assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) == waits
 
 
+def test_a_program_of_ones_own_has_a_runner_and_an_experiment_has_none() -> None:
+    own = changed(ALONE, cluster_flags=())
+    started = ["/runs/r1/program/old.py", "--steps", "5"]
+    assert argv(PLACE, own) == [sys.executable, "-m", "lab.task.own", *started]
+    assert argv(PLACE, changed(own, own=False))[1] == "/scripts/old.py"
+
+
 @pytest.mark.parametrize(
     ("switches", "arguments"),
     [

@@ -46,9 +46,11 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
 
 
 def _runner(request: Request) -> list[str]:
-    """The arguments before a printed program: the module that provides TensorFlow 1."""
-    if not request.spec.listing:
+    """The arguments before a user's own program: the module that starts it."""
+    if not request.spec.own:
         return []
+    if not request.spec.listing:
+        return ["-m", "lab.task.own"]
     switches = {"--faithful": request.spec.faithful, "--mend": request.spec.mend}
     return ["-m", "lab.task.tf1", *(name for name, given in switches.items() if given)]
 

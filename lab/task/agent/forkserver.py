@@ -18,7 +18,6 @@ forks nothing, and each agent starts its program as a new process.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import ctypes
 import gc
@@ -27,15 +26,14 @@ import os
 import signal
 import socket
 import sys
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from lab.task.agent import process
 from lab.task.agent.fork_client import ConnectionClosed, receive, send
+from lab.task.own.main_module import exit_with_traceback, run_file
 
 COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.main(sys.argv)"
 """The code for Python's `-c`. Like `-P`, it imports nothing from the current directory; unlike
@@ -296,30 +294,11 @@ def exec_program(
     for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
         # The program imports the modules of lab as they are on disk now.
         del sys.modules[name]
-    sys.argv[:] = [program, *arguments]
-    sys.orig_argv[:] = argv
-    sys.path.insert(0, str(Path(program).resolve().parent))
-    main = types.ModuleType("__main__")
-    main.__dict__.update(
-        __file__=program,
-        __loader__=SourceFileLoader("__main__", program),
-        __builtins__=builtins,
-        __cached__=None,
-        __annotations__={},
-    )
-    sys.modules["__main__"] = main
-    _run(program, main.__dict__)
-
-
-def _run(program: str, namespace: dict[str, object]) -> NoReturn:
+    sys.path.insert(0, "")
     try:
-        source = Path(program).read_bytes()
-        exec(compile(source, program, "exec", dont_inherit=True), namespace)  # noqa: S102
+        run_file(program, arguments)
     except Exception as error:  # noqa: BLE001 (Python would report any of them)
-        # Remove this function's frame, which is not part of the program.
-        traceback = error.__traceback__ and error.__traceback__.tb_next
-        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-        sys.exit(1)
+        exit_with_traceback(error)
     # Python handles a KeyboardInterrupt: it ends the process by the signal itself.
     sys.exit(0)
 

@@ -1,0 +1,1 @@
+"""What runs a user's own program unchanged: the start, and what it expects of its environment."""

@@ -1,0 +1,193 @@
+"""The module that starts a user's own program: it differs in nothing from the interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.task.own.keras_mnist import load_data
+from lab.task.protocol import DATA_DIR
+
+RUNNER = "lab.task.own"
+ROOT = Path(__file__).parents[2]
+
+Ended = tuple[int, str, str]
+
+
+def run(*arguments: str, cwd: Path, **environ: str) -> Ended:
+    found = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return found.returncode, found.stdout, found.stderr
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__in__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder / f"{next(iter(files))}.py"
+
+
+NAMES = """\
+import sys, threading, atexit
+atexit.register(lambda: print("at exit", seen()))
+threading.Timer(0.05, lambda: print("later", seen())).start()
+def seen():
+    import __main__
+    return __main__ is sys.modules["__main__"], __main__.seen is seen, __name__
+shown = dict(globals())
+del shown["seen"], shown["threading"], shown["atexit"], shown["sys"]
+shown["__loader__"] = type(shown["__loader__"])
+shown["__spec__"] = getattr(shown["__spec__"], "name", None)
+print(sorted(shown.items(), key=str))
+print(sys.argv, sys.orig_argv[1:], sys.path, "lab" in sys.modules, sys.flags)
+"""
+POOL = """\
+import multiprocessing, pickle, sys
+class Point:
+    x = 3
+def double(point):
+    return __name__, point.x * 2
+if __name__ == "__main__":
+    for method in ("spawn", "fork"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.map(double, [pickle.loads(pickle.dumps(Point()))]))
+"""
+FAILS = "def f():\n    raise ValueError('no')\ntry:\n    1 / 0\nexcept Exception:\n    f()\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NAMES,
+        POOL,
+        FAILS,
+        "import other",  # which fails
+        "x = 1\nif x\n",
+        "# -*- coding: latin-1 -*-\nprint('\u00e9')",
+        "import sys; sys.exit()",
+        "import sys; sys.exit(7)",
+        "raise SystemExit('a message')",
+        "import sys; sys.excepthook = lambda *_: print('mine'); raise KeyError(1)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "from . import other",
+        "import lab; print(lab.MINE)",
+    ],
+)
+def test_a_file_runs_as_python_runs_it(tmp_path: Path, source: str) -> None:
+    folder = tmp_path / "folder"
+    files = {"main": source, "other": FAILS}
+    program = write(folder, **files, **({"lab": "MINE = 1"} if "import lab" in source else {}))
+    expected = run(str(program), "--a", "b", cwd=tmp_path)
+    assert run("-m", RUNNER, str(program), "--a", "b", cwd=tmp_path) == expected
+
+
+def test_an_interrupt_ends_a_program_by_its_signal(tmp_path: Path) -> None:
+    program = write(tmp_path, main="import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    code, _, errors = run("-m", RUNNER, str(program), cwd=tmp_path)
+    assert code == -signal.SIGINT
+    assert errors.endswith("KeyboardInterrupt\n")
+
+
+PACKAGE = {
+    "trainer__in__task": "from . import near\nfrom models.net import SIZE\nprint(SIZE, near.X)\n",
+    "trainer__in____init__": "import sys; print('first', sys.argv)",
+    "trainer__in____main__": "print('main', __package__)\n",
+    "trainer__in__near": "X = 1",
+    "models__in__net": "SIZE = 3",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("trainer.task", NAMES),
+        ("trainer.task", POOL),
+        ("trainer.task", FAILS),
+        ("trainer.task", "x = 1\nif x\n"),
+        ("trainer.task", "raise SystemExit('a message')"),
+        ("trainer", ""),
+        ("models.loose", NAMES),
+        ("models.loose", "from .net import SIZE; print(SIZE)"),
+        ("alone", NAMES),
+    ],
+)
+def test_a_module_runs_as_python_runs_it(tmp_path: Path, module: str, source: str) -> None:
+    write(tmp_path, **PACKAGE)
+    write(tmp_path, trainer__in__task=PACKAGE["trainer__in__task"] + source)
+    write(tmp_path, models__in__loose=source, alone=source)
+    expected = run("-m", module, "x", cwd=tmp_path)
+    code, output, errors = run("-m", RUNNER, "-m", module, "x", cwd=tmp_path)
+    assert (code, output) == expected[:2]
+    assert errors.splitlines()[-1:] == expected[2].splitlines()[-1:]
+    assert str(ROOT / "lab") not in errors
+
+
+@pytest.mark.parametrize("module", ["nothing", "models", "trainer.nothing"])
+def test_a_missing_module_is_named(tmp_path: Path, module: str) -> None:
+    write(tmp_path, **PACKAGE)
+    code, _, errors = run("-m", RUNNER, "-m", module, cwd=tmp_path)
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert f"No module named {module}" in errors
+
+
+# ---- MNIST.
+
+
+@pytest.mark.parametrize(
+    ("name", "imported"),
+    [
+        ("keras/src/datasets/mnist.py", "from keras.src.datasets.mnist import load_data"),
+        ("tf_keras/src/datasets/mnist.py", "import tf_keras.src.datasets.mnist as m"),
+        ("keras/datasets/mnist.py", "from keras.datasets import mnist as m"),
+    ],
+)
+def test_keras_gets_the_shipped_images(tmp_path: Path, name: str, imported: str) -> None:
+    """Real packages with Keras's names: the tests of programs import Keras itself."""
+    keras = tmp_path / name
+    keras.parent.mkdir(parents=True)
+    keras.write_text("import numpy\ndef load_data(path=''): raise OSError\n", encoding="utf-8")
+    lines = (
+        f"{imported}\nload_data = load_data if 'load_data' in dir() else m.load_data\n"
+        "(x, y), (tx, ty) = load_data('mnist-%d.npz' % 3)\n"
+        "x[0] = 0; print(x.shape, tx.shape, y.shape, ty.dtype, *y[:10], *ty[:10])\n"
+    )
+    program = write(tmp_path, main=lines)
+    code, output, errors = run("-m", RUNNER, str(program), cwd=tmp_path)
+    shapes = "(60000, 28, 28) (10000, 28, 28) (60000,) uint8"
+    # The first digits of the two files of http://yann.lecun.com/exdb/mnist.
+    assert output == f"{shapes} 5 0 4 1 9 2 1 3 1 4 7 2 1 0 4 1 4 9 5 9\n", errors
+    assert code == 0
+
+
+def test_a_program_without_keras_does_not_read_the_images(tmp_path: Path) -> None:
+    source = "import sys; print(*{'numpy', 'tensorflow', 'keras', 'lab'} & {*sys.modules})"
+    assert run("-m", RUNNER, str(write(tmp_path, main=source)), cwd=tmp_path) == (0, "\n", "")
+
+
+def test_the_users_own_data_replace_the_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("train", "t10k"):
+        pixels = np.arange(3 * 784, dtype=np.uint32).astype(np.uint8)
+        sizes = np.array([0x0803, 3, 28, 28], ">u4").tobytes()
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(sizes + pixels.tobytes())
+        labels = np.array([0x0801, 3], ">u4").tobytes() + bytes([7, 8, 9])
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    monkeypatch.setenv(DATA_DIR, str(tmp_path))
+    (images, digits), (tested, _) = load_data(path="mine.npz")
+    assert (images.shape, digits.tolist(), tested.dtype) == ((3, 28, 28), [7, 8, 9], np.uint8)
+    assert images[2].tobytes() == pixels[2 * 784 :].tobytes()
