@@ -1,6 +1,7 @@
 """Run a program printed in 2017 or 2018, as `python PROGRAM ARGUMENTS` ran it then.
 
     python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [ARGUMENTS]
+    python -m lab.task.tf1 [--faithful] [--mend] -m MODULE [ARGUMENTS]
 
 `--faithful` keeps the polling interval of 30 seconds, and resumes from checkpoints of earlier runs.
 `--mend` fixes the known faults of synchronous programs.
@@ -14,8 +15,9 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
 
+from lab.task.own import keras_mnist
+from lab.task.own.main_module import run_file, run_module
 from lab.task.protocol import task_names
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
@@ -37,7 +39,8 @@ def main() -> None:
     """Run the program; add a last line to its output if it fails by a known fault."""
     arguments = sys.argv[1:]
     count = next(i for i, argument in enumerate(arguments) if argument not in {_FAITHFUL, _FIX})
-    switches, sys.argv = arguments[:count], arguments[count:]
+    switches, (name, *arguments) = arguments[:count], arguments[count:]
+    module = arguments.pop(0) if name == "-m" else ""
     fix_faults = _FIX in switches
     job, _, index = os.environ.get("LAB_TASK", "worker-0").rpartition("-")
     recorder = Recorder(job, int(index))
@@ -45,15 +48,16 @@ def main() -> None:
     def notify(line: str) -> None:
         recorder.write("event", message=line)
 
-    program = Path(sys.argv[0]).resolve()
+    folder, program = _find_module(module) if module else _resolved(name)
     try:
         tree = ast.parse(program.read_bytes(), str(program))
     except OSError as error:
         sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
     if fix_faults:
         tree = uncall_operations(tree, notify)
+    keras_mnist.provide()  # before TensorFlow imports Keras
     optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
-    provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    provide(folder, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
     _number_requests(f"{job}-{index}", notify)
     # This module imports TensorFlow.
     from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
@@ -67,11 +71,14 @@ def main() -> None:
     noted = record_missing_files()
     exit_on_missing_file(noted, program.name)
     try:
-        _run(program, tree)
+        if module:
+            run_module(module, arguments, tree)
+        else:
+            run_file(str(program), arguments, tree)
     except ProgramError as error:
         sys.exit(f"error: {error}")
     except TypeError as error:
-        what = known_bugs.called_operation_message(error, program.parent)
+        what = known_bugs.called_operation_message(error, folder)
         if what is None:
             raise
         traceback.print_exc()
@@ -84,12 +91,21 @@ def main() -> None:
         exit_with_line(line)
 
 
-def _run(program: Path, tree: ast.Module) -> None:
-    """Run a program as the main module; it can import the modules in its directory."""
-    sys.path[0] = str(program.parent)
-    module = sys.modules["__main__"] = ModuleType("__main__")
-    module.__file__ = str(program)
-    exec(compile(tree, str(program), "exec", dont_inherit=True), vars(module))  # noqa: S102
+def _resolved(name: str) -> tuple[Path, Path]:
+    """Return the directory of a program's modules, and the program."""
+    program = Path(name).resolve()
+    return program.parent, program
+
+
+def _find_module(module: str) -> tuple[Path, Path]:
+    """Find a module without an import, which would run its packages; return as `_resolved`."""
+    for entry in sys.path:
+        folder = Path(entry).resolve()
+        place = folder.joinpath(*module.split("."))
+        for program in (place / "__main__.py", place.with_suffix(".py")):
+            if program.is_file():
+                return folder, program
+    sys.exit(f"error: no module {module}; check its name")
 
 
 def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
