@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.task.agent.download_hint import download_hint
 from lab.task.agent.fault_injection import Process
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
@@ -135,6 +136,7 @@ def failed(code: int, output: Output, before: OomKills, now: OomKills) -> TaskOu
             # The counter does not name the process.
             why += ", probably out of memory: the kernel has killed a process for that"
     error_lines = output.error_lines.error_line()
+    error_lines += download_hint(error_lines)
     return TaskOutcome(State.FAILED, f"{why}: {error_lines}" if error_lines else why, cause)
 
 

@@ -1,0 +1,72 @@
+"""The hint for a failed download."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lab.task.agent.download_hint import HINT, download_hint
+from lab.task.protocol.error_line import ErrorLineFinder
+
+URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Exception: URL fetch failure on {URL}: None -- [Errno -2] Name or service not known",
+        f"Exception: URL fetch failure on {URL}: None -- [Errno -3] Temporary failure in name res",
+        "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
+        "urllib.error.URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='storage.googleapis.com',"
+        " port=443): Max retries exceeded with url: /tfds-data/… (502 characters)",
+        "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='www.kaggle.com', port=443):"
+        " Max retries exceeded with url: /api/v1/datasets (Caused by NewConnectionError(",
+        "tensorflow.python.framework.errors_impl.UnavailableError: Error executing an HTTP request:"
+        " libcurl code 6 meaning 'Couldn't resolve host name', error details: Could not resolve",
+        "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme 'gs' not"
+        " implemented (file: 'gs://bucket/x')",
+        "main.py:3: socket.gaierror: [Errno -2] Name or service not known",
+        "httpx.ConnectError: [Errno -2] Name or service not known",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+    ],
+)
+def test_a_failed_download_has_a_hint(line: str) -> None:
+    assert download_hint(line) == f"; {HINT}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Exception: URL fetch failure on {URL}: 404 -- Not Found",
+        "urllib.error.HTTPError: HTTP Error 404: Not Found",
+        "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>",
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8500): Max"
+        " retries exceeded with url: /v1 (Caused by NewConnectionError('[Errno 111] Connection ref",
+        "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all"
+        " addresses; last error: UNKNOWN: ipv4:10.77.0.2:2222: No route to host",
+        "tensorflow.python.framework.errors_impl.NotFoundError: gs.csv; No such file or directory",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'https.csv'",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+    ],
+)
+def test_other_errors_have_none(line: str) -> None:
+    assert not download_hint(line)
+
+
+def test_the_error_of_a_real_download_has_the_hint() -> None:
+    source = "import urllib.request; urllib.request.urlopen('http://nothing.invalid/x')"
+    ended = subprocess.run(
+        [sys.executable, "-c", source],
+        env={},  # no proxy
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    finder = ErrorLineFinder()
+    for line in ended.stderr.splitlines():
+        finder.feed(line)
+    assert download_hint(finder.error_line())
