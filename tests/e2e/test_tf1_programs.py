@@ -164,9 +164,9 @@ nodes: {tf1: {}}
 jobs: {worker: {on: [tf1]}}
 """
 
-SLIM = """\
+EAGER = """\
 import tensorflow as tf
-import tensorflow.contrib.slim as slim
+import tensorflow.contrib.eager as tfe
 """
 
 CONTRIB = """\
@@ -202,7 +202,58 @@ said = {name: np.asarray(value).tolist() for name, value in said.items()}
 said["batches"] = [first, again]
 said["names"] = [each.op.name for each in tf.global_variables()]
 print(json.dumps(said))
-tf.contrib.rnn.BasicLSTMCell(3)
+tf.contrib.seq2seq.sequence_loss
+"""
+
+OLD_NETWORK = """\
+import json
+import numpy as np
+import tensorflow as tf
+import tensorflow.contrib.slim as slim
+from tensorflow.contrib import rnn
+from tensorflow.examples.tutorials.mnist import mnist
+
+tf.app.flags.DEFINE_string("log_dir", "logs", "absl has this flag, too")
+FLAGS = tf.app.flags.FLAGS
+said = {"log_dir": FLAGS.log_dir}
+
+images = tf.placeholder(tf.float32, [None, 28, 28, 1])
+training = tf.placeholder(tf.bool)
+with slim.arg_scope([slim.conv2d], padding="VALID", normalizer_fn=slim.batch_norm):
+    with slim.arg_scope([slim.batch_norm], is_training=training, decay=0.5):
+        net = slim.repeat(images, 2, slim.conv2d, 4, [3, 3], scope="conv")
+net = slim.flatten(slim.max_pool2d(net, 2))
+scores = slim.fully_connected(slim.dropout(net, 0.5), 10, activation_fn=None)
+normal = tf.layers.batch_normalization(images, momentum=0.5, training=training)
+dense = tf.layers.dense(tf.layers.flatten(normal), 3)
+rows = tf.unstack(tf.reshape(images, [-1, 28, 28]), 28, 1)
+outputs, _ = rnn.static_rnn(rnn.BasicLSTMCell(5), rows, dtype=tf.float32)
+halves = tf.split(1, 2, tf.concat(1, [dense, dense]))
+step = tf.contrib.framework.get_or_create_global_step()
+loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(scores, tf.one_hot([1, 2], 10)))
+train = slim.learning.create_train_op(loss, tf.train.GradientDescentOptimizer(0.1))
+model = mnist.inference(tf.reshape(images, [-1, 784]), 8, 4)
+labels = tf.placeholder(tf.int64, [None])
+with tf.variable_scope("tutorial"):
+    descend = mnist.training(mnist.loss(model, labels), 0.1)
+writer = tf.train.SummaryWriter(FLAGS.log_dir, tf.get_default_graph())
+pixels = np.random.RandomState(0).normal(3, 2, [2, 28, 28, 1])
+with tf.Session() as session:
+    session.run(tf.initialize_all_variables())
+    feed = {images: pixels, training: True, labels: [1, 2]}
+    session.run([train, descend, tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feed)
+    kept, again, norm, score, logits, hits = session.run(
+        [dense, halves[1], normal, scores, model, mnist.evaluation(model, labels)], feed)
+    said["moving"] = [float(each.eval(session)[0]) for each in tf.global_variables()
+                      if each.op.name.startswith("batch_normalization/moving")]
+    said["step"] = int(session.run(step))
+said.update(halves=bool((kept == again).all()), mean=float(norm.mean()),
+            deviation=float(norm.std()), scores=score.shape,
+            rnn=outputs[-1].shape.as_list(), hits=int(hits),
+            right=int((logits.argmax(1) == [1, 2]).sum()),
+            names=[each.op.name for each in tf.global_variables()],
+            pixels=[float(pixels.mean()), float(pixels.var(ddof=1))])
+print(json.dumps(said))
 """
 
 
@@ -269,10 +320,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(folder: Path) -> Mapping[str, subprocess.CompletedProcess[str]]:
     """The programs of a single process, two at a time: most of their time is TensorFlow's start."""
-    contrib = folder / "contrib.py"
-    contrib.write_text(CONTRIB)
+    texts = {"contrib": CONTRIB, "old_network": OLD_NETWORK}
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
     with ThreadPoolExecutor(2) as pool:
-        started = {"contrib": pool.submit(start, contrib, folder / "contrib")}
+        started = {
+            name: pool.submit(start, folder / f"{name}.py", folder / name, "--unknown")
+            for name in texts
+        }
         for name, arguments in SINGLE.items():
             program = PROGRAMS / f"{name}.py"
             started[name] = pool.submit(start, program, folder / name, *arguments)
@@ -529,10 +584,10 @@ def test_a_client_apart_from_two_servers(tmp_path: Path) -> None:
 def test_unavailable_names_are_in_the_last_line(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "cluster.yaml").write_text(ALONE)
-    (tmp_path / "with_slim.py").write_text(SLIM)
+    (tmp_path / "with_eager.py").write_text(EAGER)
     arguments = ("--listing", "--backend", "local", "--gpus", "none")
-    _, err = lab(tmp_path, "run", "with_slim.py", *arguments, code=1)
-    assert "ImportError: tf.contrib.slim is not available: " in err.splitlines()[-1]
+    _, err = lab(tmp_path, "run", "with_eager.py", *arguments, code=1)
+    assert "ImportError: tf.contrib.eager is not available: " in err.splitlines()[-1]
 
 
 # ---- A single process.
@@ -659,9 +714,46 @@ def test_the_numbers_of_contrib_and_the_last_line_of_what_it_lacks(ended: Ended)
     assert len(set(first)) > 1
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "AttributeError: tf.contrib.rnn is not available: TensorFlow 2 has no tf.contrib; lab"
-        " provides its layers, learn.datasets, training"
+        "AttributeError: tf.contrib.seq2seq is not available: TensorFlow 2 has no tf.contrib; lab"
+        " has its data, framework, layers, learn.datasets, losses, metrics, rnn, slim, training"
     )
+
+
+def test_slim_layers_cells_and_names_of_2016(ended: Ended) -> None:
+    found = json.loads(output(ended, "old_network")[-1])
+    assert found["log_dir"] == "logs"
+    normalized = [
+        f"conv/conv_{layer}/{name}"
+        for layer in (1, 2)
+        for name in (
+            "weights",
+            *(f"BatchNorm/{each}" for each in ("beta", "moving_mean", "moving_variance")),
+        )
+    ]
+    tutorial = [
+        f"{layer}/{name}"
+        for layer in ("hidden1", "hidden2", "softmax_linear")
+        for name in ("weights", "biases")
+    ]
+    cell = [f"rnn/basic_lstm_cell/{name}" for name in ("kernel", "bias")]
+    assert found["names"] == [
+        *normalized,
+        *(f"fully_connected/{name}" for name in ("weights", "biases")),
+        *(f"batch_normalization/{name}" for name in ("beta", "gamma")),
+        *(f"batch_normalization/moving_{name}" for name in ("mean", "variance")),
+        *("dense/kernel", "dense/bias", *cell, "global_step"),
+        *(*tutorial, "tutorial/global_step"),
+    ]
+    # The batch is normalized; half of its moments are in the moving ones, which began at 0 and 1.
+    assert found["mean"] == pytest.approx(0, abs=1e-3)
+    assert found["deviation"] == pytest.approx(1, abs=1e-3)
+    mean, variance = found["pixels"]
+    assert found["moving"] == pytest.approx([mean / 2, (1 + variance) / 2], rel=1e-3)
+    assert found["scores"] == [2, 10]
+    assert found["rnn"] == [None, 5]
+    assert found["halves"]
+    assert found["step"] == 1
+    assert found["hits"] == found["right"]
 
 
 SUPERVISED = """\

@@ -34,8 +34,7 @@ import absl.flags
 import tensorflow as tf
 import tensorflow.compat.v1 as v1
 from tensorflow.python.training.session_manager import SessionManager
-
-from lab.task.tf1.contrib import l2_regularizer
+from tf_slim import l2_regularizer
 
 asked = json.load(sys.stdin)
 
@@ -183,9 +182,7 @@ def test_a_name_outside_the_first_column_is_modern_or_is_in_that_column(
 
 MENTIONED: Final = {
     "tf.contrib",
-    "tf.contrib.layers",
-    "tf.contrib.training",
-    "tf.contrib.rnn",
+    "tf.contrib.seq2seq",
     "tf.layers",
     "tf.nn.rnn_cell",
     "tf.estimator",

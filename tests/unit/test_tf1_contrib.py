@@ -1,4 +1,4 @@
-"""The arithmetic of `tf.contrib`, on a small stand-in for TensorFlow.
+"""The lab's own parts of `tf.contrib.training`, on a small stand-in for TensorFlow.
 
 Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
 """
@@ -6,6 +6,7 @@ Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -53,10 +54,7 @@ def contrib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, imported with a TensorFlow that knows shapes and types."""
     v1 = ModuleType("tensorflow.compat.v1")
     vars(v1).update(
-        nn=SimpleNamespace(relu=None, l2_loss=None),
-        float32=FLOAT,
         resource=HANDLE,
-        zeros_initializer=object,
         TensorShape=lambda shape: shape,
         as_dtype=lambda kind: kind,
     )
@@ -73,16 +71,6 @@ def contrib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def variable(name: str, *sides: int) -> SimpleNamespace:
     output = SimpleNamespace(shape=Shape(list(sides)), dtype=FLOAT)
     return SimpleNamespace(name=name, outputs=[output])
-
-
-@pytest.mark.parametrize("regularizer", ["l1_regularizer", "l2_regularizer"])
-def test_a_regularizer_refuses(contrib: Any, regularizer: str) -> None:
-    made = getattr(contrib, regularizer)
-    with pytest.raises(ValueError, match=r"^scale cannot be an integer: 1$"):
-        made(1)
-    with pytest.raises(ValueError, match=r"^Setting a scale less than 0 .*: -0\.1$"):
-        made(-0.1)
-    assert made(0.0)("any weights") is None
 
 
 def test_bytes_of_a_variable(contrib: Any) -> None:
@@ -123,6 +111,51 @@ def test_the_random_strategy_uses_the_name(contrib: Any) -> None:
         assert [strategy(variable(name)) for name in NAMES] == expected
         assert [strategy(variable(name)) for name in reversed(NAMES)] == expected[::-1]
     assert [contrib.RandomStrategy(3)(variable(name)) for name in NAMES] == DRAWN[0]
+
+
+def hyperparameters(contrib: Any) -> Any:
+    return contrib.HParams(rate=0.1, steps=10, sync=True, name="a", sizes=[1, 2], pair=(3, 4))
+
+
+def test_hyperparameters_are_attributes(contrib: Any) -> None:
+    found = hyperparameters(contrib)
+    found.rate = 0.2
+    found.add_hparam("momentum", None)
+    assert (found.rate, found.pair, found.momentum) == (0.2, [3, 4], None)
+    assert "steps" in found
+    assert "other" not in found
+    assert not hasattr(found, "other")
+    assert found.get("other", 5) == 5
+    assert json.loads(found.to_json()) == found.values()
+    with pytest.raises(ValueError, match="is reserved: parse"):
+        found.add_hparam("parse", 1)
+
+
+def test_hyperparameters_from_text_keep_their_types(contrib: Any) -> None:
+    found = hyperparameters(contrib)
+    assert found.parse("rate=1,steps=20, sync=false,name=b c,sizes=[3,4,5]") is found
+    assert found.values() == {
+        **{"rate": 1.0, "steps": 20, "sync": False},
+        **{"name": "b c", "sizes": [3, 4, 5], "pair": [3, 4]},
+    }
+    assert isinstance(found.rate, float)
+    assert found.override_from_dict({"steps": "30", "sync": True}).steps == 30
+    assert found.parse("").steps == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("other=1", "Unknown hyperparameter: other"),
+        ("steps", "Could not parse hyperparameters: steps"),
+        ("rate=1,sizes=[1,2", r"Could not parse hyperparameters: sizes=\[1,2"),
+        ("sync=maybe", "Could not parse as bool: maybe"),
+        ("steps=1.5", "invalid literal"),
+    ],
+)
+def test_refused_hyperparameters(contrib: Any, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hyperparameters(contrib).parse(text)
 
 
 def test_mnist_is_the_data_set_of_contrib_learn() -> None:

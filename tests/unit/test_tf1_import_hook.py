@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import runpy
 import sys
 from collections.abc import Callable, Iterator
@@ -14,11 +15,21 @@ import pytest
 
 from lab.task import tf1
 from lab.task.tf1 import input_data
-from lab.task.tf1.import_hook import CompatModule, provide, tensorflow_1, vars_of
+from lab.task.tf1.import_hook import CompatModule, Part, provide, tensorflow_1, vars_of
 
-CONTRIB = "TensorFlow 2 has no tf.contrib; lab provides its layers, learn.datasets, training"
-KERAS = "it needs Keras 2, but Keras 3 is installed; use tf.get_variable and tf.nn"
+CONTRIB = (
+    "TensorFlow 2 has no tf.contrib; lab has its data, framework, layers, learn.datasets, losses, "
+    "metrics, rnn, slim, training"
+)
+SLIM = "neither TensorFlow 2 nor tf-slim has it"
+KERAS = "it needs Keras 2; add --tensorflow 2.15"
 GONE = "TensorFlow 2 removed it"
+ESTIMATOR = "TensorFlow 2.15 is the last version with it; add --tensorflow 2.15"
+LEARN = "TensorFlow 2 has no tf.contrib.learn; use tf.estimator with --tensorflow 2.15"
+IMPORTED = ("contrib", "mnist_model", "parts", "renames")
+"""The modules of the package that import TensorFlow."""
+
+CELLS = "tensorflow.python.keras.layers.legacy_rnn.rnn_cell_impl"
 
 Run = Callable[[str], dict[str, Any]]
 
@@ -42,7 +53,12 @@ def modern(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modern]:
         placeholder="placeholder",
         nn=SimpleNamespace(relu="relu", rnn_cell=SimpleNamespace()),
         layers=SimpleNamespace(),
-        train=SimpleNamespace(Saver="today's Saver", Server="today's Server"),
+        train=SimpleNamespace(
+            Saver="today's Saver", Server="today's Server", get_or_create_global_step="step"
+        ),
+        image=SimpleNamespace(per_image_standardization="standardized"),
+        multiply="multiply",
+        summary=SimpleNamespace(FileWriter="FileWriter"),
         keras=Modern("keras", layers=Modern("keras.layers", Dense="Dense")),
         python_io=Modern("tensorflow.compat.v1.python_io", TFRecordWriter="TFRecordWriter"),
         get_seed=lambda op_seed: (11, op_seed),
@@ -53,7 +69,12 @@ def modern(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modern]:
     compat = Modern("tensorflow.compat", v1=v1)
     python = Modern("tensorflow.python", ops="the ops of today")
     top = Modern("tensorflow", compat=compat, python=python, contrib_of_today="nothing")
-    for module in (top, compat, v1, python):
+    layers = Modern("tf_slim.layers", conv2d="conv2d", _private="nothing")
+    slim = Modern("tf_slim", layers=layers, arg_scope="arg_scope")
+    adapted = Modern(f"{tf1.__name__}.slim")
+    # This module is in TensorFlow 2.21; the real one needs the real TensorFlow.
+    cells = Modern(CELLS, GRUCell="GRUCell")
+    for module in (top, compat, v1, python, slim, layers, adapted, cells):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(builtins, "__import__", builtins.__import__)
     forget()
@@ -63,8 +84,9 @@ def modern(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modern]:
 
 def forget() -> None:
     """Remove the modules that were imported with the TensorFlow of a test."""
-    sys.modules.pop(f"{tf1.__name__}.contrib", None)
-    vars(tf1).pop("contrib", None)
+    for name in IMPORTED:
+        sys.modules.pop(f"{tf1.__name__}.{name}", None)
+        vars(tf1).pop(name, None)
 
 
 @pytest.fixture
@@ -118,14 +140,25 @@ def test_the_digits_in_every_way_of_importing_them(run: Run, line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
+        ("from tensorflow.contrib.layers import conv2d", ("conv2d",)),
+        ("from tensorflow.contrib.layers.python.layers import conv2d", ("conv2d",)),
+        ("from tensorflow.contrib.layers import *", ("conv2d",)),
+        ("import tensorflow.contrib.slim as slim; scope = slim.arg_scope", ("scope",)),
+        ("from tensorflow.contrib.rnn import GRUCell", ("GRUCell",)),
         (
-            "from tensorflow.contrib.layers import l1_regularizer, l2_regularizer",
-            ("l1_regularizer", "l2_regularizer"),
+            "import tensorflow as tf; step = tf.contrib.framework.get_or_create_global_step",
+            ("step",),
         ),
         (
-            "import tensorflow.contrib.layers as l; fc, xi = l.fully_connected, "
-            "l.xavier_initializer",
-            ("fc", "xi"),
+            "from tensorflow.examples.tutorials.mnist import mnist\n"
+            "found = mnist.NUM_CLASSES, mnist.IMAGE_SIZE, mnist.inference, mnist.training",
+            ("found",),
+        ),
+        ("from tensorflow.contrib.training import HParams", ("HParams",)),
+        (
+            "import tensorflow as tf\n"
+            "mul, writer, old = tf.mul, tf.train.SummaryWriter, tf.image.per_image_whitening",
+            ("mul", "writer", "old"),
         ),
         (
             "from tensorflow.contrib.training import GreedyLoadBalancingStrategy, RandomStrategy\n"
@@ -152,21 +185,25 @@ def test_existing_names_can_be_imported(run: Run, line: str, names: tuple[str, .
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("import tensorflow.contrib.slim as slim", f"tf.contrib.slim is not available: {CONTRIB}"),
         ("import tensorflow.contrib.eager", f"tf.contrib.eager is not available: {CONTRIB}"),
-        ("from tensorflow.contrib import rnn", f"tf.contrib.rnn is not available: {CONTRIB}"),
         (
-            "from tensorflow.contrib.layers import l2_regularizer, conv2d",
-            f"tf.contrib.layers.conv2d is not available: {CONTRIB}",
+            "from tensorflow.contrib import seq2seq",
+            f"tf.contrib.seq2seq is not available: {CONTRIB}",
         ),
         (
-            "from tensorflow.contrib.rnn import BasicLSTMCell",
-            f"tf.contrib.rnn is not available: {CONTRIB}",
+            "from tensorflow.contrib.layers import conv2d, embed_sequence",
+            f"tf.contrib.layers.embed_sequence is not available: {SLIM}",
         ),
         (
-            "from tensorflow.examples.tutorials.mnist import mnist",
-            f"tf.examples.tutorials.mnist.mnist is not available: {GONE}",
+            "from tensorflow.contrib.seq2seq import sequence_loss",
+            f"tf.contrib.seq2seq is not available: {CONTRIB}",
         ),
+        (
+            "from tensorflow.contrib.learn import DNNClassifier",
+            f"tf.contrib.learn.DNNClassifier is not available: {LEARN}",
+        ),
+        ("import tensorflow.python.gone", f"tf.python.gone is not available: {GONE}"),
+        ("from tensorflow.python.gone.inner import x", f"tf.python.gone is not available: {GONE}"),
         ("from tensorflow import no_such", f"tf.no_such is not available: {GONE}"),
         ("from tensorflow.layers import dense", f"tf.layers.dense is not available: {KERAS}"),
     ],
@@ -182,23 +219,17 @@ def test_missing_names_are_reported_on_import(run: Run, line: str, message: str)
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("contrib.rnn.BasicLSTMCell", f"tf.contrib.rnn is not available: {CONTRIB}"),
-        (
-            "contrib.learn.DNNClassifier",
-            f"tf.contrib.learn.DNNClassifier is not available: {CONTRIB}",
-        ),
+        ("contrib.seq2seq.x", f"tf.contrib.seq2seq is not available: {CONTRIB}"),
+        ("contrib.rnn.no_such", f"tf.contrib.rnn.no_such is not available: {GONE}"),
+        ("contrib.learn.Estimator", f"tf.contrib.learn.Estimator is not available: {LEARN}"),
         ("layers.dense", f"tf.layers.dense is not available: {KERAS}"),
         (
             "nn.rnn_cell.BasicLSTMCell",
             f"tf.nn.rnn_cell.BasicLSTMCell is not available: {KERAS}",
         ),
         ("nn.no_such", f"tf.nn.no_such is not available: {GONE}"),
-        ("train.SummaryWriter", f"tf.train.SummaryWriter is not available: {GONE}"),
-        (
-            "estimator.Estimator",
-            "tf.estimator.Estimator is not available: TensorFlow 2.15 is the last version with it",
-        ),
-        ("mul", f"tf.mul is not available: {GONE}"),
+        ("estimator.Estimator", f"tf.estimator.Estimator is not available: {ESTIMATOR}"),
+        ("sub", f"tf.sub is not available: {GONE}"),  # this TensorFlow has no `subtract`
     ],
 )
 def test_missing_names_are_reported_on_use(run: Run, name: str, message: str) -> None:
@@ -214,9 +245,34 @@ def test_names_of_an_older_keras_exist(run: Run, modern: Modern) -> None:
     assert found["found"] == ("dense", "cell")
 
 
-def test_estimator_where_tensorflow_has_it(modern: Modern, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modern, "estimator", SimpleNamespace(Estimator="it"), raising=False)
-    assert tensorflow_1({}).estimator.Estimator == "it"
+def test_the_last_version_with_estimator(modern: Modern) -> None:
+    vars(modern).update(__version__="2.15.1", estimator=SimpleNamespace(Estimator="it"))
+    tf = tensorflow_1({})
+    assert tf.estimator.Estimator == "it"
+    # It gets no hint to use itself.
+    for found in (tf.estimator, tf.layers, tf.contrib.learn):
+        with pytest.raises(AttributeError) as caught:
+            _ = found.no_such
+        assert "--tensorflow" not in str(caught.value)
+
+
+def test_the_parts_of_contrib_are_those_that_the_error_names(modern: Modern) -> None:
+    contrib = tensorflow_1({}).contrib
+    named = CONTRIB.partition("its ")[2].split(", ")
+    assert named == sorted(named)
+    for name in named:
+        assert isinstance(operator.attrgetter(name)(contrib), CompatModule)
+    parts = [name for name, each in vars(contrib).items() if isinstance(each, CompatModule)]
+    assert sorted(parts) == [name.partition(".")[0] for name in named]
+
+
+def test_without_tf_slim(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tf_slim.layers")
+    monkeypatch.setitem(sys.modules, "tf_slim", None)
+    with pytest.raises(ImportError) as caught:
+        run("from tensorflow.contrib.layers import conv2d")
+    expected = "tf.contrib.layers.conv2d is not available: the package tf-slim is not installed"
+    assert str(caught.value) == expected
 
 
 def test_only_the_program_and_its_modules_see_it(run: Run, tmp_path: Path, modern: Modern) -> None:
@@ -254,12 +310,13 @@ def test_other_imports_are_as_ever(run: Run) -> None:
 def test_names_of_a_module() -> None:
     offered = vars_of(input_data)
     assert {"read_data_sets", "load_mnist", "load_dataset", "DataSet"} <= offered.keys()
+    assert offered["VALIDATION_SIZE"] == 5000
     # Neither its own imports nor its private names.
-    assert not {"np", "Path", "_graph_seed"} & offered.keys()
+    assert not {"np", "Path", "DATA_DIR", "CLASSES", "_graph_seed"} & offered.keys()
 
 
 def test_a_name_without_a_module() -> None:
-    module = CompatModule("tensorflow.contrib", {"there": 1}, why="it went")
+    module = CompatModule("tensorflow.contrib", Part({"there": 1}, why="it went"))
     assert module.there == 1
     with pytest.raises(AttributeError, match=r"^tf\.contrib\.slim is not available: it went$"):
         _ = module.slim

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 from lab.task.own import keras_mnist
@@ -22,6 +23,7 @@ from lab.task.protocol import task_names
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs
+from lab.task.tf1.flags import restore_flags
 from lab.task.tf1.import_hook import provide, tensorflow_1
 from lab.task.tf1.known_bugs import uncall_operations
 from lab.task.tf1.missing import (
@@ -56,8 +58,13 @@ def main() -> None:
     if fix_faults:
         tree = uncall_operations(tree, notify)
     keras_mnist.provide()  # before TensorFlow imports Keras
+    _silence_deprecations()
     optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
-    provide(folder, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    # Until 1.0 the class had the second name.
+    names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
+    provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
+    # All flags of the libraries are declared here; those of the program are not.
+    restore_flags()
     _number_requests(f"{job}-{index}", notify)
     # This module imports TensorFlow.
     from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
@@ -106,6 +113,14 @@ def _find_module(module: str) -> tuple[Path, Path]:
             if program.is_file():
                 return folder, program
     sys.exit(f"error: no module {module}; check its name")
+
+
+def _silence_deprecations() -> None:
+    """Print no advice to use TensorFlow 2 instead: a printed program cannot follow it."""
+    from tensorflow.python.util import deprecation  # noqa: PLC0415  (imports TensorFlow)
+
+    deprecation._PRINT_DEPRECATION_WARNINGS = False
+    warnings.filterwarnings("ignore", message=r"`(layer|tf)\.[\w.]+` is deprecated")
 
 
 def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:

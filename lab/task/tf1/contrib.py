@@ -1,112 +1,15 @@
-"""The parts of `tf.contrib` that printed programs use, with the behaviour of TensorFlow 1.4.
-
-TensorFlow 2 has no `tf.contrib`. This module has the regularizers, the initializer and the layer
-of `tf.contrib.layers`, and the placement strategies of `tf.contrib.training`.
-"""
+"""The parts of `tf.contrib.training` that tf-slim lacks, with the behaviour of TensorFlow 1.4."""
 
 from __future__ import annotations
 
 import hashlib
-import numbers
-from collections.abc import Callable
-from typing import Any
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-
-Regularizer = Callable[[Any], Any]
-
-
-def _regularizer(scale: float, name: str, penalty: Callable[[Any], Any]) -> Regularizer:
-    if isinstance(scale, numbers.Integral):
-        raise ValueError(f"scale cannot be an integer: {scale}")  # noqa: TRY004  (as in TensorFlow 1)
-    if scale < 0:
-        raise ValueError(f"Setting a scale less than 0 on a regularizer: {scale}")
-    if scale == 0:
-        return lambda _: None
-
-    def regularizer(weights: Any) -> Any:
-        with tf.name_scope(name):
-            return tf.multiply(
-                tf.convert_to_tensor(scale, weights.dtype.base_dtype), penalty(weights)
-            )
-
-    return regularizer
-
-
-def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a function for scale / 2 times the sum of squares; it returns None if scale is 0."""
-    return _regularizer(scale, scope or "l2_regularizer", tf.nn.l2_loss)
-
-
-def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a function for scale times the sum of absolute values; None if scale is 0."""
-    return _regularizer(
-        scale, scope or "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
-    )
-
-
-def xavier_initializer(
-    uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
-) -> Any:
-    """Return the initializer of Glorot and Bengio (2010): variance 2 / (inputs + outputs)."""
-    kind = "uniform" if uniform else "truncated_normal"
-    # TensorFlow warns about an explicit type here, even about the default type.
-    given = {} if dtype == tf.float32 else {"dtype": dtype}
-    return tf.variance_scaling_initializer(1.0, "fan_avg", kind, seed=seed, **given)
-
-
-def fully_connected(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
-    inputs: Any,
-    num_outputs: int,
-    activation_fn: Callable[[Any], Any] | None = tf.nn.relu,
-    normalizer_fn: Callable[..., Any] | None = None,
-    normalizer_params: dict[str, Any] | None = None,
-    weights_initializer: Any = None,
-    weights_regularizer: Regularizer | None = None,
-    biases_initializer: Any = tf.zeros_initializer,
-    biases_regularizer: Regularizer | None = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
-) -> Any:
-    """Add a layer: `weights` [inputs, num_outputs], `biases` unless normalized, an activation."""
-    initial = biases_initializer() if isinstance(biases_initializer, type) else biases_initializer
-    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
-        inputs = tf.convert_to_tensor(inputs)
-        common = {"dtype": inputs.dtype.base_dtype, "trainable": trainable}
-        weights = tf.get_variable(
-            "weights",
-            [inputs.shape[-1], num_outputs],
-            initializer=weights_initializer or xavier_initializer(),
-            regularizer=weights_regularizer,
-            collections=variables_collections,
-            **common,
-        )
-        outputs = tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif initial is not None:
-            biases = tf.get_variable(
-                "biases",
-                [num_outputs],
-                initializer=initial,
-                regularizer=biases_regularizer,
-                collections=variables_collections,
-                **common,
-            )
-            outputs = tf.nn.bias_add(outputs, biases)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        for name in (
-            [outputs_collections]
-            if isinstance(outputs_collections, str)
-            else outputs_collections or ()
-        ):
-            tf.add_to_collection(name, outputs)
-        return outputs
 
 
 def byte_size_load_fn(op: Any) -> int:
@@ -153,3 +56,98 @@ class RandomStrategy:
         """Return the task for the next variable."""
         key = f"{op.name}_{self._seed}".encode()
         return int(hashlib.md5(key, usedforsecurity=False).hexdigest(), 16) % self._num_tasks
+
+
+class HParams:
+    """Hyperparameters: each is an attribute that keeps its type."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values: dict[str, Any] = {}
+        for name, value in values.items():
+            self.add_hparam(name, value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"'HParams' object has no attribute '{name}'") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_values", ()):
+            self._values[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Add a hyperparameter.
+
+        Raises:
+            ValueError: The name is in use.
+        """
+        if hasattr(self, name):
+            raise ValueError(f"Hyperparameter name is reserved: {name}")
+        self._values[name] = list(value) if isinstance(value, tuple) else value
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Give a hyperparameter another value, in its type.
+
+        Raises:
+            ValueError: It does not exist, or the value does not have its type.
+        """
+        if name not in self._values:
+            raise ValueError(f"Unknown hyperparameter: {name}")
+        old = self._values[name]
+        if isinstance(old, list):
+            given = value if isinstance(value, list) else [value]
+            self._values[name] = [_like(old[0] if old else None, each) for each in given]
+        else:
+            self._values[name] = _like(old, value)
+
+    def parse(self, values: str) -> HParams:
+        """Set values as in `rate=0.1,sizes=[1,2]`.
+
+        Raises:
+            ValueError: The text has another form, or as `set_hparam`.
+        """
+        rest = values.strip()
+        while rest:
+            found = _SETTING.match(rest)
+            if found is None:
+                raise ValueError(f"Could not parse hyperparameters: {rest}")
+            name, items, value = found.groups()
+            self.set_hparam(name, value if items is None else items.split(","))
+            rest = rest[found.end() :]
+        return self
+
+    def override_from_dict(self, values: Mapping[str, Any]) -> HParams:
+        """Set values by name; raise ValueError as `set_hparam`."""
+        for name, value in values.items():
+            self.set_hparam(name, value)
+        return self
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value, or the default if there is none."""
+        return self._values.get(key, default)
+
+    def values(self) -> dict[str, Any]:
+        """Return all values by name."""
+        return dict(self._values)
+
+    def to_json(self, **options: Any) -> str:
+        """Return all values as JSON, with options of `json.dumps`."""
+        return json.dumps(self._values, **options)
+
+
+_SETTING: Final = re.compile(r"\s*(\w+)\s*=\s*(?:\[([^\]]*)\]|([^,\[]*))\s*(?:,|$)")
+
+
+def _like(old: Any, value: Any) -> Any:
+    """Return a value in the type of another one; text is parsed."""
+    if isinstance(old, bool) and isinstance(value, str):
+        if value.strip().lower() not in {"true", "1", "false", "0"}:
+            raise ValueError(f"Could not parse as bool: {value}")
+        return value.strip().lower() in {"true", "1"}
+    return value if old is None or value is None else type(old)(value)

@@ -7,42 +7,91 @@ get it. TensorFlow itself, and its dependencies, keep the normal import.
 from __future__ import annotations
 
 import builtins
+import importlib
+import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from types import MappingProxyType, ModuleType
+from typing import Any, Final, NamedTuple
 
 _UNCHANGED: Final = ("tensorflow.python", "tensorflow.core", "tensorflow.compat")
 """Modules that have the same name in TensorFlow 1 and 2."""
 
-_CONTRIB: Final = (
-    "TensorFlow 2 has no tf.contrib; lab provides its layers, learn.datasets, training"
-)
-_KERAS: Final = "it needs Keras 2, but Keras 3 is installed; use tf.get_variable and tf.nn"
-_ESTIMATOR: Final = "TensorFlow 2.15 is the last version with it"
+_SLIM: Final = "tf_slim"
+REMOVED: Final = "TensorFlow 2 removed it"
 _INSTALLED: Final = {"site-packages", "dist-packages"}
 
 
-class CompatModule(ModuleType):
-    """A module of TensorFlow 1: its own members, then those of an installed module."""
+class Part(NamedTuple):
+    """What a module of TensorFlow 1 has; a part among the members becomes a submodule.
 
-    def __init__(
-        self,
-        name: str,
-        members: Mapping[str, Any],
-        fallback: ModuleType | None = None,
-        why: str = "",
-    ) -> None:
+    Attributes:
+        members: Its own names.
+        renamed: Names to where they are now, such as `tf.multiply`.
+        sources: Modules that have its other names: those of `tensorflow.compat.v1`, such as `tf` or
+            `tf.train`, and those of any package.
+        why: Why it does not have another name.
+    """
+
+    members: Mapping[str, Any] = MappingProxyType({})
+    renamed: Mapping[str, str] = MappingProxyType({})
+    sources: Sequence[str] = ()
+    why: str = REMOVED
+
+
+class CompatModule(ModuleType):
+    """A module of TensorFlow 1, made from the installed packages when a program uses a name."""
+
+    def __init__(self, name: str, part: Part) -> None:
         super().__init__(name)
-        self.__dict__.update(members)
-        self.__dict__["_fallback"] = fallback
-        self.__dict__["_why"] = why or "TensorFlow 2 removed it"
+        self.__dict__.update(
+            (each, CompatModule(f"{name}.{each}", value) if isinstance(value, Part) else value)
+            for each, value in part.members.items()
+        )
+        self.__dict__["_part"] = part
 
     def __getattr__(self, name: str) -> Any:
-        fallback = self.__dict__["_fallback"]
-        if fallback is not None and hasattr(fallback, name):
-            return getattr(fallback, name)
-        raise AttributeError(_missing(self.__name__, name, self.__dict__["_why"]))
+        part: Part = self.__dict__["_part"]
+        source, _, new_name = part.renamed.get(name, "").rpartition(".")
+        places = [(source, new_name)] if source else [(each, name) for each in part.sources]
+        why = part.why
+        for place, member in places:
+            try:
+                return getattr(_found(place), member)
+            except ImportError as error:
+                if str(error.name).startswith(_SLIM):
+                    why = "the package tf-slim is not installed"
+            except AttributeError:
+                pass
+        raise AttributeError(_missing(self.__name__, name, why))
+
+    def import_all(self) -> None:
+        """Take over the public names of the packages, for `from MODULE import *`."""
+        part: Part = self.__dict__["_part"]
+        for source in part.sources:
+            with suppress(ImportError):
+                for name, value in vars(_found(source)).items():
+                    if not name.startswith("_") and not isinstance(value, ModuleType):
+                        self.__dict__.setdefault(name, value)
+
+
+def _found(path: str) -> Any:
+    """Return a module, or a member of TensorFlow 1's API.
+
+    Raises:
+        ModuleNotFoundError: Its package is not installed.
+        AttributeError: TensorFlow's API has no such member.
+    """
+    import tensorflow.compat.v1 as tf  # noqa: PLC0415  (takes 3 s)
+
+    first, _, rest = path.partition(".")
+    if first == "tf":
+        return operator.attrgetter(rest)(tf) if rest else tf
+    module = importlib.import_module(path)
+    if first == _SLIM:
+        importlib.import_module("lab.task.tf1.slim")  # adapts it
+    return module
 
 
 def _missing(module: str, name: str, why: str) -> str:
@@ -58,63 +107,21 @@ def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
     """
     import tensorflow.compat.v1 as tf  # noqa: PLC0415  (takes 3 s)
 
-    from lab.task.tf1 import contrib, input_data  # noqa: PLC0415
+    from lab.task.tf1.parts import tensorflow  # noqa: PLC0415  (imports TensorFlow)
 
     tf.disable_v2_behavior()
-    data_sets = {"mnist": vars_of(input_data), "load_dataset": input_data.load_dataset}
-    strategies = ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn")
-    layers = ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
-    contrib_members = {
-        "layers": {name: getattr(contrib, name) for name in layers},
-        "learn": {
-            "datasets": data_sets,
-            # The full path in TensorFlow 1, which many programs use.
-            "python": {"learn": {"datasets": data_sets}},
-        },
-        "training": {name: getattr(contrib, name) for name in strategies},
-    }
-    examples = {"tutorials": {"mnist": {"input_data": vars_of(input_data)}}}
-    return CompatModule(
-        "tensorflow",
-        {
-            "train": CompatModule("tensorflow.train", train, fallback=tf.train),
-            "contrib": _tree("tensorflow.contrib", contrib_members, _CONTRIB),
-            "examples": _tree("tensorflow.examples", examples),
-            **_keras_modules(tf),
-        },
-        fallback=tf,
-    )
-
-
-def _tree(name: str, members: Mapping[str, Any], why: str = "") -> CompatModule:
-    """Return a module; each mapping among its members becomes a submodule."""
-    return CompatModule(
-        name,
-        {
-            each: _tree(f"{name}.{each}", value, why) if isinstance(value, dict) else value
-            for each, value in members.items()
-        },
-        why=why,
-    )
-
-
-def _keras_modules(tf: ModuleType) -> dict[str, CompatModule]:
-    """Return the modules that the installed TensorFlow has only with an older Keras."""
-    rnn_cell = CompatModule("tensorflow.nn.rnn_cell", {}, fallback=tf.nn.rnn_cell, why=_KERAS)
-    estimator = getattr(tf, "estimator", None)
-    return {
-        "layers": CompatModule("tensorflow.layers", {}, fallback=tf.layers, why=_KERAS),
-        "nn": CompatModule("tensorflow.nn", {"rnn_cell": rnn_cell}, fallback=tf.nn),
-        "estimator": CompatModule("tensorflow.estimator", {}, fallback=estimator, why=_ESTIMATOR),
-    }
+    return CompatModule("tensorflow", tensorflow(train))
 
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
-    """Return the public names that a module itself defines."""
+    """Return the public functions, classes and constants that a module itself defines."""
     return {
         name: value
         for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        if not name.startswith("_")
+        and (
+            name in module.__annotations__ or getattr(value, "__module__", None) == module.__name__
+        )
     }
 
 
@@ -133,7 +140,13 @@ def provide(folder: Path, top: CompatModule) -> None:
         if level or first != "tensorflow" or not _is_in(folder, globals):
             return original_import(name, globals, locals, fromlist or (), level)
         if any(name == each or name.startswith(f"{each}.") for each in _UNCHANGED):
-            found = original_import(name, globals, locals, fromlist or (), level)
+            try:
+                found = original_import(name, globals, locals, fromlist or (), level)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                    raise
+                above, _, last = error.name.rpartition(".")
+                raise ImportError(_missing(above, last, REMOVED), name=name) from None
             return found if fromlist else top
         module: Any = top
         try:
@@ -142,6 +155,8 @@ def provide(folder: Path, top: CompatModule) -> None:
             for each in fromlist or ():
                 if each != "*":
                     getattr(module, each)
+                elif isinstance(module, CompatModule):
+                    module.import_all()
         except AttributeError as error:
             raise ImportError(str(error), name=name) from None
         return module if fromlist else top

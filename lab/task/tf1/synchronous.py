@@ -35,7 +35,9 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[mis
 
     made = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, replica_id: int | None = None, **kwargs: Any) -> None:
+        """Make the optimizer; `replica_id` of 2016 is not needed."""
+        del replica_id
         super().__init__(*args, **kwargs)
         SyncReplicasOptimizer.made = True
 

@@ -1,0 +1,76 @@
+"""`tf.layers`, which TensorFlow exports only beside Keras 2 but still has.
+
+Its `batch_normalization` is Keras 2's, so that of tf-slim replaces it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+import tf_slim
+from tensorflow.python.layers.layers import *  # noqa: F403
+
+from lab.task.tf1 import slim as _slim  # noqa: F401  (adapts tf-slim)
+
+
+def batch_normalization(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
+    inputs: Any,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 1e-3,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Any = None,
+    gamma_initializer: Any = None,
+    moving_mean_initializer: Any = None,
+    moving_variance_initializer: Any = None,
+    beta_regularizer: Any = None,
+    gamma_regularizer: Any = None,
+    beta_constraint: Any = None,
+    gamma_constraint: Any = None,
+    training: Any = False,
+    trainable: bool = True,
+    name: str | None = None,
+    reuse: Any = None,
+    renorm: bool = False,
+    renorm_clipping: Any = None,
+    renorm_momentum: float = 0.99,
+    fused: bool | None = None,
+) -> Any:
+    """Normalize the last axis, or axis 1 of images; the updates are in `tf.GraphKeys.UPDATE_OPS`.
+
+    Raises:
+        NotImplementedError: The axis is another one, or an argument is for renorm or a constraint.
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    rank = inputs.shape.rank
+    channels_first = rank == 4 and axis in {1, -3}  # noqa: PLR2004
+    unsupported = (renorm, renorm_clipping, beta_constraint, gamma_constraint)
+    if any(unsupported) or not (channels_first or axis in {-1, rank - 1}):
+        raise NotImplementedError(
+            "tf.layers.batch_normalization has no renorm, constraint or other axis here; "
+            "add --tensorflow 2.15"
+        )
+    del renorm_momentum
+    initializers = {
+        "beta": beta_initializer,
+        "gamma": gamma_initializer,
+        "moving_mean": moving_mean_initializer,
+        "moving_variance": moving_variance_initializer,
+    }
+    with tf.variable_scope(name, "batch_normalization", [inputs], reuse=reuse) as scope:
+        return tf_slim.batch_norm(
+            inputs,
+            decay=momentum,
+            center=center,
+            scale=scale,
+            epsilon=epsilon,
+            param_initializers={name: each for name, each in initializers.items() if each},
+            param_regularizers={"beta": beta_regularizer, "gamma": gamma_regularizer},
+            is_training=training,
+            trainable=trainable,
+            fused=fused,
+            data_format="NCHW" if channels_first else "NHWC",
+            scope=scope,
+        )
