@@ -93,7 +93,7 @@ def test_program_gets_its_task(stage: Stage) -> None:
     assert environ["PYTHONUNBUFFERED"] == "1"
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "1"
     assert environ["TF_USE_LEGACY_KERAS"] == environ["LAB_LAZY_KERAS"] == "1"
-    assert environ["no_grpc_proxy"] == "a.b,tf1,tf2,tf3"
+    assert environ["no_grpc_proxy"] == "a.b,tf1,tf2,tf3,localhost,127.0.0.1,::1"
     assert "LAB_EXPERIMENT" not in environ
     assert stdin == ""
 

@@ -130,12 +130,16 @@ def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
     """The variable that keeps gRPC from using a configured proxy to reach the other tasks."""
     hosts = {address.rpartition(":")[0] for each in request.cluster.values() for address in each}
     given = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
-    return {"no_grpc_proxy": ",".join([*filter(None, given.split(",")), *sorted(hosts)])}
+    exempt = [*filter(None, given.split(",")), *sorted(hosts), *_LOOPBACK]
+    return {"no_grpc_proxy": ",".join(dict.fromkeys(exempt))}
 
 
 _EXPERIMENT_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 # For a program without records the agent needs TensorFlow's own messages. Byte code would be
 # collected with the run.
 _OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+# Many sources name their servers `localhost:PORT` instead of reading the cluster's addresses.
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _AGENT_ONLY = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"}
