@@ -145,6 +145,48 @@ def test_steps_of_one_task_prevent_a_stall(crew: Crew) -> None:
     crew.wait_state("ps-0", State.SUCCEEDED)
 
 
+def begin_own(crew: Crew, code: str, **more: object) -> None:
+    """Begin a run of a user's own program."""
+    for task in ("ps-0", "worker-0", "worker-1"):
+        crew.agent(task)
+    crew.submit(str(crew.scripts / crew.program(code)), own=True, **more)
+
+
+COMPUTES = "end = time.monotonic() + 5\nwhile time.monotonic() < end: pass\n"
+PRINTS = "for each in range(10): print(each); time.sleep(0.5)\n"
+LOGS = (
+    "while True: print('I0000 00:00:1.2 3 a.cc:4] CreateSession still waiting for response from"
+    " worker: /job:ps/replica:0/task:0'); time.sleep(0.1)\n"
+)
+
+
+def test_a_silent_program_without_steps_is_stalled(crew: Crew) -> None:
+    program = f"import sys, time\nif 'worker' in sys.argv[1]:\n    {LOGS}"
+    begin_own(crew, program, stall_s=3.0)
+    failed = crew.wait_state("worker-0", State.FAILED)
+    assert failed.cause is Cause.STALLED
+    assert failed.reason.startswith(
+        "no sign of life for 3 s (worker-0 waits for ps-0, worker-1 waits for ps-0); "
+    )
+
+
+@pytest.mark.parametrize("works", [COMPUTES, PRINTS], ids=["computes", "prints"])
+def test_one_living_program_prevents_a_stall(crew: Crew, works: str) -> None:
+    program = (
+        f"import sys, time\nif sys.argv[2] == '--task_index=0': time.sleep(6)\nelse:\n {works}"
+    )
+    begin_own(crew, program.replace("\nwhile", "\n while"), stall_s=3.0)
+    crew.wait_state("worker-1", State.SUCCEEDED)
+    crew.wait_state("worker-0", State.SUCCEEDED)
+
+
+def test_a_task_that_starts_late_is_awaited(crew: Crew) -> None:
+    program = "import sys, time; time.sleep(4 if sys.argv[2] == '--task_index=0' else 0)"
+    begin_own(crew, program, stall_s=2.5, start={"worker-1": "4s"})
+    crew.wait_state("worker-1", State.SUCCEEDED)
+    crew.wait_state("worker-0", State.SUCCEEDED)
+
+
 @pytest.mark.parametrize(
     ("code", "cause"),
     [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -11,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.task.agent import stall_detector
 from lab.task.agent.outcomes import failed
 from lab.task.agent.output import Output
-from lab.task.agent.process import OomKills, oom_kills, shared_oom_counters
+from lab.task.agent.process import OomKills, cpu_time_s, oom_kills, shared_oom_counters
 from lab.task.agent.record_tags import RecordTags
-from lab.task.agent.stall_detector import StallDetector
+from lab.task.agent.stall_detector import SignsOfLife, StallDetector
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import (
     ENDED,
@@ -122,10 +126,89 @@ def test_steps_of_any_task_count_as_progress() -> None:
     assert watched(2.0, looks) == [None] * 6
 
 
-@pytest.mark.parametrize("patience_s", [0.0, 2.0])
-def test_no_step_at_all_or_no_limit_is_never_a_stall(patience_s: float) -> None:
-    look = states(None, None) if patience_s else states(3, 3)
-    assert watched(patience_s, [look] * 50) == [None] * 50
+def test_without_a_limit_nothing_is_a_stall() -> None:
+    for steps in (None, 3):
+        assert watched(0.0, [states(steps, steps)] * 50) == [None] * 50
+
+
+def alive(*signs: int, **messages: str) -> dict[str, TaskStatus]:
+    """The statuses of a run without a known step."""
+    return {
+        task: replace(status, signs_of_life=count)
+        for (task, status), count in zip(states(None, None, **messages).items(), signs, strict=True)
+    }
+
+
+def test_without_a_step_the_signs_of_life_count() -> None:
+    still = alive(4, 7, worker_1="waits for worker-0")
+    found = watched(3.0, [still] * 4)
+    assert found[:3] == [None] * 3
+    assert found[3] == (
+        "no sign of life for 3 s (worker-0 is silent, worker-1 waits for worker-0);"
+        f" {stall_detector.LONGER}"
+    )
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [alive(4, 7), alive(4, 7), alive(5, 7), alive(5, 7), alive(5, 8), alive(5, 8)],
+        [alive(0, 0), alive(0, 0), alive(0, 0) | {"worker-1": TaskStatus("worker-1", State.READY)}]
+        * 2,
+        [alive(0, 0), alive(0, 0)]
+        + [alive(0, 0) | {"worker-0": TaskStatus("worker-0", State.SUCCEEDED)}] * 2,
+        [alive(0, 0), alive(0, 0), states(1, None), states(1, None)],  # then the steps count
+    ],
+    ids=["sign", "state", "end", "step"],
+)
+def test_any_change_of_a_task_is_a_sign_of_life(looks: list[dict[str, TaskStatus]]) -> None:
+    assert watched(2.0, looks) == [None] * len(looks)
+
+
+def test_after_a_step_a_sign_of_life_is_no_progress() -> None:
+    looks = [
+        {task: replace(each, global_step=3) for task, each in alive(count, 0).items()}
+        for count in range(4)
+    ]
+    assert (watched(2.0, looks)[-1] or "").startswith("no new global step for 2 s")
+
+
+def counted(*looks: tuple[float, int, float | None], patience_s: float = 300.0) -> list[int]:
+    """The signs of life at each look: the time, the printed lines, and the CPU time."""
+    clock = Clock()
+    signs = SignsOfLife(patience_s, clock)
+    found = []
+    for now, lines, cpu_s in looks:
+        clock.now = now
+        found.append(signs.count(lines, lambda cpu_s=cpu_s: cpu_s))
+    return found
+
+
+def test_signs_of_life() -> None:
+    assert counted((10, 1, 0.0), (20, 1, 0.0), (30, 2, 0.0)) == [1, 1, 2]
+    # A program that hangs uses 0.01 cores, one that computes silently more than 0.05.
+    assert counted((10, 0, 0.1), (20, 0, 0.2), (30, 0, 0.8), (40, 0, 10.8)) == [0, 0, 1, 2]
+    assert counted((10, 0, None), (20, 0, None)) == [1, 2]  # unknown
+    assert counted((1, 1, 1.0), (9, 2, 9.0), (10, 3, 10.0), (11, 4, 11.0)) == [0, 0, 1, 1]
+    assert counted((10, 1, 9.0), (99, 2, None), patience_s=0) == [0, 0]
+    assert counted((1, 1, 0.0), (2, 1, 0.0), (3, 2, 0.0), patience_s=3) == [1, 1, 2]
+
+
+def test_the_cpu_time_of_a_program_and_its_processes() -> None:
+    before = cpu_time_s()
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]);"
+    waits = "print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", nested + waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        while_it_runs = cpu_time_s()
+    after = cpu_time_s()
+    assert while_it_runs is not None
+    assert while_it_runs >= 0.25 + (before or 0.0)
+    assert after is None or after >= while_it_runs  # None: this process has no child any more
 
 
 def test_a_required_program_can_stall_before_its_first_step() -> None:
@@ -141,15 +224,12 @@ def test_a_required_program_can_stall_before_its_first_step() -> None:
 
 
 def test_a_task_that_waits_for_ended_tasks_is_stalled() -> None:
-    """Its program is not known to count; a task that has ended has counted."""
     waits = {
         "worker-0": TaskStatus("worker-0", State.SUCCEEDED, global_step=1099),
         "worker-1": TaskStatus("worker-1", State.READY, message="waits for worker-0"),
     }
-    late = waits | {"worker-1": TaskStatus("worker-1", State.PENDING)}
-    assert watched(2.0, [late] * 9) == [None] * 9
     assert watched(2.0, [states(1099, None), waits, waits, waits])[-1] == (
-        "no new global step for 2 s, no step was made (worker-1 waits for worker-0)"
+        f"no sign of life for 2 s (worker-1 waits for worker-0); {stall_detector.LONGER}"
     )
 
 

@@ -18,9 +18,9 @@ from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
 from lab.task.agent.output import Output
-from lab.task.agent.process import ChildProcess, OomKills
+from lab.task.agent.process import ChildProcess, OomKills, cpu_time_s
 from lab.task.agent.record_tags import RecordTags
-from lab.task.agent.stall_detector import StallDetector
+from lab.task.agent.stall_detector import SignsOfLife, StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.protocol.checkpoints import next_step
@@ -101,6 +101,7 @@ class Execution:
         self._stall = StallDetector(
             request.spec.stall_s, request.others(), counts=request.spec.waits
         )
+        self._signs_of_life = SignsOfLife(0 if request.spec.waits else request.spec.stall_s)
         self._program: ChildProcess | ForkedProgram | None = None
         self._output: Output | None = None
         # A restarted agent appends to the records of its earlier process.
@@ -232,7 +233,12 @@ class Execution:
         may_start = self._barrier.may_start(statuses)
         if not (may_start and self._launcher.is_ready(self._request)):
             self._waits_for = WAITS if may_start else self._barrier.waits_for(statuses)
-            self._status.publish(replace(self._current, message=self._waits_for))
+            signs = self._current.signs_of_life
+            if self._barrier.waits_for_time(statuses):
+                signs = self._signs_of_life.count(0, lambda: None)  # it will start
+            self._status.publish(
+                replace(self._current, message=self._waits_for, signs_of_life=signs)
+            )
             return
         self._must_start = False
         try:
@@ -359,6 +365,11 @@ class Execution:
             reason=self._current.reason if state is State.STARTING else "",
             global_step=output.global_step,
             stepped_unix=output.stepped_unix,
+            signs_of_life=(
+                self._signs_of_life.count(output.own_lines, cpu_time_s)
+                if output.global_step is None
+                else self._current.signs_of_life
+            ),
             message=self._waits_for
             or self._join_note
             or self._fault_injector.current_fault

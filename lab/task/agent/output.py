@@ -85,6 +85,7 @@ class Output(threading.Thread):
         training: Whether it has sent, or printed like a listing, a step or an epoch.
         fault: The error if its output could no longer be written, or None.
         records_lost: The number of records that could not be written; known at the end.
+        own_lines: The number of its lines, without TensorFlow's own.
         error_lines: Finds the error message of a failed program in the log.
         global_step: The highest global step in its records, or None.
         stepped_unix: When this step arrived, in seconds since the epoch, or None.
@@ -139,6 +140,7 @@ class Output(threading.Thread):
         self.training = False
         self.fault: OSError | None = None
         self.records_lost = 0
+        self.own_lines = 0
         self.error_lines = ErrorLineFinder()
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
@@ -222,6 +224,7 @@ class Output(threading.Thread):
                 shown = self._terminal_line(whole, record)
             else:
                 shown = readable(record)
+                self.own_lines += 1
             if record is not None:
                 self._update_progress(record, now)
                 tagged = self._tags.complete(record, now, elapsed_s)
@@ -235,6 +238,7 @@ class Output(threading.Thread):
     def _terminal_line(self, line: bytes, derived: Record | None) -> str:
         """A line that is not a record, as a terminal shows it; "" if it is hidden."""
         if not self._tensorflow_lines.has(line):
+            self.own_lines += 1
             return visible(line.removesuffix(b"\r")) or " "
         if derived is not None:
             return readable(derived)

@@ -1,7 +1,8 @@
-"""The stall detector: it reports a run without new global steps."""
+"""The stall detector: it reports a run without new global steps, or without a sign of life."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -12,14 +13,64 @@ from lab.task.protocol.states import State
 _MAX_INTERVAL_S: Final = 1.0
 _NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 
+_PERIOD_S: Final = 10.0
+"""Maximum seconds between two looks for a sign of life. TensorFlow logs every ten seconds that it
+waits, so such a burst counts as part of a long wait."""
+
+LONGER: Final = "for a program that only waits, give a longer `--stall`"
+"""The way out for a program that was right to be silent."""
+
+_ALIVE: Final = 0.05
+"""The share of a CPU core from which a silent program counts as alive. Programs of TensorFlow 2.21
+that wait for a missing server use 0.01 cores. A program that drives a GPU uses most of a core: CUDA
+spins or TensorFlow polls while it waits for the GPU."""
+
+
+class SignsOfLife:
+    """Counts the signs of life of one task's program, for the stall detectors of all agents.
+
+    A sign of life is a printed line that is not TensorFlow's own, or CPU time.
+    """
+
+    def __init__(self, patience_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Start with no sign.
+
+        Args:
+            patience_s: Maximum seconds without a sign; 0: no limit, and nothing is counted.
+            monotonic: A clock in seconds that never goes backwards.
+        """
+        self._period_s = min(_PERIOD_S, patience_s / 3) or math.inf
+        self._monotonic = monotonic
+        self._looked_at = monotonic()
+        self._lines = 0
+        self._cpu_s: float | None = None
+        self._count = 0
+
+    def count(self, lines: int, cpu_time_s: Callable[[], float | None]) -> int:
+        """The number of signs so far; at most one for each period.
+
+        Args:
+            lines: The number of lines that the program has printed, without TensorFlow's own.
+            cpu_time_s: Returns its CPU time in seconds; None: unknown, which counts as a sign.
+        """
+        now = self._monotonic()
+        if now - self._looked_at >= self._period_s:
+            cpu_s = cpu_time_s()
+            worked_s = math.inf if cpu_s is None else cpu_s - (self._cpu_s or 0.0)
+            share = worked_s / (now - self._looked_at)
+            self._count += lines != self._lines or share >= _ALIVE
+            self._looked_at, self._lines, self._cpu_s = now, lines, cpu_s
+        return self._count
+
 
 class StallDetector:
-    """Watches the global step of a run in the statuses of its tasks.
+    """Watches the global step of a run, or its signs of life, in the statuses of its tasks.
 
     A run can stall after its first step. It can also stall before it, if the program is known to
-    count steps: time then counts from the moment when all tasks are ready. A program that counts no
-    steps never stalls. The detector uses a monotonic clock, and each check counts at most one
-    second. So an agent that was paused for a minute does not report a stall.
+    count steps: time then counts from the moment when all tasks are ready. Without a known step,
+    any other program stalls if no task has a new sign of life. The detector uses a monotonic clock,
+    and each check counts at most one second. So an agent that was paused for a minute does not
+    report a stall.
     """
 
     def __init__(
@@ -33,7 +84,7 @@ class StallDetector:
         """Create a detector.
 
         Args:
-            patience_s: Maximum seconds without a new global step; 0: no limit.
+            patience_s: Maximum seconds without a new global step or sign of life; 0: no limit.
             tasks: The tasks that make the steps, in the cluster's order.
             counts: Whether their program is known to count its steps.
             monotonic: A clock in seconds that never goes backwards.
@@ -43,7 +94,7 @@ class StallDetector:
         self._counts = counts
         self._monotonic = monotonic
         self._checked_at = monotonic()
-        self._highest: int | None = None
+        self._mark: object = None
         self._stalled_s = 0.0
 
     def check(self, states: Mapping[str, TaskStatus]) -> str | None:
@@ -52,34 +103,37 @@ class StallDetector:
         passed = min(now - self._checked_at, _MAX_INTERVAL_S)
         self._checked_at = now
         # After a restart from a checkpoint, tasks that have ended may have a higher step.
-        steps = [states[task].global_step for task in self._tasks if not states[task].state.ended]
-        highest = max((step for step in steps if step is not None), default=None)
-        if highest != self._highest or self._cannot_stall_yet(states, highest):
-            self._highest, self._stalled_s = highest, 0.0
+        active = [states[task] for task in self._tasks if not states[task].state.ended]
+        steps = [status.global_step for status in active if status.global_step is not None]
+        counts = self._counts or bool(steps)
+        starts = self._counts and not steps and any(each.state in _NOT_YET for each in active)
+        mark = (
+            max(steps, default=None)
+            if counts
+            else [(each.task, each.attempt, each.state, each.signs_of_life) for each in active]
+        )
+        if mark != self._mark or starts:
+            self._mark, self._stalled_s = mark, 0.0
         else:
             self._stalled_s += passed
         if not self._patience_s or self._stalled_s < self._patience_s:
             return None
-        waiting = [states[task] for task in self._tasks if not states[task].state.ended]
-        details = ", ".join(_describe(status) for status in waiting) or "no task is left"
-        last_step = "no step was made" if highest is None else f"the last one was {highest:,}"
+        details = ", ".join(_describe(status, counts) for status in active) or "no task is left"
+        if not counts:
+            return f"no sign of life for {self._patience_s:g} s ({details}); {LONGER}"
+        last_step = f"the last one was {max(steps):,}" if steps else "no step was made"
         return f"no new global step for {self._patience_s:g} s, {last_step} ({details})"
-
-    def _cannot_stall_yet(self, states: Mapping[str, TaskStatus], highest: int | None) -> bool:
-        """Whether the time for the first step does not count yet."""
-        if highest is not None:
-            return False
-        counts = self._counts or any(states[task].global_step is not None for task in self._tasks)
-        return not counts or any(states[task].state in _NOT_YET for task in self._tasks)
 
     def is_reporter(self, task: str, states: Mapping[str, TaskStatus]) -> bool:
         """Whether this task must report the stall: it is the first one that has not ended."""
         return task == next((each for each in self._tasks if not states[each].state.ended), None)
 
 
-def _describe(status: TaskStatus) -> str:
+def _describe(status: TaskStatus, counts: bool) -> str:
     if status.message:
         return f"{status.task} {status.message}"
+    if not counts:
+        return f"{status.task} is silent"
     if status.global_step is None:
         return f"{status.task} made no step"
     return f"{status.task} made its last step at {status.global_step:,}"

@@ -119,6 +119,13 @@ class StartBarrier:
         ]
         return f"waits for {', '.join(missing)}"
 
+    def waits_for_time(self, states: Mapping[str, TaskStatus]) -> bool:
+        """Whether its start is scheduled for a time that has not come."""
+        trigger = self._trigger(states)
+        if trigger is None or trigger.steps is not None:
+            return False
+        return not self._is_reached(trigger, states)
+
     def is_late(self, states: Mapping[str, TaskStatus]) -> bool:
         """Whether the start takes too long because of this task, so that this agent reports it.
 

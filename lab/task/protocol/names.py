@@ -26,7 +26,7 @@ DATA_DIR: Final = "LAB_DATA_DIR"
 """The variable with the directory of the user's own data, for programs without a flag for it."""
 
 STALL_S: Final[float] = 300
-"""Default time limit without a new global step, in seconds."""
+"""Default time limit without a new global step or sign of life, in seconds."""
 
 READY_S: Final[float] = 120
 """Default time limit for every program to be ready, in seconds."""

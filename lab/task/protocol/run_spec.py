@@ -52,7 +52,8 @@ class RunSpec:
         start: The start time of each late task, as `parse_trigger` reads it. A task without an
             entry starts at once.
         faults: The faults to inject, one line each, as `lab.task.protocol.faults` reads them.
-        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        stall_s: Seconds without a new global step, or without a sign of life before the first one,
+            after which the run has failed; 0: no limit.
         max_time_s: Seconds after which the run is cancelled, with a checkpoint; 0: no limit.
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".

@@ -45,6 +45,7 @@ class TaskStatus:
         ended_unix: When it ended, in seconds since the epoch, or None.
         global_step: The highest global step in its records, or None.
         stepped_unix: When the agent read that step, in seconds since the epoch, or None.
+        signs_of_life: The number of its program's signs of life, counted until its first step.
         message: The text of its newest event, often what it waits for; may be empty.
         earlier: The attempts before this one, in order.
         records_sha256: SHA-256 of its records after its end; "" in statuses of earlier versions,
@@ -64,6 +65,7 @@ class TaskStatus:
     ended_unix: float | None = None
     global_step: int | None = None
     stepped_unix: float | None = None
+    signs_of_life: int = 0
     message: str = ""
     earlier: tuple[Attempt, ...] = ()
     records_sha256: str = ""
