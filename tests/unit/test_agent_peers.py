@@ -165,8 +165,8 @@ def test_a_silent_program_without_steps_is_stalled(crew: Crew) -> None:
     begin_own(crew, program, stall_s=3.0)
     failed = crew.wait_state("worker-0", State.FAILED)
     assert failed.cause is Cause.STALLED
-    assert failed.reason.startswith(
-        "no sign of life for 3 s (worker-0 waits for ps-0, worker-1 waits for ps-0); "
+    assert failed.reason == (
+        "no sign of life for 3 s (worker-0 waits for ps-0, worker-1 waits for ps-0)"
     )
 
 

@@ -17,8 +17,8 @@ _PERIOD_S: Final = 10.0
 """Maximum seconds between two looks for a sign of life. TensorFlow logs every ten seconds that it
 waits, so such a burst counts as part of a long wait."""
 
-LONGER: Final = "for a program that only waits, give a longer `--stall`"
-"""The way out for a program that was right to be silent."""
+LONGER: Final = "if it only sleeps, give a longer `--stall`"
+"""The way out if no task waits for another one."""
 
 _ALIVE: Final = 0.05
 """The share of a CPU core from which a silent program counts as alive. Programs of TensorFlow 2.21
@@ -120,7 +120,8 @@ class StallDetector:
             return None
         details = ", ".join(_describe(status, counts) for status in active) or "no task is left"
         if not counts:
-            return f"no sign of life for {self._patience_s:g} s ({details}); {LONGER}"
+            longer = "" if any(each.message for each in active) else f"; {LONGER}"
+            return f"no sign of life for {self._patience_s:g} s ({details}){longer}"
         last_step = f"the last one was {max(steps):,}" if steps else "no step was made"
         return f"no new global step for {self._patience_s:g} s, {last_step} ({details})"
 
