@@ -130,18 +130,22 @@ def test_no_data_flag_without_own_data(stage: Stage) -> None:
     ("program", "reason"),
     [
         ("import sys; sys.exit(3)", "exit code 3"),
-        ("import nothing_such", "exit code 1: ModuleNotFoundError: No module named 'nothing_such'"),
-        ("this is no python", "exit code 1: SyntaxError: invalid syntax"),
+        ("import sys; sys.exit('no data')", "exit code 1; its last line: no data"),
+        (
+            "import nothing_such",
+            "program.py:1: ModuleNotFoundError: No module named 'nothing_such'",
+        ),
+        ("this is no python", "program.py:1: SyntaxError: invalid syntax"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
         ("import os; os.abort()", "killed by SIGABRT"),
         (
             "import argparse; argparse.ArgumentParser('x').parse_args(['--oops'])",
             "exit code 2: x: error: unrecognized arguments: --oops",
         ),
-        ("raise ValueError('\\x1b[2Jb\\x07ad\\n more')", "exit code 1: ValueError: b\\x07ad"),
+        ("raise ValueError('\\x1b[2Jb\\x07ad\\n more')", "program.py:1: ValueError: b\\x07ad"),
         (
             "raise ValueError('x' * 5000)",
-            "exit code 1: ValueError: " + "x" * 168 + "… (5,012 characters)",
+            "program.py:1: ValueError: " + "x" * 268 + "… (5,012 characters)",
         ),
     ],
 )

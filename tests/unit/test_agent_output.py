@@ -527,7 +527,8 @@ def test_a_note_after_the_end_of_the_pipe_is_kept(tmp_path: Path) -> None:
     assert [record["message"] for record in stored(tmp_path)] == ["fault: kill worker-2"]
 
 
-RAISED = "tensorflow.python.framework.errors_impl.InvalidArgumentError"
+NAME = "InvalidArgumentError"
+RAISED = f"tensorflow.python.framework.errors_impl.{NAME}"
 # As TensorFlow 2.21 prints an error of a graph, up to the error's own message.
 WRAPPED = f"""\
 Traceback (most recent call last):
@@ -563,26 +564,27 @@ Node: 'm'
         ("\x1b[1;31merror: red\x1b[0m", "error: red"),
         (
             f"{WRAPPED}Matrix size-incompatible\n\t [[{{{{node m}}}}]]",
-            f"{RAISED}: Matrix size-incompatible",
+            f"{NAME}: Matrix size-incompatible",
         ),
-        (f"{WRAPPED}From /job:worker/replica:0/task:1:\nbad index", f"{RAISED}: bad index"),
+        (f"{WRAPPED}From /job:worker/replica:0/task:1:\nbad index", f"{NAME}: bad index"),
         (
             f"{WRAPPED}=====================\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:"
             "\nbad index",
-            f"{RAISED}: bad index",
+            f"{NAME}: bad index",
         ),
         (
             f"{WRAPPED}2 root error(s) found.\n  (0) INTERNAL: x\n  (1) y",
-            f"{RAISED}: (0) INTERNAL: x",
+            f"{NAME}: (0) INTERNAL: x",
         ),
-        (f"{WRAPPED}W0000 00:00:17.5   50 rendezvous.cc:412] aborting\nown", f"{RAISED}: own"),
-        (f"{WRAPPED}\nOriginal stack trace for 'm':\n  File\nbye", RAISED),
-        (f"{RAISED}: Graph execution error:\n\nfrom no node\nsecond", f"{RAISED}: from no node"),
+        (f"{WRAPPED}W0000 00:00:17.5   50 rendezvous.cc:412] aborting\nown", f"{NAME}: own"),
+        (f"{WRAPPED}\nOriginal stack trace for 'm':\n  File\nbye", NAME),
+        (f"{RAISED}: Graph execution error:\n\nfrom no node\nsecond", f"{NAME}: from no node"),
         (f"{WRAPPED}own\n\nTraceback (most recent call last):\n  x\nKeyError: 1", "KeyError: 1"),
-        (f"{WRAPPED}x\n{WRAPPED}y", f"{RAISED}: y"),
+        (f"{WRAPPED}x\n{WRAPPED}y", f"{NAME}: y"),
         ("ValueError: \n\n  indented\nsecond", "ValueError: indented"),
         ("ValueError:\nTraceback (most recent call last):\n  x\nOSError: a", "OSError: a"),
         ("ValueError: a:\nb", "ValueError: a:"),
+        (f"{RAISED}: From /job:ps/replica:0/task:0:\ngone\n\t [[{{node m}}]]", f"{NAME}: gone"),
     ],
 )
 def test_error_line(log: str, line: str) -> None:

@@ -301,7 +301,7 @@ def test_a_kill_for_lack_of_memory_is_named_as_far_as_it_is_known(
     tags = RecordTags("r1", 0, "worker", 0)
     output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _data: None, tags)
     before = OomKills(None if now.own is None else 0, 0)
-    outcome = failed(code, output, before, now)
+    outcome = failed(code, output, (before, now))
     assert (outcome.state, outcome.cause) == (State.FAILED, cause)
     assert outcome.reason.startswith(reason)
     assert ("memory" in outcome.reason) == ("memory" in reason)

@@ -17,10 +17,12 @@ from lab.task.protocol.lazy_keras import defer_keras
 
 def program_path(config: AgentConfig, request: Request) -> Path:
     """The path of the task's program: in the run if it is the user's own, else in the scripts."""
-    program = _entry(config, request).program
-    if request.spec.own:
-        return Volume(config.runs).program(request.run_id) / program
-    return config.scripts / program
+    return program_folder(config, request) / _entry(config, request).program
+
+
+def program_folder(config: AgentConfig, request: Request) -> Path:
+    """The directory to which the user's paths of programs are relative."""
+    return Volume(config.runs).program(request.run_id) if request.spec.own else config.scripts
 
 
 def _entry(config: AgentConfig, request: Request) -> TaskProgram:

@@ -270,6 +270,7 @@ class Execution:
                 self._volume.log(request.run_id, config.task),
                 self._agent_log.echo,
                 RecordTags(request.run_id, self._current.attempt, config.job, config.index),
+                folder=str(command.program_folder(config, request)),
                 digest=self._digest,
             )
         except OSError:
@@ -468,7 +469,8 @@ class Execution:
         if self._output.fault is not None:
             self._shutdown.outcome = self._cannot_write(self._output.fault)
         if self._shutdown.outcome is None and (code != 0 or self._restart_reason is not None):
-            self._shutdown.outcome = cancelled or self._handle_failure(code, self._output)
+            fault = self._fault_injector.ending_fault(program)
+            self._shutdown.outcome = cancelled or self._handle_failure(code, self._output, fault)
         if self._shutdown.outcome is not None:
             self._end(self._shutdown.outcome)
         elif self._must_start:
@@ -482,9 +484,15 @@ class Execution:
         else:
             self._end(TaskOutcome(State.SUCCEEDED))
 
-    def _handle_failure(self, code: int, output: Output) -> TaskOutcome | None:
+    def _handle_failure(self, code: int, output: Output, fault: str) -> TaskOutcome | None:
         """The outcome after a failure of a program that was not stopped; None: it restarts."""
-        failed = outcomes.failed(code, output, self._oom_kills, OomKills.now())
+        failed = outcomes.failed(
+            code,
+            output,
+            (self._oom_kills, OomKills.now()),
+            ps_count=len(self._request.cluster.get("ps", ())),
+            fault=fault,
+        )
         if self._restart_reason is not None:
             self._restart(self._restart_reason, Cause.PEER_LOST)
         elif outcomes.may_start_again(self._request, self._current, self._statuses.refresh()):

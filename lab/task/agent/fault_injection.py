@@ -147,6 +147,7 @@ class FaultInjector:
         self._active: list[tuple[float, Fault]] = []  # (end time, fault)
         self._lines: list[str] = []
         self._throttle: Throttle | None = None
+        self._ended: tuple[Process, Fault] | None = None  # a program, and the fault that ends it
         for position, text in enumerate(faults):
             with self._skip_invalid():
                 fault = parse_resolved(text)
@@ -177,6 +178,10 @@ class FaultInjector:
     def current_fault(self) -> str:
         """A text with the fault that is active on this task; "" if there is none."""
         return f"is under the fault {self._active[-1][1].text}" if self._active else ""
+
+    def ending_fault(self, program: Process) -> str:
+        """The fault that was injected to end this program, as the user wrote it; "" if none was."""
+        return self._ended[1].text if self._ended and self._ended[0] is program else ""
 
     def release(self) -> None:
         """Continue the program if a fault has stopped or slowed it.
@@ -229,6 +234,7 @@ class FaultInjector:
         with contextlib.suppress(OSError):  # a full disk does not prevent a fault
             write_atomically(self._done_path(key), json.dumps(done), durable=False)
         if program is not None and fault.kind in _SENT:
+            self._ended = program, fault
             program.signal(_SENT[fault.kind])
         elif program is not None and not fault.kind.on_network:
             self._throttle_of(program).hold(fault.seconds, fault.share)

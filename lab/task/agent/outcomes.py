@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -32,6 +33,13 @@ _END_VERBS: Final = {
     State.LOST: "was lost",
     State.CANCELLED: "was cancelled",
 }
+
+
+_CHECKPOINT_PART: Final = re.compile(
+    r"NotFoundError: (?:\S+ )?(\S+)/[^/\s;]*"
+    r"(?:_temp(?:/part-[^;]*)?|-\d{5}-of-\d{5}(?:\.tempstate\d+)?); No such file or directory"
+)
+"""How TensorFlow names a missing part of a sharded checkpoint of version 2 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +124,24 @@ def may_start_again(request: Request, mine: TaskStatus, statuses: Mapping[str, T
     return mine.attempt < request.spec.restarts and not too_late
 
 
-def failed(code: int, output: Output, before: OomKills, now: OomKills) -> TaskOutcome:
+def failed(
+    code: int,
+    output: Output,
+    oom_kills: tuple[OomKills, OomKills],
+    *,
+    ps_count: int = 0,
+    fault: str = "",
+) -> TaskOutcome:
     """The outcome of a program that failed without being stopped.
 
     Args:
         code: Its exit code, negative for a signal.
         output: Its output.
-        before: The kernel's kills for lack of memory when the program started.
-        now: Those kills now.
+        oom_kills: The kernel's kills for lack of memory when the program started, and now.
+        ps_count: The number of the cluster's parameter servers.
+        fault: The injected fault that has ended it, or "".
     """
+    before, now = oom_kills
     if code >= 0:
         why = f"exit code {code}"
         cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
@@ -132,12 +149,36 @@ def failed(code: int, output: Output, before: OomKills, now: OomKills) -> TaskOu
         why, cause = "killed: out of memory", Cause.OUT_OF_MEMORY
     else:
         why, cause = f"killed by {signal_name(-code)}", Cause.SIGNAL
-        if code == -signal.SIGKILL and now.shared != before.shared:
+        if code == -signal.SIGKILL and now.shared != before.shared and not fault:
             # The counter does not name the process.
             why += ", probably out of memory: the kernel has killed a process for that"
-    error_lines = output.error_lines.error_line()
-    error_lines += download_hint(error_lines)
-    return TaskOutcome(State.FAILED, f"{why}: {error_lines}" if error_lines else why, cause)
+    if fault:
+        return TaskOutcome(State.FAILED, f"{why} (the injected fault `{fault}`)", cause)
+    message = output.error_lines.error_line()
+    if message:
+        message = unshared_directory(message, ps_count) or message + download_hint(message)
+        # The exit code of every Python program with an exception or a message is 1.
+        return TaskOutcome(State.FAILED, message if code == 1 else f"{why}: {message}", cause)
+    if code >= 0 and output.last_own_line:
+        why += f"; its last line: {output.last_own_line}"
+    return TaskOutcome(State.FAILED, why, cause)
+
+
+def unshared_directory(message: str, ps_count: int) -> str | None:
+    """Explain a checkpoint that parameter servers write into a directory of their own.
+
+    Each parameter server writes its part of a checkpoint, and one task joins the parts. This fails
+    if each task has its own copy of the directory, such as `/tmp` in containers.
+
+    Args:
+        message: The message of an exception.
+        ps_count: The number of the cluster's parameter servers.
+    """
+    part = _CHECKPOINT_PART.search(message)
+    if part is None or not ps_count:
+        return None
+    who = "the parameter servers do" if ps_count > 1 else "the parameter server and the workers do"
+    return f"{who} not share {part[1]}; use a relative path"
 
 
 def not_ready(request: Request, mine: TaskStatus, output: Output | None) -> TaskOutcome:

@@ -91,6 +91,7 @@ class Output(threading.Thread):
         stepped_unix: When this step arrived, in seconds since the epoch, or None.
         message: The message of the newest event; empty after the first step.
         lost_contact: Whether the program's final record reports the loss of another task.
+        last_own_line: The last printed line that is neither a record nor TensorFlow's own; safe.
         last_lines: The last printed lines that are not records, safe to show.
     """
 
@@ -102,6 +103,7 @@ class Output(threading.Thread):
         echo: Callable[[bytes], None],
         tags: RecordTags,
         *,
+        folder: str = "",
         digest: _Hash | None = None,
     ) -> None:
         """Open the files; the program has just been started.
@@ -112,6 +114,7 @@ class Output(threading.Thread):
             log: The file for all other lines, unchanged.
             echo: Called with a readable copy: whole lines without control characters.
             tags: The run, attempt and task; they are added to the records.
+            folder: The program's directory; errors are shown with the place in it.
             digest: The digest of the records of earlier attempts; each new record updates it.
 
         Raises:
@@ -141,7 +144,8 @@ class Output(threading.Thread):
         self.fault: OSError | None = None
         self.records_lost = 0
         self.own_lines = 0
-        self.error_lines = ErrorLineFinder()
+        self.last_own_line = ""
+        self.error_lines = ErrorLineFinder(folder)
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
         self.message = ""
@@ -239,6 +243,7 @@ class Output(threading.Thread):
         """A line that is not a record, as a terminal shows it; "" if it is hidden."""
         if not self._tensorflow_lines.has(line):
             self.own_lines += 1
+            self.last_own_line = short(line.strip()) or self.last_own_line
             return visible(line.removesuffix(b"\r")) or " "
         if derived is not None:
             return readable(derived)

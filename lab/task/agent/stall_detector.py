@@ -21,9 +21,9 @@ LONGER: Final = "if it only sleeps, give a longer `--stall`"
 """The way out if no task waits for another one."""
 
 _ALIVE: Final = 0.05
-"""The share of a CPU core from which a silent program counts as alive. Programs of TensorFlow 2.21
-that wait for a missing server use 0.01 cores. A program that drives a GPU uses most of a core: CUDA
-spins or TensorFlow polls while it waits for the GPU."""
+"""The share of a CPU core from which a silent program counts as alive. A program of TensorFlow 2.21
+that waits for a missing server uses less than 0.01 cores (measured by its process times). A program
+that drives a GPU uses more: CUDA spins, or TensorFlow polls, while it waits for the GPU."""
 
 
 class SignsOfLife:

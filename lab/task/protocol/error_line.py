@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from lab.task.text import short
@@ -24,27 +25,49 @@ _WRAPPING = re.compile(
 )
 _ORIGINAL = b"Original stack trace for "
 _BLANK = re.compile(rb"\s*")
-_NO_MESSAGE = re.compile(rb"([\w.]+):\s*(Graph execution error:)?\s*")
+_NO_MESSAGE = re.compile(rb"([\w.]+):\s*(Graph execution error:|From /job:\S*:)?\s*")
+_PREFIX = re.compile(rb"tensorflow\.python\.framework\.errors_impl\.")
+_FRAME = re.compile(rb'  File "(.*)", line (\d+)(?:, in .*)?')
+# Python prints this before the traceback of an error that ends nothing, such as one at its exit.
+_IGNORED = re.compile(rb"Exception ignored (?:in|on|while)\b")
+
+_LONGEST = 300
 
 
 class ErrorLineFinder:
     """Reads a log line by line and stores the line with the reason of a failure.
 
-    This is the first line of the last exception. If that line has no message, the first line of the
+    This is the first line of the last exception, after the place in the program that raised it: the
+    innermost frame in the program's directory. If that line has no message, the first line of the
     message is added. Without an exception, it is the last error line of another kind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = "") -> None:
+        """Start with no line.
+
+        Args:
+            folder: The directory of the program and its modules; "" names no place.
+        """
+        folders = {folder, os.path.realpath(folder)} if folder else set()
+        self._folders = tuple(os.fsencode(each) + b"/" for each in folders)
         self._exception = b""
         self._complaint = b""
+        self._place = b""  # of the newest frame in the program's directory
+        self._raised_at = b""
         self._in_traceback = False
+        self._is_ignored = False
         self._before_message: re.Pattern[bytes] | None = None  # None: no message is expected
 
     def feed(self, line: bytes) -> None:
         """Process one line, without its line end."""
         line = _COLOUR.sub(b"", line)
-        if line == _HEADER:
+        if _IGNORED.match(line):
+            self._is_ignored = True
+        elif line == _HEADER:
             self._in_traceback = True
+            self._place = b""
+        elif frame := _FRAME.fullmatch(line):
+            self._see(*frame.groups())
         elif self._in_traceback:
             if line and not line[:1].isspace():
                 self._raised(line)
@@ -60,14 +83,31 @@ class ErrorLineFinder:
         elif _COMPLAINT.search(line):
             self._complaint = line
 
+    @property
+    def has_exception(self) -> bool:
+        """Whether the line names an exception of Python."""
+        return bool(self._exception)
+
     def error_line(self) -> str:
         """Return the line with the reason, safe for a terminal; "" if there is none."""
-        return short((self._exception or self._complaint).strip())
+        if not self._exception:
+            return short(self._complaint.strip(), _LONGEST)
+        place = short(self._raised_at + b": ") if self._raised_at else ""
+        return place + short(_PREFIX.sub(b"", self._exception.strip(), count=1), _LONGEST)
+
+    def _see(self, path: bytes, number: bytes) -> None:
+        """Store the place of a frame, if it is in the program's directory."""
+        for folder in self._folders:
+            if path.startswith(folder):
+                self._place = path.removeprefix(folder) + b":" + number
 
     def _raised(self, line: bytes) -> None:
         """Store the line of an exception, without TensorFlow's wrapper."""
+        if self._is_ignored:
+            self._is_ignored = False
+            return
         bare = _NO_MESSAGE.fullmatch(line)
-        self._exception = bare[1] if bare else line
+        self._exception, self._raised_at = bare[1] if bare else line, self._place
         self._before_message = (_WRAPPING if bare[2] else _BLANK) if bare else None
 
 

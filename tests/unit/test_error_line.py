@@ -1,0 +1,90 @@
+"""The line that names the reason of a failure, from the output of real Python programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.task.protocol.error_line import ErrorLineFinder
+
+CALLS_LIBRARY = "import json\n\ndef load():\n    return json.loads('{')\n"
+RUNNER = (
+    "import os, runpy, sys; sys.argv.pop(0); sys.path[0] = os.path.dirname(sys.argv[0]);"
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def line_of(folder: Path, code: str, *before: str, exit_code: int = 1) -> str:
+    """The line for a program that fails, in the directory `folder`."""
+    (folder / "train.py").write_text(code)
+    ended = subprocess.run(
+        [sys.executable, *before, str(folder / "train.py")],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert ended.returncode == exit_code
+    finder = ErrorLineFinder(str(folder))
+    for line in ended.stdout.split(b"\n"):
+        finder.feed(line)
+    return finder.error_line()
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("\n\nraise ValueError('bad')", "train.py:3: ValueError: bad"),
+        ("import models.net\nmodels.net.load()", "models/net.py:4: json.decoder.JSONDecodeError: "),
+        ("import nothing_such", "train.py:1: ModuleNotFoundError: No module named 'nothing_such'"),
+        ("import models.broken", "models/broken.py:2: SyntaxError: "),
+        ("x = 1\n  y = 2", "train.py:2: IndentationError: unexpected indent"),
+        (
+            "try:\n    open('/no')\nexcept OSError as error:\n    raise ValueError('b') from error",
+            "train.py:4: ValueError: b",
+        ),
+        ("def f():\n    f()\nf()", "train.py:2: RecursionError: maximum recursion depth exceeded"),
+        ("raise ValueError('first\\nsecond')", "train.py:1: ValueError: first"),
+        ("raise ValueError('\\n\\n  late')", "train.py:1: ValueError: late"),
+        ("assert 1 == 2", "train.py:1: AssertionError"),
+        (
+            "import threading\nthread = threading.Thread(target=lambda: 1 / 0)\n"
+            "thread.start(); thread.join(); raise SystemExit(1)",
+            "train.py:2: ZeroDivisionError: division by zero",
+        ),
+        (
+            "class Late:\n    def __del__(self):\n        raise OSError('at the exit')\n"
+            "late = Late()\nraise ValueError('own')",
+            "train.py:5: ValueError: own",
+        ),
+        ("import sys; sys.exit('error: no data')", "error: no data"),
+    ],
+)
+@pytest.mark.parametrize("runner", [(), ("-c", RUNNER)], ids=["direct", "runner"])
+def test_the_place_is_the_innermost_one_in_the_program(
+    tmp_path: Path, code: str, line: str, runner: tuple[str, ...]
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.py").write_text(CALLS_LIBRARY)
+    (tmp_path / "models" / "broken.py").write_text("x = 1\nfor\n")
+    assert line_of(tmp_path, code, *runner).startswith(line)
+
+
+def test_a_directory_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "own.py").write_text("raise KeyError('k')\n")
+    code = "import os, sys; sys.path[0] = os.path.realpath(sys.path[0]); import own"
+    assert line_of(tmp_path / "link", code) == "own.py:1: KeyError: 'k'"
+
+
+def test_a_message_of_argparse(tmp_path: Path) -> None:
+    code = "import argparse; argparse.ArgumentParser('x').parse_args(['--oops'])"
+    assert line_of(tmp_path, code, "-c", RUNNER, exit_code=2) == (
+        "x: error: unrecognized arguments: --oops"
+    )
