@@ -204,7 +204,9 @@ def test_ranks_in_a_ring_end_with_the_same_parameters(
 def test_a_ring_that_is_broken_ends_at_once(project: Project) -> None:
     flags = ("--global_steps", "100000", "--fault", "kill worker-1 after 100 steps")
     summary = project.run("horovod", "workers", *flags, code=1)
-    assert summary["reason"] == "worker-1 failed: killed by SIGKILL"
+    assert summary["reason"] == (
+        "worker-1 failed: killed by SIGKILL (the injected fault `kill worker-1 after 100 steps`)"
+    )
     (last,) = project.records("worker-0", "final")
     assert last["message"] == "lost contact with another rank; see how it ended"
     # Horovod waits 30 seconds for a rank that does not answer.

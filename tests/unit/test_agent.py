@@ -333,7 +333,11 @@ def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> Non
             State.CANCELLED,
             "the time limit of 600 s is reached; start it again",
         ),
-        ({"faults": ("kill worker-0 after 600s",)}, State.FAILED, "killed by SIGKILL"),
+        (
+            {"faults": ("kill worker-0 after 600s",)},
+            State.FAILED,
+            "killed by SIGKILL (the injected fault `kill worker-0 after 600s`)",
+        ),
     ],
 )
 def test_a_restarted_agent_counts_times_from_the_start_of_the_run(

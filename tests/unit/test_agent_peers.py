@@ -72,7 +72,7 @@ def test_failure_of_one_ends_all(crew: Crew) -> None:
     assert crew.wait_state("worker-1", State.FAILED).exit_code == 1
     for task in ("ps-0", "worker-0"):
         status = crew.wait_state(task, State.CANCELLED)
-        assert status.reason == ("worker-1 failed: exit code 1: RuntimeError: the cat sat on it")
+        assert status.reason == ("worker-1 failed: program.py:9: RuntimeError: the cat sat on it")
 
 
 def test_success_is_final(crew: Crew) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.agent.outcomes import failed
+from lab.task.agent.outcomes import failed, unshared_directory
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills, cpu_time_s, oom_kills, shared_oom_counters
 from lab.task.agent.record_tags import RecordTags
@@ -305,3 +305,39 @@ def test_a_kill_for_lack_of_memory_is_named_as_far_as_it_is_known(
     assert (outcome.state, outcome.cause) == (State.FAILED, cause)
     assert outcome.reason.startswith(reason)
     assert ("memory" in outcome.reason) == ("memory" in reason)
+
+
+@pytest.mark.parametrize(
+    ("message", "ps_count", "text"),
+    [
+        (
+            "a.py:28: NotFoundError: train/model.ckpt-0_temp; No such file or directory",
+            2,
+            "the parameter servers do not share train; use a relative path",
+        ),
+        (  # of TensorFlow 2.21, if each server has the directory
+            "a.py:28: InvalidArgumentError: allow_missing_files was set to false and"
+            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 did not exist.NOT_FOUND:"
+            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 not found",
+            2,
+            "the parameter servers do not share /tmp/train; use a relative path",
+        ),
+        (
+            "NotFoundError: t/m.ckpt-9_temp/part-00001-of-00002.index; No such file or directory",
+            1,
+            "the parameter server and the workers do not share t; use a relative path",
+        ),
+        (  # format 1
+            "NotFoundError: t/m.ckpt-0-00001-of-00002.tempstate12; No such file or directory",
+            3,
+            "the parameter servers do not share t; use a relative path",
+        ),
+        ("NotFoundError: t/m.ckpt-0_temp; No such file or directory", 0, None),
+        ("NotFoundError: data/train.csv; No such file or directory", 2, None),
+        ("ValueError: t/m.ckpt-0_temp exists", 2, None),
+    ],
+)
+def test_a_checkpoint_directory_that_is_not_shared(
+    message: str, ps_count: int, text: str | None
+) -> None:
+    assert unshared_directory(message, ps_count) == text

@@ -39,6 +39,13 @@ MAKE = "make it beside main.py with `lab data tfrecords"
         (FileNotFoundError("without a name"), [], None),
         (FileNotFoundError(2, "No", 5), [], None),
         (ValueError("x; No such file or directory"), ["x"], None),
+        (
+            NotFoundError("W0000 1:2 a.cc:1] NOT_FOUND: in/a.tfrecord; No such file or directory"),
+            [],
+            MAKE,
+        ),
+        # The parts of a checkpoint are TensorFlow's own.
+        (NotFoundError("train/model.ckpt-0_temp; No such file or directory"), [], None),
     ],
 )
 def test_the_line_for_a_missing_file(

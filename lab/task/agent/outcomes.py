@@ -18,6 +18,7 @@ from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
 from lab.task.agent.start_barrier import start_together
 from lab.task.protocol import Request, TaskStatus
+from lab.task.protocol.error_line import CHECKPOINT_PART
 from lab.task.protocol.files import read_regular
 from lab.task.protocol.policy import is_optional
 from lab.task.protocol.states import Cause, State
@@ -36,10 +37,9 @@ _END_VERBS: Final = {
 
 
 _CHECKPOINT_PART: Final = re.compile(
-    r"NotFoundError: (?:\S+ )?(\S+)/[^/\s;]*"
-    r"(?:_temp(?:/part-[^;]*)?|-\d{5}-of-\d{5}(?:\.tempstate\d+)?); No such file or directory"
+    rf"(\S+?)/[^/\s;]+(?:{CHECKPOINT_PART})"
+    r"(?:; No such file or directory| did not exist| not found)"
 )
-"""How TensorFlow names a missing part of a sharded checkpoint of version 2 or 1."""
 
 
 @dataclass(frozen=True, slots=True)

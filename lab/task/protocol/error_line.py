@@ -31,6 +31,9 @@ _FRAME = re.compile(rb'  File "(.*)", line (\d+)(?:, in .*)?')
 # Python prints this before the traceback of an error that ends nothing, such as one at its exit.
 _IGNORED = re.compile(rb"Exception ignored (?:in|on|while)\b")
 
+CHECKPOINT_PART = r"_temp(?:/part-\d{5}-of-\d{5}\S*?)?|-\d{5}-of-\d{5}(?:\.tempstate\d+)?"
+"""The end of the name of a part of a sharded checkpoint, of TensorFlow's format 2 or 1."""
+
 _LONGEST = 300
 
 

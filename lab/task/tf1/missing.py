@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from lab.task.protocol.error_line import CHECKPOINT_PART
+
 ERROR: Final = "MissingFileError"
 """The beginning of the program's last line; agents read it as the reason."""
 
 _PRINTING: Final = threading.Lock()
 
-_NOT_FOUND: Final = re.compile(r"(\S[^;\n]*); No such file or directory")
+_NOT_FOUND: Final = re.compile(r"(?:.*: )?(\S[^;\n]*); No such file or directory")
+_PART: Final = re.compile(rf".*(?:{CHECKPOINT_PART})")
 _EMPTY: Final = re.compile(r"\w*Queue '.*' is closed and has insufficient elements")
 _RECORDS: Final = frozenset({".tfrecord", ".tfrecords"})
 
@@ -106,4 +109,5 @@ def exit_with_line(line: str) -> NoReturn:
 
 
 def _files_in(error: BaseException) -> Sequence[str]:
-    return [match[1] for match in _NOT_FOUND.finditer(str(error))]
+    files = [match[1] for match in _NOT_FOUND.finditer(str(error))]
+    return [file for file in files if not _PART.fullmatch(file)]  # TensorFlow writes these
