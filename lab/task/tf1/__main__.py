@@ -60,11 +60,7 @@ def main() -> None:
     keras_mnist.provide()  # before TensorFlow imports Keras
     _silence_deprecations()
     optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
-    # Until 1.0 the class had the second name.
-    names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
-    provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
-    # All flags of the libraries are declared here; those of the program are not.
-    restore_flags()
+    _provide_tensorflow(folder, optimizer)
     _number_requests(f"{job}-{index}", notify)
     # This module imports TensorFlow.
     from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
@@ -121,6 +117,14 @@ def _silence_deprecations() -> None:
 
     deprecation._PRINT_DEPRECATION_WARNINGS = False
     warnings.filterwarnings("ignore", message=r"`(layer|tf)\.[\w.]+` is deprecated")
+
+
+def _provide_tensorflow(folder: Path, optimizer: type) -> None:
+    # Until 1.0 the class had the second name.
+    names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
+    provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
+    # All flags of the libraries are declared here; those of the program are not.
+    restore_flags()
 
 
 def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
