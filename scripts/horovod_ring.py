@@ -7,14 +7,11 @@ lines. The ring between the ranks is in Horovod, outside of TensorFlow.
 """
 
 import hashlib
-import os
-import threading
 
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 from begin import begin
-from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 from mnist_model import MODELS, share_correct
 
 from lab.task.protocol import LOST_CONTACT
@@ -26,50 +23,27 @@ from lab.task.sdk.program import ProgramError, run_directory, wait_for_start
 flags = parse(training_flags(__doc__, jobs=["worker"]))
 recorder = begin(flags, batch_size=flags.batch_size)
 
-# ---- 1. This rank. Usually `horovodrun` starts the ranks over SSH and sets these variables. Here
-# the ranks are already started, and the flags or TF_CONFIG give the same values.
-rank, ranks = flags.task_index, len(flags.worker_hosts)
-hosts = [address.rpartition(":")[0] for address in flags.worker_hosts]
-local_ranks = [hosts[:each].count(hosts[each]) for each in range(ranks)]
-peers = [each for each in range(ranks) if local_ranks[each] == local_ranks[rank]]
-meeting_host, meeting_port = flags.worker_hosts[0].rsplit(":", 1)
-os.environ.update(
-    HOROVOD_RANK=str(rank),
-    HOROVOD_SIZE=str(ranks),
-    HOROVOD_HOSTNAME=hosts[rank],
-    HOROVOD_LOCAL_RANK=str(local_ranks[rank]),  # among the ranks of this host
-    HOROVOD_LOCAL_SIZE=str(hosts.count(hosts[rank])),
-    HOROVOD_CROSS_RANK=str(peers.index(rank)),  # among those with this local rank, one a host
-    HOROVOD_CROSS_SIZE=str(len(peers)),
-    HOROVOD_CONTROLLER="gloo",
-    HOROVOD_CPU_OPERATIONS="gloo",
-    HOROVOD_GLOO_RENDEZVOUS_ADDR=meeting_host,
-    HOROVOD_GLOO_RENDEZVOUS_PORT=meeting_port,
-)
-
-# ---- 2. The rendezvous: every rank listens at a port that the system chooses, and registers it at
-# a server at rank 0's address. So this server must start first. When all ranks are connected, it is
-# not needed any more.
-if rank == 0:
-    meeting = RendezvousHTTPServer((meeting_host, int(meeting_port)), RendezvousHandler, verbose=0)
-    threading.Thread(target=meeting.serve_forever, daemon=True).start()
-recorder.write("event", status="ready", message=f"rank {rank} of {ranks}")
-wait_for_start()  # After it the server runs, and all ranks connect within Horovod's 30 seconds.
+# ---- 1. The ring. `horovodrun` usually starts the ranks over SSH, and sets their numbers and the
+# address of the rendezvous in variables. Here the agents do this. `init` reads the variables, and
+# returns when all ranks are connected.
+ranks = len(flags.worker_hosts)
+recorder.write("event", status="ready", message=f"rank {flags.task_index} of {ranks}")
+wait_for_start()
 hvd.init()
 
-# ---- 3. One GPU for each rank, if there are GPUs.
+# ---- 2. One GPU for each rank, if there are GPUs.
 gpus = tf.config.list_physical_devices("GPU")[:1]
 tf.config.set_visible_devices(gpus, "GPU")
 for gpu in gpus:
     tf.config.experimental.set_memory_growth(gpu, enable=True)
 
-# ---- 4. The data: every rank draws its own batches.
+# ---- 3. The data: every rank draws its own batches.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + hvd.rank()])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size * hvd.size())
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
-# ---- 5. The model: every rank draws different initial values, and then receives those of rank 0.
+# ---- 4. The model: every rank draws different initial values, and then receives those of rank 0.
 model = MODELS[flags.model]
 learning_rate = flags.learning_rate or model.synchronous_rate
 variables = {
@@ -91,7 +65,7 @@ def step(images, labels):
     return hvd.allreduce(loss)
 
 
-# ---- 6. The training.
+# ---- 5. The training.
 for now in range(1, all_steps + 1):
     try:
         loss_now = step(*next(batches))
@@ -107,7 +81,7 @@ for now in range(1, all_steps + 1):
             examples=now * flags.batch_size * hvd.size(),
         )
 
-# ---- 7. The test: are all copies equal, bit by bit, and what is their accuracy?
+# ---- 6. The test: are all copies equal, bit by bit, and what is their accuracy?
 values = {name: variable.numpy() for name, variable in variables.items()}
 digest = hashlib.sha256(b"".join(value.tobytes() for value in values.values())).digest()
 digests = hvd.allgather(np.frombuffer(digest, np.uint8)[None]).numpy()

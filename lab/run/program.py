@@ -14,7 +14,13 @@ from typing import Final
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.run.cluster_arguments import cluster_args
-from lab.run.python_source import SUFFIX, Conversion, check_syntax
+from lab.run.python_source import (
+    SUFFIX,
+    Conversion,
+    check_syntax,
+    imports_horovod,
+    uses_estimator,
+)
 from lab.task.protocol import RunSpec, TaskProgram
 from lab.task.text import short
 
@@ -45,6 +51,8 @@ class OwnProgram:
         programs: Task to program if each task has its own; else empty.
         data: Data files that a listing names, relative to the directory.
         converted: File to conversion, for the files of a listing in Python 2.
+        horovod: Whether a file that runs imports Horovod.
+        estimator: Whether a file that runs uses Estimator.
     """
 
     folder: Path
@@ -55,10 +63,19 @@ class OwnProgram:
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     data: tuple[Path, ...] = ()
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
+    horovod: bool = False
+    estimator: bool = False
 
     def complete(self, spec: RunSpec) -> RunSpec:
         """Return the specification with the program's cluster arguments and the tasks' programs."""
-        return replace(spec, own=True, cluster_args=self.cluster_args, programs=self.programs)
+        return replace(
+            spec,
+            own=True,
+            cluster_args=self.cluster_args,
+            programs=self.programs,
+            # With TF_CONFIG each rank's Estimator would expect TensorFlow's own cluster.
+            tf_config=not (spec.horovod and self.estimator),
+        )
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
         """Copy the program; directories that stay empty are not created.
@@ -138,6 +155,8 @@ def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = 
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
         converted=converted,
+        horovod=imports_horovod(trees),
+        estimator=uses_estimator(trees.values()),
     )
 
 

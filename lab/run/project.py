@@ -22,6 +22,8 @@ DATA: Final = "data"
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, with any program."""
 
+EVALUATOR: Final = "evaluator"
+
 CLIENT: Final = "client"
 """The job that trains on the servers of all other jobs."""
 
@@ -94,13 +96,16 @@ def experiment(name: str) -> Experiment:
     return found
 
 
-def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Experiment:
+def experiment_of(
+    program: OwnProgram, cluster: Cluster, tensorflow: str, *, horovod: bool = False
+) -> Experiment:
     """Return an unregistered experiment for the user's own program.
 
     Args:
         program: The program.
         cluster: The config.
         tensorflow: The TensorFlow version.
+        horovod: Whether Horovod forms a ring of its tasks.
 
     Raises:
         InputError: A program is for a task that does not exist, or a task has no program.
@@ -114,6 +119,8 @@ def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Exp
         jobs=(),
         services=services,
         tensorflow=tensorflow,
+        gang=horovod,
+        horovod=horovod,
     )
 
 
@@ -159,9 +166,6 @@ def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -
     miscounted = _miscounted(wanted, cluster)
     if not missing and not idle and not miscounted:
         return
-    first = [root / wanted.cluster] if wanted.cluster else []
-    among = [*first, *_configs(root)]
-    fitting = next((path for path in among if _fits(path, wanted)), None)
     if missing:
         what = f"needs the job {missing[0]!r}, which {config} lacks"
         fix = "add it under `jobs:`"
@@ -173,8 +177,30 @@ def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -
     else:
         what = f"cannot use the job {idle[0]!r} of {config}"
         fix = "remove it from `jobs:`"
-    fix = f"try --cluster {_relative(fitting)}" if fitting else fix
-    raise InputError(f"experiment {wanted.name!r} {what}", fix)
+    raise InputError(f"experiment {wanted.name!r} {what}", _try_config(wanted, root) or fix)
+
+
+def check_ranks(
+    program: OwnProgram, wanted: Experiment, cluster: Cluster, config: str, root: Path
+) -> None:
+    """Check that every task is one of Horovod's ranks.
+
+    Raises:
+        InputError: A task has no rank. The hint names a config that fits, if there is one.
+    """
+    idle = [job for job in cluster.jobs if job in wanted.services or job == EVALUATOR]
+    if idle:
+        raise InputError(
+            f"{program.program}: Horovod gives no rank to the job {idle[0]!r} of {config}",
+            _try_config(EXPERIMENTS["horovod"], root) or "remove it from `jobs:`",
+        )
+
+
+def _try_config(wanted: Experiment, root: Path) -> str:
+    """Return the hint that names a config with an experiment's jobs; "" if there is none."""
+    first = [root / wanted.cluster] if wanted.cluster else []
+    fitting = next((path for path in [*first, *_configs(root)] if _fits(path, wanted)), None)
+    return f"try --cluster {_relative(fitting)}" if fitting else ""
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

@@ -8,8 +8,9 @@ import re
 import tempfile
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ SUFFIX: Final = ".py"
 
 _LEFT_OUT: Final = frozenset({"import"})
 """Fixers that are not used: `import` makes imports that only work inside a package."""
+
+_IMPORT_CALL: Final = re.compile(r"([\w.]*\bimport_module|__import__)\('horovod\b")
 
 _TRUE_DIVISION: Final = re.compile(r"^from __future__ import .*\bdivision\b", re.MULTILINE)
 _LINE_END: Final = re.compile(rb"\r?\n|\r")
@@ -72,6 +75,34 @@ def check_syntax(
                     trees[module] = _parse(folder, module, converted)
                     queue.append(module)
     return trees
+
+
+def imports_horovod(trees: Mapping[Path, ast.Module]) -> bool:
+    """Return whether a program or one of its modules imports Horovod, in any place.
+
+    Args:
+        trees: The syntax trees, by path relative to the program's directory.
+    """
+    if any(file.parts[0] in {"horovod", f"horovod{SUFFIX}"} for file in trees):
+        return False  # the user has a module of this name
+    imports = any(
+        name[:1] == ("horovod",) for file, tree in trees.items() for name in _imported(file, tree)
+    )
+    return imports or any(map(_names_horovod, chain.from_iterable(map(ast.walk, trees.values()))))
+
+
+def uses_estimator(trees: Iterable[ast.Module]) -> bool:
+    """Return whether a program or one of its modules uses TensorFlow's Estimator."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "estimator")
+        or (isinstance(node, ast.ImportFrom | ast.Import) and "estimator" in ast.unparse(node))
+        for node in chain.from_iterable(map(ast.walk, trees))
+    )
+
+
+def _names_horovod(node: ast.AST) -> bool:
+    """Whether a node calls `import_module` or `__import__` for Horovod."""
+    return isinstance(node, ast.Call) and _IMPORT_CALL.match(ast.unparse(node)) is not None
 
 
 def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -> ast.Module:

@@ -31,7 +31,7 @@ from lab.task.protocol.experiments import Experiment, defaults, hyperparameters
 from lab.task.protocol.faults import Fault, parse, parse_resolved
 from lab.task.protocol.policy import OnFailure, Policy
 from lab.task.protocol.trigger import parse_trigger
-from lab.tf_versions import CURRENT
+from lab.tf_versions import CURRENT, IMAGES, TF1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def prepare_run(
     """
     notices: list[str] = []
     notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
-    experiment, own = _experiment(options, project)
+    experiment, own = _experiment(options, project, notify)
     data = files.check_data_dir(options.data_dir, experiment)
     if beside is not None:
         planned = beside.planned
@@ -250,7 +250,9 @@ def _recorded(notify: Notify, notices: list[str]) -> Notify:
     return record
 
 
-def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
+def _experiment(
+    options: RunOptions, project: Project, notify: Notify
+) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
     for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
@@ -260,8 +262,7 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
             )
     if names_a_program(name):
         own = read_program(name, listing=spec.listing, argv=spec.args)
-        tensorflow = options.tensorflow or CURRENT.tensorflow
-        return files.experiment_of(own, project.cluster, tensorflow), own
+        return _own_experiment(own, options, project, notify), own
     if spec.listing:
         what = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(what, "give the path of a printed program, or leave out --listing")
@@ -273,6 +274,28 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
     files.check_jobs(wanted, project.cluster, config, project.root)
     files.check_program(wanted, project.root)
     return wanted, None
+
+
+def _own_experiment(
+    own: OwnProgram, options: RunOptions, project: Project, notify: Notify
+) -> Experiment:
+    """Return the experiment of a user's own program, with the TensorFlow version that it needs."""
+    default = TF1 if own.horovod else CURRENT
+    tensorflow = options.tensorflow or default.tensorflow
+    horovod = own.horovod and bool(IMAGES[tensorflow].horovod)
+    made = files.experiment_of(own, project.cluster, tensorflow, horovod=horovod)
+    if own.horovod and not horovod:
+        notify(
+            f"{own.program} imports Horovod, which TensorFlow {tensorflow} lacks: its tasks form no"
+            f" ring; --tensorflow {TF1.tensorflow} has Horovod"
+        )
+    elif horovod and options.tensorflow is None:
+        notify(f"{own.program} imports Horovod: it runs with TensorFlow {tensorflow}")
+    # A program that gets its job may serve without Horovod.
+    gets_job = any("{job}" in each for each in (*own.cluster_args, *options.spec.args))
+    if horovod and not own.programs and not gets_job:
+        files.check_ranks(own, made, project.cluster, project.config_name, project.root)
+    return made
 
 
 def _resolve(
@@ -299,7 +322,9 @@ def _resolve(
             f"start {joins[0]} after a time, such as 10s",
         )
     policy = options.on_failure or experiment.policy
-    if policy.on_failure is OnFailure.CONTINUE and not (spec.own or experiment.steps_add_up):
+    if policy.on_failure is OnFailure.CONTINUE and not (
+        experiment.steps_add_up or (spec.own and not experiment.gang)
+    ):
         raise InputError(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.task.protocol import READY_S
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.model import load_model
 from lab.tf_versions import TF1
@@ -163,7 +164,7 @@ def test_a_mirrored_estimator_is_one_process_with_the_joined_batch(project: Proj
     assert summary["tasks"][0]["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
 
 
-# Two of the four share a node: they are ranks 0 and 1 of it.
+# Two of the four share a node.
 FOUR = """\
 version: 1
 name: four
@@ -209,5 +210,31 @@ def test_a_ring_that_is_broken_ends_at_once(project: Project) -> None:
     )
     (last,) = project.records("worker-0", "final")
     assert last["message"] == "lost contact with another rank; see how it ended"
-    # Horovod waits 30 seconds for a rank that does not answer.
-    assert last["time_unix"] - project.when("worker-1", "fault: kill") < 30
+    # Horovod waits that long for a rank that does not answer.
+    assert last["time_unix"] - project.when("worker-1", "fault: kill") < READY_S
+
+
+OWN = """\
+import os
+import horovod.tensorflow as hvd
+import tensorflow as tf
+hvd.init()
+mean = float(hvd.allreduce(tf.constant(float(hvd.rank()))))
+print(f"rank {hvd.rank()} of {hvd.size()}, local rank {hvd.local_rank()}: mean {mean}", flush=True)
+if os.environ["LAB_ATTEMPT"] == "0":
+    if hvd.rank() == 0:
+        os._exit(3)
+    hvd.allreduce(tf.constant(0.0))
+"""
+
+
+def test_a_program_of_the_users_own_forms_a_ring_and_a_new_one_after_a_failure(
+    project: Project,
+) -> None:
+    (project.path / "clusters/four.yaml").write_text(FOUR)
+    (project.path / "own.py").write_text(OWN)
+    where = ("--cluster", "clusters/four.yaml", "--backend", "local", "--gpus", "none")
+    lab(project.path, "run", "own.py", *where, "--on-failure", "restart:1")
+    for rank in range(4):
+        log = (project.home() / f"logs/worker-{rank}.log").read_text()
+        assert log.count(f"rank {rank} of 4, local rank 0: mean 1.5\n") == 2, log

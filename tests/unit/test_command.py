@@ -31,6 +31,7 @@ TWO = {"worker": ["tf1:1", "tf2:1"]}
         (changed(ALONE, listing=True), False),
         (changed(ALONE, listing=True, cluster=TWO), True),
         (ALONE, True),
+        (changed(ALONE, tf_config=False), False),
     ],
 )
 def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_cluster: bool) -> None:

@@ -134,7 +134,8 @@ def command(  # longer than 60 lines: the parameters are the command line
     tensorflow: Annotated[
         str | None,
         Flag(
-            f"for your own program: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator",
+            f"for your own program: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator and"
+            " Horovod",
             one_of(*IMAGES),
             shows="VERSION",
         ),

@@ -79,7 +79,7 @@ def environ(
         **_no_proxy(request, base),
         **_python_environ(inherited),
         **({DATA_DIR: str(config.data / request.spec.data_dir)} if request.spec.data_dir else {}),
-        **({} if _is_single(request) else {"TF_CONFIG": json.dumps(tf_config)}),
+        **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
         "LAB_TASK": config.task,
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
@@ -123,9 +123,10 @@ def _experiment_environ(inherited: Mapping[str, str], tensorflow: str) -> dict[s
     return _EXPERIMENT_DEFAULTS | defer_keras(inherited, tensorflow)
 
 
-def _is_single(request: Request) -> bool:
-    """Whether it is a printed program with one task; with TF_CONFIG Estimator expects a cluster."""
-    return request.spec.listing and len(request.tasks()) == 1
+def _has_tf_config(request: Request) -> bool:
+    """Whether it gets TF_CONFIG, with which Estimator expects a cluster of several tasks."""
+    is_single = request.spec.listing and len(request.tasks()) == 1
+    return request.spec.tf_config and not is_single
 
 
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:

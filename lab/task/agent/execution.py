@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from lab.task.agent import command, outcomes
+from lab.task.agent import command, outcomes, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.appender import digest_of
@@ -98,6 +98,7 @@ class Execution:
             volume=self._volume,
             run_id=request.run_id,
         )
+        self._ring = ring.Ring(config, request)
         self._stall = StallDetector(
             request.spec.stall_s, request.others(), counts=request.spec.waits
         )
@@ -219,6 +220,7 @@ class Execution:
     def abort(self) -> None:
         """Kill the program at once; write no status."""
         self._fault_injector.release()
+        self._ring.close()
         if self._program is not None:
             self._program.reap()
 
@@ -230,9 +232,12 @@ class Execution:
             self.stop(outcome)
         if self._shutdown.outcome is not None:
             return
-        may_start = self._barrier.may_start(statuses)
-        if not (may_start and self._launcher.is_ready(self._request)):
-            self._waits_for = WAITS if may_start else self._barrier.waits_for(statuses)
+        try:
+            self._waits_for = self._start_delay(statuses)
+        except OSError as error:
+            self.stop(TaskOutcome(State.FAILED, f"no rendezvous for Horovod: {error.strerror}"))
+            return
+        if self._waits_for:
             signs = self._current.signs_of_life
             if self._barrier.waits_for_time(statuses):
                 signs = self._signs_of_life.count(0, lambda: None)  # it will start
@@ -247,6 +252,18 @@ class Execution:
             path = command.program_path(self._config, self._request)
             self.stop(TaskOutcome(State.FAILED, f"{path} cannot be started: {error.strerror}"))
 
+    def _start_delay(self, statuses: Mapping[str, TaskStatus]) -> str:
+        """What the program waits for before it may start, as text; "" if it may start.
+
+        Raises:
+            OSError: Horovod's rendezvous cannot be started.
+        """
+        if not self._barrier.may_start(statuses):
+            return self._barrier.waits_for(statuses)
+        if not self._launcher.is_ready(self._request):
+            return WAITS
+        return "" if self._ring.is_ready(self._current.attempt) else ring.WAITS
+
     def _without_program(self) -> TaskOutcome | None:
         """The outcome of a task that has no program to start; else None."""
         if self._request.spec.program_of(self._config.task) is None:
@@ -259,7 +276,9 @@ class Execution:
 
     def _start(self) -> None:
         config, request = self._config, self._request
-        environ = command.environ(config, request, self._current.attempt, os.environ)
+        attempt = self._current.attempt
+        environ = command.environ(config, request, attempt, os.environ)
+        environ |= self._ring.environ(attempt)
         files = self._volume.files(request.run_id)
         files.mkdir(exist_ok=True)  # an earlier attempt may have removed it
         program, how = self._launcher.start(request, environ, files)
@@ -317,6 +336,7 @@ class Execution:
 
     def _restart(self, reason: str, cause: Cause | None) -> None:
         """Begin a new attempt after the program's end; it starts as soon as it may."""
+        self._ring.close()
         self._begin_attempt(Attempt(reason, cause, *self._span()))
         self._restart_reason = None
         self._output = None
@@ -516,6 +536,7 @@ class Execution:
         return outcomes.cannot_write(self._config.runs, error)
 
     def _end(self, outcome: TaskOutcome) -> None:
+        self._ring.close()
         if (
             self._may_restart
             and outcome.cause is Cause.INTERRUPTED

@@ -116,10 +116,10 @@ def peer_restarted(
 def may_start_again(request: Request, mine: TaskStatus, statuses: Mapping[str, TaskStatus]) -> bool:
     """Whether a task may restart after its program has failed.
 
-    If tasks start together, a service or the chief cannot restart after another task has succeeded,
-    because that task would not take part any more.
+    If tasks start together, a service, the chief or a rank of Horovod cannot restart after another
+    task has succeeded, because that task would not take part any more.
     """
-    needed = request.spec.is_service(mine.task) or mine.task == request.chief
+    needed = request.spec.is_service(mine.task) or mine.task in {request.chief, *request.ranks()}
     too_late = request.spec.gang and needed and not start_together(request, statuses)
     return mine.attempt < request.spec.restarts and not too_late
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,6 +49,12 @@ def set_pdeathsig(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def child_setup() -> Callable[[], None] | None:
+    """Return the function that a new child calls first, so that it ends with this process."""
+    parent = os.getpid()
+    return (lambda: set_pdeathsig(parent)) if _LINUX else None
+
+
 def set_process_name(name: str) -> None:
     """Set this process's name as `ps -o comm` and `top` show it. Linux only."""
     assert _libc is not None  # noqa: S101 (narrows the type)
@@ -77,8 +83,6 @@ class ChildProcess:
         Raises:
             OSError: It cannot be started.
         """
-        parent = os.getpid()
-
         self.output, writing = os.pipe()
         try:
             # The agent has one thread while it starts a program, so no lock is held between fork
@@ -91,7 +95,7 @@ class ChildProcess:
                 stdout=writing,
                 stderr=writing,
                 process_group=0,
-                preexec_fn=(lambda: set_pdeathsig(parent)) if _LINUX else None,  # noqa: PLW1509
+                preexec_fn=child_setup(),  # noqa: PLW1509
             )
         except BaseException:
             os.close(self.output)

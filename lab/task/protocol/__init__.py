@@ -12,6 +12,7 @@ These files exist::
     <run_id>/cancel.json          requests that every agent end the run (created once)
     <run_id>/kill.json            the same, at once                     (created once)
     <run_id>/start/<task>         signals the task's program to train  (created by its agent)
+    <run_id>/start/.rendezvous    Horovod's rendezvous                 (written by rank 0's)
     <run_id>/faults/<n>.json      a fault that the user requested during the run
     <run_id>/program/             the user's own program and its modules (created by the client)
     <run_id>/model/, checkpoints/, tb/<task>/                           (created by lab's programs)

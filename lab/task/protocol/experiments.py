@@ -50,6 +50,7 @@ class Experiment:
             to the global step. Then the run can also continue without a worker.
         gang: Whether all tasks restart together when one restarts: their shared state does not
             survive the end of one task.
+        horovod: Whether Horovod forms a ring of its tasks.
         joins_at_step: Whether the program itself waits for the global step at which a task joins.
             The agents' states report the step up to a second late.
         policy: The default policy of its runs when a task fails.
@@ -72,6 +73,7 @@ class Experiment:
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
     steps_add_up: bool = False
     gang: bool = False
+    horovod: bool = False
     joins_at_step: bool = False
     policy: Policy = FAIL
     faults: tuple[str, ...] = ()
@@ -433,6 +435,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=("--model=mlp",),
             flags=_flags(*_TRAINING),
             gang=True,
+            horovod=True,
             results=("ranks compared", "ranks that differ"),
             expected="all ranks end with the same parameters, bit by bit",
             tensorflow="2.15",

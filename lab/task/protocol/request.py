@@ -36,6 +36,20 @@ class Request:
         """Return the tasks whose end ends the run: all tasks that are not services."""
         return [task for task in self.tasks() if not self.spec.is_service(task)]
 
+    def ranks(self) -> list[str]:
+        """Return the tasks of Horovod's ring in the order of their ranks: the chief is rank 0.
+
+        Services and evaluators have no rank, and neither has a task without a program.
+        """
+        found = [
+            task
+            for task in self.others()
+            if self.spec.horovod
+            and self.spec.program_of(task) is not None
+            and not task.startswith("evaluator-")
+        ]
+        return sorted(found, key=lambda task: task != self.chief)
+
     @property
     def chief(self) -> str | None:
         """The task that initializes and saves, if any."""

@@ -44,6 +44,8 @@ class RunSpec:
             as `lab.task.protocol.cluster_args` fills them in.
         programs: The program of each task, if they differ; empty: all tasks start `program`. A
             task without an entry starts no program.
+        horovod: Whether Horovod forms a ring of the tasks that are no services.
+        tf_config: Whether the programs get TF_CONFIG.
         data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
         services: The jobs that serve until all other jobs have ended (`ps`).
         on_failure: The reaction to a failed task.
@@ -68,6 +70,8 @@ class RunSpec:
     mend: bool = False
     cluster_args: tuple[str, ...] = CLUSTER_ARGS
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
+    horovod: bool = False
+    tf_config: bool = True
     data_dir: str = ""
     services: tuple[str, ...] = ("ps",)
     on_failure: OnFailure = OnFailure.FAIL
@@ -90,6 +94,7 @@ class RunSpec:
             on_failure=experiment.policy.on_failure,
             restarts=experiment.policy.restarts,
             gang=experiment.gang,
+            horovod=experiment.horovod,
         )
 
     def is_service(self, task: str) -> bool:
@@ -124,7 +129,7 @@ class RunSpec:
 _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_args"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start", "faults"),
-    *("ready_s", "resumed_from"),
+    *("ready_s", "resumed_from", "horovod", "tf_config"),
 }
 
 

@@ -74,6 +74,10 @@ class Volume:
         """Return the file that signals a task's program to train."""
         return self.run(run_id) / "start" / task
 
+    def rendezvous(self, run_id: str) -> Path:
+        """Return the file with the attempt and the port of Horovod's rendezvous; not collected."""
+        return self.run(run_id) / "start" / ".rendezvous"
+
     def faults(self, run_id: str) -> Path:
         """Return the directory of the faults that the user requested during the run."""
         return self.run(run_id) / "faults"

@@ -1,0 +1,159 @@
+"""A user's program with Horovod: how it is recognized, and what its run is prepared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.errors import InputError
+from lab.run.program import read_program
+from lab.service.planning import Project
+from lab.service.run import PreparedRun, RunOptions, prepare_run
+from lab.task.protocol import Request, RunSpec, TaskProgram
+from lab.task.protocol.policy import OnFailure, Policy
+from tests.unit.fakes import FakeBackend
+
+WORKERS = "worker: {on: [tf1, tf2]}"
+WITH_PS = "ps: {on: [tf1]}, worker: {on: [tf1, tf2]}"
+PROGRAM = "import horovod.tensorflow as hvd\nhvd.init()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import horovod.tensorflow as hvd", True),
+        ("import os, horovod.keras", True),
+        ("from horovod import tensorflow", True),
+        ("def main():\n    import horovod.tensorflow.keras as hvd", True),
+        ("try:\n    from horovod.tensorflow import mpi_ops\nexcept ImportError:\n    pass", True),
+        ("import importlib\nhvd = importlib.import_module('horovod.tensorflow')", True),
+        ("hvd = __import__('horovod.tensorflow')", True),
+        ("import part", True),
+        ("from package import deep", True),
+        ("print('horovod', 'horovod.tensorflow')", False),
+        ("import horovodrun", False),
+        ("import own.horovod", False),
+    ],
+)
+def test_a_program_that_imports_horovod(source: str, found: bool, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name in ("part.py", "package/deep.py"):
+        (tmp_path / name).write_text("def ring():\n    import horovod.tensorflow\n")
+    (tmp_path / "main.py").write_text(source)
+    assert read_program(str(tmp_path / "main.py")).horovod == found
+
+
+def test_a_module_of_the_users_own_is_not_horovod(tmp_path: Path) -> None:
+    (tmp_path / "horovod.py").write_text("")
+    (tmp_path / "main.py").write_text("import horovod")
+    assert not read_program(str(tmp_path / "main.py")).horovod
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lab.service.run.backends", lambda: [FakeBackend("local", None)])
+    return tmp_path
+
+
+def prepared(
+    source: str, *args: str, jobs: str = WORKERS, **options: object
+) -> tuple[PreparedRun, list[str]]:
+    """The prepared run of a program, and its notices."""
+    Path("cluster.yaml").write_text(
+        f"version: 1\nname: own\nnodes: {{tf1: {{}}, tf2: {{}}}}\njobs: {{{jobs}}}\n"
+    )
+    Path("own.py").write_text(source)
+    notices: list[str] = []
+    asked = replace(
+        RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none"),
+        **options,  # type: ignore[arg-type]
+    )
+    project = Project.load("cluster.yaml")
+    return prepare_run(asked, project, Path("runs"), notify=notices.append), notices
+
+
+@pytest.mark.usefixtures("project")
+def test_it_gets_a_ring_and_the_tensorflow_with_horovod() -> None:
+    run, notices = prepared(PROGRAM)
+    spec = run.submission.spec
+    assert (spec.horovod, spec.gang, spec.tf_config) == (True, True, True)
+    assert run.submission.plan.tensorflow == "2.15"
+    assert "own.py imports Horovod: it runs with TensorFlow 2.15" in notices
+
+
+@pytest.mark.usefixtures("project")
+def test_other_programs_get_no_ring() -> None:
+    run, notices = prepared("import tensorflow\n")
+    spec = run.submission.spec
+    assert (spec.horovod, spec.gang, spec.tf_config) == (False, False, True)
+    assert run.submission.plan.tensorflow == "2.21"
+    assert not [line for line in notices if "Horovod" in line]
+
+
+@pytest.mark.usefixtures("project")
+def test_the_user_chooses_the_tensorflow() -> None:
+    run, notices = prepared(PROGRAM, tensorflow="2.15")
+    assert run.submission.spec.horovod
+    assert not [line for line in notices if "Horovod" in line]
+    run, notices = prepared(PROGRAM, tensorflow="2.21")
+    assert not run.submission.spec.horovod
+    assert [line for line in notices if "its tasks form no ring" in line]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    "source",
+    ["tf.estimator.Estimator", "from tensorflow import estimator", "import tensorflow_estimator"],
+)
+def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(source: str) -> None:
+    run, _ = prepared(f"{PROGRAM}{source}\n")
+    assert not run.submission.spec.tf_config
+    run, _ = prepared(f"{source}\n")
+    assert run.submission.spec.tf_config
+
+
+@pytest.mark.usefixtures("project")
+def test_every_task_needs_a_rank(tmp_path: Path) -> None:
+    with_flag = f"{PROGRAM}p.add_argument('--epochs')\n"
+    for job in ("ps", "evaluator"):
+        jobs = WITH_PS.replace("ps", job)
+        with pytest.raises(InputError, match=rf"own.py: .* no rank to the job '{job}' of cluster"):
+            prepared(with_flag, jobs=jobs)
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/workers.yaml").write_text(Path("cluster.yaml").read_text())
+    (tmp_path / "clusters/two.yaml").write_text(
+        Path("cluster.yaml").read_text().replace(WITH_PS.replace("ps", "evaluator"), WORKERS)
+    )
+    with pytest.raises(InputError, match=r"; try --cluster clusters/two.yaml"):
+        prepared(with_flag, jobs=WITH_PS)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_ps_may_serve_a_program_that_knows_its_job() -> None:
+    assert prepared(f"{PROGRAM}p.add_argument('--job_name')\n", jobs=WITH_PS)
+    assert prepared(f"{PROGRAM}p.add_argument('--epochs')\n", "{job}", jobs=WITH_PS)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_ring_needs_every_rank() -> None:
+    with pytest.raises(InputError, match="'own' needs all of its workers"):
+        prepared(PROGRAM, on_failure=Policy(OnFailure.CONTINUE))
+
+
+@pytest.mark.parametrize(
+    ("spec", "ranks"),
+    [
+        ({"horovod": False}, []),
+        ({}, ["chief-0", "worker-0", "worker-1"]),
+        ({"services": ("ps", "worker")}, ["chief-0"]),
+        ({"programs": {"worker-1": TaskProgram("a.py", ())}}, ["worker-1"]),
+    ],
+)
+def test_ranks(spec: dict[str, object], ranks: list[str]) -> None:
+    cluster = {"worker": ["a:1", "b:1"], "ps": ["a:2"], "evaluator": ["a:3"], "chief": ["a:4"]}
+    made = RunSpec("own", "own.py", **{"horovod": True, **spec})  # type: ignore[arg-type]
+    assert Request("r1", made, cluster).ranks() == ranks
