@@ -21,14 +21,18 @@ groups are not possessive: Python 3.11.2, the version in Debian 12, matches such
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.records import Record
+from lab.task.agent.printed_numbers import read_metrics, read_numbers
 from lab.task.text import short
 
 READY: Final = "ready"
 """The status of the event that a server has started; the programs of `scripts/` send it too."""
+
+LONGEST_LINE: Final = 2_000
+"""The maximum length of a line that is searched for numbers, in bytes; longer ones are no print."""
 
 _WHOLE = rb"(\d{1,18}+)"  # fits into 64 bits
 _NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|inf))"
@@ -78,6 +82,25 @@ _TOWER = _pattern(
     rb"\)",
 )
 
+_BENCHMARK = re.compile(
+    _WHOLE
+    + rb"\timages/sec: [\d.]++(?: \+/- [\d.]++ \(jitter = [\d.]++\))?\t"
+    + _NUMBER
+    # The accuracies are fractions: that of the first answer, and that of the first five.
+    + rb"(?:\t(0(?:\.\d{1,9}+)?|1(?:\.0{1,9}+)?)\t[\d.]++)?"
+)
+
+_KERAS_EPOCH = re.compile(r"epoch (\d{1,9}+)/\d++", re.ASCII)
+# `469/469 [=====] - 3s 6ms/step`, `469/469 - 3s`, `469/469 ━━━━ 1s 2ms/step`, or ` - 3s`.
+_KERAS_BAR = re.compile(
+    r"(?:(?P<batches>\d++)/(?P<of>\d++) *+(?:\[[=>.]*+\]|[\x80-\xff]++)? *+)?"
+    r"(?:- (?=[\d:]++m?+s\b)|(?=[\d:hm]*+s? \d++[mu]?+s/))",
+    re.ASCII,
+)
+_COLOUR = re.compile(r"\x1b\[[\d;]*+m", re.ASCII)
+_TRACEBACK = b'  File "'
+_AT = ord("@")
+
 # The text before `] ` in a line of TensorFlow's: older versions print an optional date; newer ones
 # use Abseil's format, with the process id and without the directory.
 _LOG_HEADER = re.compile(
@@ -94,19 +117,97 @@ _WAITING = re.compile(
 _SESSION = re.compile(rb"Start master session (\w++)(?: with config:.*+)?")
 
 
-def read_listing(line: bytes) -> Record | None:
-    """Read one line, without its line end; None for a line in none of the formats.
+class LogParser:
+    """Reads the lines of one program, in order.
 
-    Returns:
-        A record without the task: `worker=` in the book's lines is not reliable. Kinds: `epoch` or
-        `step` for training, `final` with the accuracy, `event` for TensorFlow's own lines. The
-        start of a server has the status `READY`.
+    A program counts its epochs from 0 or from 1. It counts from 0 if it has printed an epoch 0.
     """
-    line = line.strip()
-    for beginnings, read in _READERS:
-        if line.startswith(beginnings):
-            return read(line)
-    return None
+
+    def __init__(self) -> None:
+        self._before = b""  # the line before
+        self._first_epoch = 1
+        self._keras = KerasBars()
+
+    def read(self, line: bytes) -> Record | None:
+        """Read one line, without its line end; None for a line that is no record.
+
+        Returns:
+            A record without the task: `worker=` in the book's lines is not reliable. Kinds:
+            `epoch`, `step` and `eval` for training, `final` with the accuracy, `event` for
+            TensorFlow's own lines. The start of a server has the status `READY`.
+        """
+        before, self._before = self._before, line
+        line = line.strip()
+        reader = _READERS.get(line[:1])
+        if reader is not None and (record := reader(line)) is not None:
+            return record
+        text = line.decode("latin-1").lower()
+        # This rejects most lines. A search for the terms by one expression takes ten times longer.
+        if not (
+            ("os" in text and ("loss" in text or "cost" in text or "cross" in text))
+            or "acc" in text
+            or ("global" in text and text.count("step") > 1)
+            or (_AT in line and "precision" in text)
+        ):
+            if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
+                self._keras.begin(int(heading[1]) - 1)
+            return None
+        if before.startswith(_TRACEBACK):
+            return None  # the source of the line in a traceback
+        text = _last_state(text)
+        if len(text) > LONGEST_LINE:
+            return None
+        if bar := _KERAS_BAR.match(text):
+            return self._keras.read(bar["batches"] or "", bar["of"] or "", text[bar.end() :])
+        record = read_numbers(text)
+        if record is not None and isinstance(epoch := record.get("epoch"), int):
+            self._first_epoch = min(self._first_epoch, epoch)
+            record["epoch"] = epoch - self._first_epoch
+        return record
+
+
+class KerasBars:
+    """Reads the progress bars of Keras: of epochs, validations and evaluations.
+
+    Keras prints `Epoch 1/5` before the bar of an epoch, unless there is only one epoch.
+    """
+
+    def __init__(self) -> None:
+        self._has_headings = False
+        self._begun: int | None = None  # the epoch whose bar is not complete yet, 0-based
+        self._ended = -1  # the newest epoch whose bar is complete
+        self._batches = ""  # the number of its batches
+
+    def begin(self, epoch: int) -> None:
+        """Receive the heading of an epoch, 0-based."""
+        self._has_headings, self._begun = True, epoch
+
+    def read(self, batches: str, of: str, values: str) -> Record | None:
+        """Read a bar; None if it is not complete, or shows no loss and no accuracy."""
+        if batches != of:
+            return None
+        found, of_validation = read_metrics(values)
+        if not found:
+            return None
+        is_same = batches == self._batches
+        if not self._has_headings and (is_same or self._ended < 0):
+            self._begun = self._ended + 1
+        if self._begun is not None:
+            self._ended, self._batches, self._begun = self._begun, batches, None
+            return {"kind": "epoch", "epoch": self._ended, **found}
+        if not is_same:
+            return {"kind": "eval", **found}
+        # Some versions print the last bar again, with the values of the validation.
+        return {"kind": "eval", "epoch": self._ended, **of_validation} if of_validation else None
+
+
+def _last_state(line: str) -> str:
+    """What a terminal shows of a line that the program has overwritten, without colours."""
+    if "\r" in line or "\b" in line:
+        line = line.replace("\b", "\r").rpartition("\r")[2]
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    return line.strip()
 
 
 def _book(line: bytes) -> Record | None:
@@ -138,10 +239,19 @@ def _blog(line: bytes) -> Record | None:
     }
 
 
+def _counted(line: bytes) -> Record | None:
+    match = _BENCHMARK.fullmatch(line)
+    if match is None:
+        return None
+    step, loss, accuracy = match.groups()
+    record: Record = {"kind": "step", "local_step": int(step), "loss": float(loss)}
+    return record if accuracy is None else {**record, "accuracy": float(accuracy)}
+
+
 def _dated(line: bytes) -> Record | None:
     if line.endswith(b")") and (match := _TOWER.fullmatch(line)):
         return {"kind": "step", "local_step": int(match[1]), "loss": float(match[2])}
-    return _tensorflow(line)
+    return _tensorflow(line) or _counted(line)
 
 
 def _tensorflow(line: bytes) -> Record | None:
@@ -169,9 +279,11 @@ _EVENTS: Final[tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]],
     (b"Start master ", _SESSION, lambda match: b"begins session " + match[1]),
 )
 
-_READERS: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], Record | None]], ...]] = (
-    (b"worker", _book),
-    (b"After", _blog),
-    (b"2", _dated),
-    ((b"I", b"W", b"E"), _tensorflow),
-)
+_READERS: Final[Mapping[bytes, Callable[[bytes], Record | None]]] = {
+    **dict.fromkeys((b"0", b"1", b"3", b"4", b"5", b"6", b"7", b"8", b"9"), _counted),
+    b"w": _book,
+    b"A": _blog,
+    b"2": _dated,
+    **dict.fromkeys((b"I", b"W", b"E"), _tensorflow),
+}
+"""The first byte of a line to the reader of the formats that begin with it."""

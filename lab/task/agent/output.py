@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.agent.appender import Appender
 from lab.task.agent.echo import NOTICE, TensorFlowLines, readable
-from lab.task.agent.log_parsers import READY, read_listing
+from lab.task.agent.log_parsers import READY, LogParser
 from lab.task.agent.record_tags import RecordTags
 from lab.task.protocol import LOST_CONTACT
 from lab.task.protocol.clock import unix_time
@@ -133,6 +133,8 @@ class Output(threading.Thread):
         self._began = time.monotonic()
         self._began_unix = unix_time()
         self._writes_records = False
+        self._parser = LogParser()
+        self._is_cut = False  # the newest line was split
         self._tensorflow_lines = TensorFlowLines()
         self._notice_shown = False  # the notice about TensorFlow's hidden lines
         self._deadline: float | None = None
@@ -315,7 +317,12 @@ class Output(threading.Thread):
 
     def _derived(self, line: bytes) -> Record | None:
         """The record of a line in a listing's or TensorFlow's format; None for other lines."""
-        record = read_listing(line)
+        is_rest, self._is_cut = self._is_cut, line.endswith(SPLIT_MARK)
+        if self._is_cut:
+            return None
+        if is_rest:  # of a line that was overwritten; its first state began in the part before
+            line = line.partition(b"\r")[2]
+        record = self._parser.read(line)
         if record is None:
             return None
         if record["kind"] == "event":

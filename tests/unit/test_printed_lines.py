@@ -1,0 +1,365 @@
+"""Lines that programs of others print: which become records, and which must not."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lab.records import FIELDS, KINDS, Record, format_record
+from lab.task.agent.log_parsers import LogParser
+
+LOSS = {"kind": "step", "loss": 0.5}
+ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "
+
+
+def read(*lines: str) -> list[Record]:
+    """The records of the lines of one program."""
+    parser = LogParser()
+    found = (parser.read(line.encode()) for line in lines)
+    return [record for record in found if record is not None]
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        # parameter servers and workers
+        (
+            "1700.5: Worker 0: training step 5 done (global step: 10)",
+            {"kind": "step", "local_step": 5, "global_step": 10},
+        ),
+        (
+            "1511676000.123456: Worker 1: training step 1,200 done (global step: 2,410)",
+            {"kind": "step", "local_step": 1200, "global_step": 2410},
+        ),
+        (
+            "After 200 training step(s), validation cross entropy = 1245.6",
+            {"kind": "eval", "global_step": 200, "loss": 1245.6},
+        ),
+        (
+            "After 1000 training step(s), loss on training batch is 0.25.",
+            {"kind": "step", "global_step": 1000, "loss": 0.25},
+        ),
+        (
+            "After 1000 training step(s), test accuracy using average model is 0.98",
+            {"kind": "eval", "global_step": 1000, "accuracy": 0.98},
+        ),
+        (
+            "Step: 10,  Epoch:  1,  Batch:   5 of   5,  Cost: 0.5000,  AvgTime: 3.10ms",
+            {**LOSS, "global_step": 10, "epoch": 0},
+        ),
+        ("Test-Accuracy: 0.91", {"kind": "final", "accuracy": 0.91}),
+        ("Final Cost: 0.5000", {"kind": "final", "loss": 0.5}),
+        ("worker 0, step 20, loss 0.5", {**LOSS, "global_step": 20}),
+        ("global_step: 120 loss: 0.5", {**LOSS, "global_step": 120}),
+        (
+            "local_step=5 global_step=7 loss=0.5",
+            {**LOSS, "local_step": 5, "global_step": 7},
+        ),
+        # Estimator and its hooks
+        ("INFO:tensorflow:loss = 0.5, step = 1", {**LOSS, "global_step": 1}),
+        ("INFO:tensorflow:loss = 0.5, step = 101 (3.2 sec)", {**LOSS, "global_step": 101}),
+        (ABSL + "loss = 0.5, step = 101 (3.2 sec)", {**LOSS, "global_step": 101}),
+        (
+            "INFO:tensorflow:Saving dict for global step 1000: accuracy = 0.95, "
+            "global_step = 1000, loss = 0.15",
+            {"kind": "eval", "global_step": 1000, "loss": 0.15, "accuracy": 0.95},
+        ),
+        (
+            "INFO:tensorflow:global_step = 100, train_accuracy = 0.75, loss = 0.5 (1.234 sec)",
+            {**LOSS, "global_step": 100, "accuracy": 0.75},
+        ),
+        ("INFO:tensorflow:Loss for final step: 0.5.", {"kind": "final", "loss": 0.5}),
+        # lines that resemble those of the book and the blog
+        (
+            "worker=0,epoch=9,global_step=10896 local_step=5500, loss = 0.5 and more",
+            {"kind": "step", "epoch": 8, "local_step": 5500, "global_step": 10896, "loss": 0.5},
+        ),
+        (
+            "After 100 training steps (2882 global steps), loss on training batch is 0.5",
+            {**LOSS, "local_step": 100, "global_step": 2882},
+        ),
+        ("worker=two, final accuracy = 0.5", {"kind": "final", "accuracy": 0.5}),
+        # TensorFlow's tutorials
+        (
+            "step 10, loss = 0.5 (8123.4 examples/sec; 0.012 sec/batch)",
+            {**LOSS, "global_step": 10},
+        ),
+        (
+            "step 100, training accuracy 0.92",
+            {"kind": "step", "global_step": 100, "accuracy": 0.92},
+        ),
+        ("test accuracy 0.97", {"kind": "final", "accuracy": 0.97}),
+        ("Step 100: loss = 0.50 (0.003 sec)", {**LOSS, "global_step": 100}),
+        (
+            "  Num examples: 5000  Num correct: 4500  Precision @ 1: 0.9000",
+            {"kind": "final", "accuracy": 0.9},
+        ),
+        ("2017-10-31 16:00:00.123456: precision @ 1 = 0.865", {"kind": "final", "accuracy": 0.865}),
+        (
+            "Accuracy at step 10: 0.6941",
+            {"kind": "step", "global_step": 10, "accuracy": 0.6941},
+        ),
+        ("Average loss at step  2000 :  0.5", {**LOSS, "global_step": 2000}),
+        (
+            "2017-10-31 16:00:00.123456: Step 90: Validation accuracy = 85.0% (N=100)",
+            {"kind": "eval", "global_step": 90, "accuracy": 0.85},
+        ),
+        (
+            "2017-10-31 16:00:00.123456: Step 90: Cross entropy = 0.500000",
+            {**LOSS, "global_step": 90},
+        ),
+        ("Final test accuracy = 91.4% (N=162)", {"kind": "final", "accuracy": 0.914}),
+        (
+            "Iter 1280, Minibatch Loss= 0.500000, Training Accuracy= 0.90625",
+            {**LOSS, "global_step": 1280, "accuracy": 0.90625},
+        ),
+        ("Epoch: 0001 cost= 0.500000000", {"kind": "epoch", "epoch": 0, "loss": 0.5}),
+        ("Accuracy: 0.91", {"kind": "final", "accuracy": 0.91}),
+        ("Accuracy: 0.9125 (91.25%)", {"kind": "final", "accuracy": 0.9125}),
+        # TensorFlow 2
+        (
+            "Epoch 1, Loss: 0.5, Accuracy: 95.3, Test Loss: 0.1, Test Accuracy: 96.1",
+            {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.961},
+        ),
+        (
+            "Epoch 1, Loss: 0.5, Accuracy: 95.3 %",
+            {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.953},
+        ),
+        ("Step #0\tLoss: 0.500000", {**LOSS, "global_step": 0}),
+        ("[1,0]<stdout>:Step #10\tLoss: 0.500000", {**LOSS, "global_step": 10}),
+        ("[Epoch 1] loss 0.5", {"kind": "epoch", "epoch": 0, "loss": 0.5}),
+        (  # the step of an epoch is no global step
+            "Epoch [1/5], Step [100/600], Loss: 0.5",
+            {"kind": "epoch", "epoch": 0, "loss": 0.5},
+        ),
+        ("Step 100/1000 | loss 0.5", {**LOSS, "global_step": 100}),
+        (
+            "10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t0.500",
+            {**LOSS, "local_step": 10},
+        ),
+        (
+            "10\timages/sec: 23.5 +/- 0.1 (jitter = 0.2)\t0.500\t0.250\t0.750",
+            {**LOSS, "local_step": 10, "accuracy": 0.25},
+        ),
+        ("{'loss': 0.5, 'step': 10}", {**LOSS, "global_step": 10}),
+        ("2024-01-01 10:00:00,123 INFO step=10 loss=5e-1", {**LOSS, "global_step": 10}),
+        # the last state of a line that is overwritten
+        ("step 1 loss 0.9\rstep 2 loss 0.7\b\b\b\b\rstep 3 loss 0.5", {**LOSS, "global_step": 3}),
+        ("\x1b[1mstep 3\x1b[0m \x1b[32mloss 0.5\x1b[0m", {**LOSS, "global_step": 3}),
+    ],
+)
+def test_a_line_of_a_program(line: str, record: Record) -> None:
+    assert read(line) == [record]
+
+
+KERAS_2 = (
+    "Epoch 1/2",
+    "  1/469 [..............................] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1",
+    "400/469 [========================>.....] - 2s 6ms/step - loss: 0.6 - accuracy: 0.8",
+    "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9",
+    "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9"
+    " - val_loss: 0.4 - val_accuracy: 0.92",
+    "Epoch 2/2",
+    "469/469 [==============================] - 3s 6ms/step - loss: 0.3 - accuracy: 0.94"
+    " - val_loss: 0.2 - val_accuracy: 0.95",
+    "313/313 [==============================] - 0s 1ms/step - loss: 0.2 - accuracy: 0.96",
+)
+BOLD, BAR = "\x1b[1m", "\x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m"
+
+
+def test_keras_2_prints_a_bar() -> None:
+    assert read(*KERAS_2) == [
+        {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.9},
+        {"kind": "eval", "epoch": 0, "loss": 0.4, "accuracy": 0.92},
+        {"kind": "epoch", "epoch": 1, "loss": 0.3, "accuracy": 0.95},
+        {"kind": "eval", "loss": 0.2, "accuracy": 0.96},
+    ]
+
+
+def test_keras_3_prints_a_bar() -> None:
+    assert read(
+        "Epoch 1/2",
+        f"{BOLD}  1/469\x1b[0m {BAR}━━━ {BOLD}1:39\x1b[0m 213ms/step - accuracy: 0.1 - loss: 2.3",
+        f"{BOLD}469/469\x1b[0m {BAR}\x1b[0m {BOLD}1s\x1b[0m 2ms/step - accuracy: 0.9 - loss: 0.5",
+        "Epoch 2/2",
+        "\b\b\b\b\r".join(
+            f"{BOLD}{step}/469\x1b[0m {BAR} {BOLD}1s\x1b[0m 2ms/step - accuracy: 0.9 - loss: 0.3"
+            for step in range(1, 470)
+        ),
+    ) == [
+        {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.9},
+        {"kind": "epoch", "epoch": 1, "loss": 0.3, "accuracy": 0.9},
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "469/469 - 3s - loss: 0.5 - accuracy: 0.9 - 3s/epoch - 6ms/step",
+        "469/469 - 1s - 2ms/step - accuracy: 0.9 - loss: 0.5",
+        " - 3s - loss: 0.5 - acc: 0.9",
+        "60000/60000 [==============================] - 3s 50us/step - loss: 0.5 - acc: 0.9",
+        "60000/60000 [==============================] - 3s 50us/sample - loss: 0.5 - acc: 0.9",
+        "469/469 - 3s - loss: 0.5 - sparse_categorical_accuracy: 0.9",
+    ],
+)
+def test_keras_prints_one_line_for_an_epoch(line: str) -> None:
+    expected = {"kind": "epoch", "epoch": 3, "loss": 0.5, "accuracy": 0.9}
+    assert read("Epoch 4/5", line) == [expected]
+
+
+def test_keras_prints_no_epoch_if_there_is_one() -> None:
+    fit = "469/469 - 1s - 2ms/step - accuracy: 0.9 - loss: 0.5"
+    test = "79/79 - 0s - 1ms/step - accuracy: 0.8 - loss: 0.6"
+    assert read(fit, test, fit) == [
+        {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.9},
+        {"kind": "eval", "loss": 0.6, "accuracy": 0.8},
+        {"kind": "epoch", "epoch": 1, "loss": 0.5, "accuracy": 0.9},
+    ]
+
+
+def test_epochs_count_from_0_or_1_as_the_first_line_shows() -> None:
+    lines = [f"Epoch {epoch}: loss 0.5" for epoch in range(3)]
+    assert [record["epoch"] for record in read(*lines)] == [0, 1, 2]
+    assert [record["epoch"] for record in read(*lines[1:])] == [0, 1]
+
+
+@pytest.mark.parametrize(("printed", "fraction"), [("1", 1.0), ("1.0", 1.0), ("0.5%", 0.005)])
+def test_an_accuracy_is_a_fraction_or_a_percentage(printed: str, fraction: float) -> None:
+    assert read(f"Accuracy: {printed}") == [{"kind": "final", "accuracy": fraction}]
+
+
+@pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-inf", "1e400"])
+def test_a_diverged_loss_is_read(loss: str) -> None:
+    (record,) = read(f"INFO:tensorflow:loss = {loss}, step = 101")
+    assert not abs(float(record["loss"])) < 1e300
+
+
+NOTHING = [
+    "",
+    "Epoch 3 took 5 s",
+    "Epoch 1/5",
+    "Step 1: install",
+    "Step 1: install, then lose 3 pounds",
+    "step 5",
+    "Epoch 3",
+    "loss: 0.3",
+    "Test step 5",
+    "accuracy target: 0.9",
+    "target accuracy: 0.9",
+    "accuracy must be 0.9",
+    "accuracy 0.9 is required",
+    "training accuracy: 0.9",
+    "accuracy: 101",
+    "accuracy: -0.5",
+    "accuracy: nan",
+    "Accuracy: 9837/10000 correct",
+    "accuracy=0.9, epochs=5",
+    "loss=mse, epochs=5",
+    "batch_size=32, accuracy=0.9",
+    "Namespace(epoch=5, loss=0.1, steps=100)",
+    "max_step: 1000, loss: 0.3",
+    "max_steps=1000, loss=0.3",
+    "decay_step=100, loss=0.3",
+    "save every step 100, loss 0.3",
+    "step 5, loss scale 128",
+    "step 5, loss 0,35",
+    "step 5.5, loss 0.3",
+    "step -5, loss 0.3",
+    "step 5s, loss 0.3",
+    "step five, loss 0.3",
+    "step 1234567890123456789, loss 0.3",
+    "step 5, lossless 3",
+    "step 5 or step 6, loss 0.3",
+    "step 5, loss 12ms",
+    "step 5, loss 3/4",
+    "INFO:tensorflow:global_step/sec: 120.3, loss: 0.3",
+    "INFO:tensorflow:Saving checkpoints for 100 into /tmp/model.ckpt.",
+    "INFO:tensorflow:Restoring parameters from /tmp/model.ckpt-1000",
+    "Epoch 1: val_loss improved from 0.5 to 0.3, saving model to best.keras",
+    "Epoch 00001: val_accuracy did not improve from 0.93",
+    "Epoch 5: ReduceLROnPlateau reducing learning rate to 0.001.",
+    "Restoring model weights from the end of the best epoch: 3.",
+    '  File "train.py", line 10, in step',
+    "ValueError: step 5, loss 0.3",
+    "tensorflow.python.framework.errors_impl.InvalidArgumentError: step 5: loss 0.3",
+    "UserWarning: step 5: loss 0.3",
+    "I tensorflow/core/common_runtime/step_stats.cc:72] step 5 loss 0.3",
+    "2024-02-03 16:00:00.123456: W tensorflow/core/x.cc:1] step 5 loss 0.3",
+    "I0000 00:00:1795270972.284139   15586 master.cc:243] step 5 loss 0.3",
+    "313/313 [==============================] - 0s 1ms/step",
+    "1/469 [..............................] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1",
+    "400/469 [=======================>......] - 2s 6ms/step - loss: 0.6 - accuracy: 0.8",
+    "400/469 ━━━━━━━━━━━━━━━━━━━━ 0s 2ms/step - accuracy: 0.8 - loss: 0.6",
+    "Precision @ 5: 0.9",
+    "top_5_accuracy: 0.9",
+    "lab kind=step global_step=5 loss=0.3 wrong=1",
+    "step 1 loss 0.5\rdone",
+    "step 5 loss 0.5" + " " * 2_000 + ".",
+]
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_another_line_is_no_record(line: str) -> None:
+    assert read(line) == []
+
+
+def test_the_source_in_a_traceback_is_no_record() -> None:
+    lines = ["Traceback (most recent call last):", '  File "a.py", line 3, in <module>']
+    assert read(*lines, "    loss = 0.5  # step 3") == []
+    assert len(read(*lines, "    train()", "step 3, loss 0.5")) == 1
+
+
+WORDS = (
+    "step", "global step", "global_step:", "local_step=", "epoch", "iter", "loss", "loss =", "cost",
+    "accuracy:", "test accuracy", "val_loss:", "cross entropy", "precision @ 1:", "at step",
+    "after", "steps,", "step(s)", "is", ",", " - ", "(", ")", "[", "]", "%", "/", "#", "=", ":",
+    "\r", "\b", "\x1b[1m", "Epoch 1/5\n", "469/469", "6ms/step", "3s", "images/sec:", "nan", "inf",
+)  # fmt: skip
+NUMBERS = ("0", "1", "5", "10", "0.5", "-1", "1e5", "1e999", "95.3", "1,000", "1,0", "7.", ".5")
+TEXT = st.lists(
+    st.sampled_from(WORDS) | st.sampled_from(NUMBERS) | st.text(max_size=3), max_size=20
+).map(" ".join)
+
+
+@given(TEXT)
+@example("step 1,000 loss .5 accuracy 95.3")
+@example("Epoch 5 loss 7.")
+def test_a_record_has_only_numbers_of_its_line(text: str) -> None:
+    """Any text gives good records or none, and no number comes from elsewhere."""
+    parser = LogParser()
+    for line in text.split("\n"):
+        record = parser.read(line.encode())
+        if record is None:
+            continue
+        format_record(record)
+        json.dumps(record)
+        assert record["kind"] in KINDS
+        assert record.keys() <= FIELDS.keys()
+        found = re.findall(r"[-+]?(?:[\d,]*\.)?[\d,]+(?:e[-+]?\d+)?|nan|inf", line.lower())
+        printed = {float(each.replace(",", "") or "nan") for each in found}
+        printed = {str(each) for each in printed} | {str(each / 100) for each in printed}
+        if "epoch" in record:
+            epochs = {str(float(record["epoch"])), str(float(record["epoch"]) + 1)}
+            assert epochs & printed or "469" in line  # Keras prints it in an earlier line
+        for name in record.keys() - {"kind", "epoch"}:
+            assert str(float(record[name])) in printed
+
+
+@pytest.mark.parametrize(
+    "unit", ["loss ", "step 1 ", "1,", "1/", "loss 1\r", "\b", "\x1b[1m", "a-"]
+)
+def test_no_line_takes_long(unit: str) -> None:
+    """An expression that tried every split of 20,000 bytes would take seconds at the least."""
+    line = ("loss " + unit * 20_000).encode()[:20_000]
+    parser = LogParser()
+    began = time.process_time()
+    for _ in range(10):
+        parser.read(line)
+        parser.read(line[:2_000])
+    assert time.process_time() - began < 3  # of this process's own CPU time
