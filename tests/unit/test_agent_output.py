@@ -452,9 +452,18 @@ def test_odd_values_in_a_listing_are_harmless(tmp_path: Path) -> None:
         STEP,
     ]
     output, _ = pump(tmp_path, b"\n".join(lines))
-    assert [record["global_step"] for record in stored(tmp_path)] == [1, 10896]
+    assert [record["global_step"] for record in stored(tmp_path)] == [1, 1, 10896]
     assert (tmp_path / "t.log").read_bytes().splitlines() == lines
     assert output.fault is None
+
+
+def test_the_rest_of_a_split_line_is_not_mistaken_for_a_line(tmp_path: Path) -> None:
+    """A line that is overwritten has many states; the last one is read, a cut one is not."""
+    first_part = b"max_step 12, loss 0.5\n".rjust(MAX_LINE_BYTES + 18, b"x")  # `max_` is cut off
+    last_part = b"\rstep 13, loss 0.5\n".rjust(MAX_LINE_BYTES + 3, b"x")  # `.5` is cut off
+    overwritten = b"\rstep 1, loss 0.7" * 2_000 + b"\rstep 14, loss 0.5\n"
+    pump(tmp_path, first_part + last_part + overwritten + b"step 15, loss 0.5\n")
+    assert [record["global_step"] for record in stored(tmp_path)] == [14, 15]
 
 
 def test_pipe_held_open_by_another_process_is_closed(tmp_path: Path) -> None:

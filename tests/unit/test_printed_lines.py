@@ -299,6 +299,7 @@ NOTHING = [
     "Precision @ 5: 0.9",
     "top_5_accuracy: 0.9",
     "lab kind=step global_step=5 loss=0.3 wrong=1",
+    "he wrote: lab kind=step global_step=5 loss=0.3",
     "step 1 loss 0.5\rdone",
     "step 5 loss 0.5" + " " * 2_000 + ".",
 ]

@@ -34,7 +34,7 @@ _COUNTED: Final = re.compile(
     r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)(?:\(s\)|s)?(?=[ ,):])"
 )
 _EXCLUDED: Final = re.compile(
-    r"lab kind=|[\w.]*(?:error|exception|warning):"
+    r"[\w.]*(?:error|exception|warning):"
     r"|[^]]{0,200}\.(?:cc|cpp|cu|h):\d++\]|.{0,200}\bnamespace\("
 )
 _HEADER: Final = re.compile(r"[iwe]\d{4} [\d:.]++ ++\d++ [\w./-]++:\d++\] ")
@@ -187,7 +187,7 @@ class _Numbers:
 
 def read_numbers(line: str) -> Record | None:
     """Read a line in lower case; None if it is no record. An epoch is as printed."""
-    if _EXCLUDED.match(line):
+    if "lab kind=" in line or _EXCLUDED.match(line):
         return None
     found = _understand(_COUNTED.sub(r"\1 \3\4 \2,", _HEADER.sub("", line, count=1)))
     if found.is_wrong:
