@@ -90,8 +90,9 @@ class Trace:
 
     @property
     def has_a_second_record(self) -> bool:
-        """Whether a worker has recorded two different steps."""
-        counts = self.steps.groupby("task")["local_step"].nunique()
+        """Whether a worker has recorded two different steps, its own or global ones."""
+        steps = self.steps["local_step"].fillna(self.steps["global_step"])
+        counts = steps.groupby(self.steps["task"]).nunique()
         return bool((counts > 1).any())
 
     def of(self, task: str) -> pd.DataFrame:

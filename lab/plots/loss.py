@@ -108,7 +108,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
     for name, group in grouped(runs).items():
         firsts, lasts = zip(*(_ends(run) for run in group), strict=True)
         subject = f"{name}: the" if len(runs) > 1 else "The"
-        if any(run.has_a_second_record for run in group):
+        if any(len(run.values("loss", task)) > 1 for run in group for task in run.workers):
             found.append(f"{subject} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
         else:
             found.append(f"{subject} loss is {_mean(firsts)}; no worker has a second record.")

@@ -116,7 +116,7 @@ def _of_one(run: ReportRun) -> str:
     """Return the conclusion about one run."""
     summary, state = run.summary, run.info.state
     subject = f"{clipped(run.label, _LETTERS)}: {_subject(run)}" if run.label else _subject(run)
-    step = "" if summary.global_step is None else f" at step {whole(summary.global_step)}"
+    step = _reached(run)
     after = "" if summary.wall_s is None else f" after {seconds(summary.wall_s)}"
     diverged = _diverged_at(run)
     tail = "" if diverged is None else f"; from step {whole(diverged)} on, a loss is not finite"
@@ -130,10 +130,18 @@ def _of_one(run: ReportRun) -> str:
     if accuracy is not None:
         main = f"{subject} reached an accuracy of {_percent(accuracy)}{step}{after}"
     elif step:
-        main = f"{subject} succeeded{step}{after}, and recorded no final accuracy"
+        main = f"{subject} succeeded{step}{after}, and recorded no accuracy of the final parameters"
     else:
         main = f"{subject} succeeded{after}, and recorded no step"
     return "; ".join([main, *_checks(run)]) + "."
+
+
+def _reached(run: ReportRun) -> str:
+    """Return the last step, or else the last epoch: ` at step 1,200`; "" if none is recorded."""
+    if run.summary.global_step is not None:
+        return f" at step {whole(run.summary.global_step)}"
+    epochs = [task.epoch for task in run.summary.tasks if task.epoch is not None]
+    return f" at epoch {max(epochs) + 1}" if epochs else ""
 
 
 def _checks(run: ReportRun) -> list[str]:

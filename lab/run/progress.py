@@ -56,6 +56,7 @@ class TaskProgress:
         final_accuracy: The accuracy of the final parameters, from 0 to 1, or None.
         first_step_unix: The end of its first step, in seconds since the epoch. None also if its
             records do not show it: a listing prints its first line after many steps.
+        has_trained: Whether it has recorded a step or an epoch.
         last_unix: The time of its newest record, in seconds since the epoch, or None.
         records: The number of records.
         lost: The number of missing sequence numbers; records without one are ignored here.
@@ -81,6 +82,7 @@ class TaskProgress:
     probe_global_step: int | None = None
     final_accuracy: float | None = None
     first_step_unix: float | None = None
+    has_trained: bool = False
     last_unix: float | None = None
     records: int = 0
     lost: int = 0
@@ -88,6 +90,7 @@ class TaskProgress:
     message: str = ""
     _first: tuple[float, int] | None = None
     _newest: tuple[float, int] | None = None
+    _trained: tuple[float, float] | None = None
     results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class TaskProgress:
         if is_number(record.get("time_unix")):
             self.last_unix = record["time_unix"]
         if record.get("kind") in STEPS:
+            self.has_trained = True
             self._step(record)
         elif record.get("kind") == "event":
             self._event(record)
@@ -160,9 +164,7 @@ class TaskProgress:
     @property
     def trained(self) -> tuple[float, float] | None:
         """The times of its first and newest step record, in seconds since the epoch, or None."""
-        if self._first is None or self._newest is None:
-            return None
-        return self._first[0], self._newest[0]
+        return self._trained
 
     def _count(self, record: dict[str, Any]) -> None:
         """Count missing sequence numbers: `seq` rises by one for each record of an attempt."""
@@ -171,7 +173,7 @@ class TaskProgress:
             return
         if attempt > self.attempt:
             self.attempt = attempt
-            self._first = self._newest = None  # local steps start from 0 again
+            self._first = self._newest = self._trained = None  # local steps start from 0 again
         if not is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
@@ -210,7 +212,14 @@ class TaskProgress:
 
     def _step(self, record: dict[str, Any]) -> None:
         time, step = self._time(record), record.get("local_step")
-        if time is None or not is_whole(step):
+        if time is None:
+            return
+        self._trained = (self._trained[0] if self._trained else time, time)
+        if is_whole(record.get("global_step")):
+            mark = (time, record["global_step"])
+            self.global_marks = [*self.global_marks[:1], mark]
+            self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
+        if not is_whole(step):
             return
         if self._first is None:
             self._first = (time, step)
@@ -221,10 +230,6 @@ class TaskProgress:
             elif self.first_step_unix is None and is_number(step_time):
                 self.first_step_unix = time - (step - 1) * step_time
         self._newest = (time, step)
-        if is_whole(record.get("global_step")):
-            mark = (time, record["global_step"])
-            self.global_marks = [*self.global_marks[:1], mark]
-            self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
 
     def _event(self, record: dict[str, Any]) -> None:
         """Record the checkpoint from which a program resumed: an event with a global step."""

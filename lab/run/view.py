@@ -349,7 +349,7 @@ class PlainView(TaskView):
         """Receive new records of a task."""
         super().records(task, records)
         progress = self._progress[task]
-        if progress.local_step is None:
+        if not progress.has_trained:
             if progress.message != self._messages.get(task, ""):
                 self._messages[task] = progress.message
                 self.notice(f"{task}: {short(progress.message)}")
@@ -435,18 +435,24 @@ class BriefView(TaskView):
         Args:
             elapsed_s: Seconds since the client began to follow the run.
         """
-        known = [each for each in self._progress.values() if each.highest is not None]
-        furthest = max(known, key=lambda each: each.highest or 0, default=None)
+        known = [each for each in self._progress.values() if each.has_trained]
+        furthest = max(known, key=_reached, default=None)
         state = run_state(each.state for each in self._statuses.values())
         parts = [f"run {self._run_id}: {state.value}"]
         if furthest is not None:
-            parts.append(f"global step {whole(furthest.highest)}")
+            if furthest.highest is not None:
+                parts.append(f"global step {whole(furthest.highest)}")
             if furthest.epoch is not None:
                 of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
                 parts.append(f"epoch {furthest.epoch + 1}{of}")
             if furthest.loss is not None:
                 parts.append(f"loss {loss(furthest.loss)}")
         return short(", ".join([*parts, f"{elapsed_s:.0f} s"]))
+
+
+def _reached(progress: TaskProgress) -> tuple[int, int]:
+    """How far a task has come: its highest global step, or else its epoch."""
+    return progress.highest or 0, progress.epoch or 0
 
 
 @contextmanager

@@ -48,6 +48,14 @@ def test_the_line_shows_the_largest_step() -> None:
     assert "global step 900" in view.line(3)
 
 
+def test_the_line_shows_epochs_without_steps() -> None:
+    view = BriefView(INFO, Recorded())
+    view.status(TaskStatus("worker-0", State.TRAINING))
+    view.records("worker-0", [record("worker-0", 0, "epoch", epoch=1, loss=0.5)])
+    view.records("worker-1", [record("worker-1", 0, "epoch", epoch=0, loss=0.7)])
+    assert view.line(2) == "run r: training, epoch 2 of 9, loss 0.5000, 2 s"
+
+
 def test_it_changes_at_most_twice_a_second() -> None:
     now, out = [0.0], Recorded()
     view = BriefView(INFO, out, lambda: now[0])

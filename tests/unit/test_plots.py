@@ -88,6 +88,26 @@ def trace(*rows: Mapping[str, Any], label: str = "one", **changes: Any) -> Trace
     return Trace(label, given.pop("group", "async"), about, table, **given)
 
 
+def without_own_steps(**fixed: float) -> Trace:
+    """A worker that prints no steps of its own."""
+    return trace(*steps("worker-0", local_step=np.nan, examples=np.nan, **fixed))
+
+
+def test_global_steps_alone_are_drawn() -> None:
+    run = without_own_steps()
+    assert loss.describe([run])[0].startswith("The loss goes from about 8 to ")
+    assert throughput.describe([run])[0] == "20 global steps a second on average."
+    assert "a worker's own steps" not in texts(progress.draw([run]))
+    assert throughput.draw([run]) is not None
+
+
+def test_epochs_alone_have_a_loss_and_no_throughput() -> None:
+    run = without_own_steps(global_step=np.nan)
+    assert loss.describe([run])[0].startswith("The loss goes from about 8 to ")
+    assert progress.draw([run]) is None
+    assert throughput.draw([run]) is None
+
+
 def two_workers(**changes: Any) -> Trace:
     return trace(*steps("worker-0"), *steps("worker-1"), **changes)
 

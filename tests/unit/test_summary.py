@@ -418,6 +418,17 @@ def test_a_rate_needs_two_steps_of_one_task(
     assert json.loads(summary.to_json())["steps_per_s"] == whole_run
 
 
+def test_global_steps_alone_have_a_rate_and_a_time() -> None:
+    """Programs of others often print nothing but the global step."""
+    progress = folded(
+        worker_0=[record("worker-0", n, global_step=10 * n, time_unix=100.0 + n) for n in (1, 3)],
+        worker_1=[record("worker-1", 0, "epoch", epoch=4, loss=0.5, time_unix=101.0)],
+    )
+    assert summary_of(INFO, {}, progress).steps_per_s == 10.0
+    assert progress["worker-0"].trained == (101.0, 103.0)
+    assert progress["worker-1"].trained == (101.0, 101.0)
+
+
 def test_a_record_without_seq_is_not_lost() -> None:
     progress = TaskProgress("worker-0")
     for fields in (record("worker-0", 0), {"kind": "event", "attempt": 2}, record("worker-0", 1)):

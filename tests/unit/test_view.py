@@ -7,6 +7,7 @@ import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -42,6 +43,21 @@ def live(width: int = 80, *, with_gpus: bool = False, **hyperparameters: object)
     if with_gpus:
         run = replace(run, gpus=("GPU-1",), tasks=({"task": "worker-0", "gpus": ("GPU-1",)},))
     return LiveView(run, Console(file=io.StringIO(), width=width, force_terminal=False))
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"global_step": 20, "loss": 0.5}, "worker-0: global step 20, loss 0.5000"),
+        ({"kind": "epoch", "epoch": 0, "loss": 0.5}, "worker-0: epoch 1/5, loss 0.5000"),
+    ],
+)
+def test_the_plain_view_prints_progress_without_local_steps(
+    fields: dict[str, Any], line: str
+) -> None:
+    stream = io.StringIO()
+    PlainView(info(), stream).records("worker-0", [record("worker-0", 0, **fields)])
+    assert stream.getvalue().splitlines() == [line]
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -1,21 +1,26 @@
-r"""Parsers that turn printed lines of listings into records.
+r"""Parsers that turn printed lines of programs into records.
 
-The unchanged training programs of a book and of a blog print in their own formats, and TensorFlow's
-runtime prints the progress of a start::
+The programs of a book, of a blog and of TensorFlow's tutorials and benchmarks print in their own
+formats, and TensorFlow's runtime prints the progress of a start. They are read exactly::
 
     worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852
     worker=2, final accuracy = 0.8894000053405762
     After  400 training steps (  2052 global steps), loss on training batch is  0.388676.  (…)
     2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
+    10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t7.5
     I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: …
+
+Bars and epochs of Keras are read from their complete state. `printed_numbers` reads all other lines
+that name a step, an epoch, a loss or an accuracy beside a number.
 
 Numbers are taken as printed. Misleading numbers are ignored: the blog's `sec/batch` divides the
 elapsed time by the *global* step, and the tower program's divides the time of a step by the number
 of its GPUs. Rates are computed from the times at which lines arrive.
 
-All lines of all programs are parsed here. Most of them are rejected by their beginning. The regular
-expressions are possessive (`*+`, `++`), so they never backtrack and need linear time. Optional
-groups are not possessive: Python 3.11.2, the version in Debian 12, matches such groups wrongly.
+All lines of all programs are parsed here. Most of them are rejected by a search for a few terms.
+The regular expressions are possessive (`*+`, `++`), so they never backtrack and need linear time.
+Optional groups are not possessive: Python 3.11.2, the version in Debian 12, matches such groups
+wrongly.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ READY: Final = "ready"
 """The status of the event that a server has started; the programs of `scripts/` send it too."""
 
 LONGEST_LINE: Final = 2_000
-"""The maximum length of a line that is searched for numbers, in bytes; longer ones are no print."""
+"""The maximum length of a line that is searched for numbers, in bytes; longer ones are data."""
 
 _WHOLE = rb"(\d{1,18}+)"  # fits into 64 bits
 _NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|inf))"
