@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.agent.ring import WAITS
+from lab.task.protocol.control import cancel
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
 from tests.agents import ROOT, Stage, processes_with, wait_for
@@ -53,6 +55,11 @@ class Crew(Stage):
         spec = {"own": True, "cluster_args": (), "horovod": True, "gang": True}
         self.submit("own.py", code, **spec, **more)
 
+    def wait_agents_only(self) -> None:
+        """Wait until no other process of the stage is left."""
+        agents = {agent.pid for agent in self.agents.values()}
+        wait_for(lambda: set(processes_with(self.marker)) == agents, "the end of the rendezvous")
+
     def rings(self, task: str) -> list[dict[str, str]]:
         """The variables that the attempts of a task have printed."""
         lines = self.log(task).decode().splitlines()
@@ -93,8 +100,7 @@ def test_every_rank_finds_the_others(crew: Crew) -> None:
         "GLOO_TIMEOUT_SECONDS": "121",  # worker-1 starts a second later
     }
     assert crew.rings("ps-0") == []
-    agents = {agent.pid for agent in crew.agents.values()}
-    wait_for(lambda: set(processes_with(crew.marker)) == agents, "the end of the rendezvous")
+    crew.wait_agents_only()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -123,3 +129,13 @@ def test_a_rendezvous_that_cannot_start_ends_the_run(crew: Crew) -> None:
     reason = crew.wait_state("worker-0", State.FAILED).reason
     assert reason == "no rendezvous for Horovod: it has ended; see the agent's output"
     crew.wait_state("worker-1", State.CANCELLED)
+
+
+def test_a_rendezvous_ends_if_the_run_is_cancelled_before_its_programs_start(crew: Crew) -> None:
+    crew.begin(library="import time\ntime.sleep(1000)")
+    for task in TASKS[1:]:
+        wait_for(lambda task=task: crew.status(task).message == WAITS, f"the message of {task}")
+    cancel(crew.volume, "r1", "cancelled")
+    for task in TASKS:
+        crew.wait_state(task, State.CANCELLED)
+    crew.wait_agents_only()
