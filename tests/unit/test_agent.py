@@ -108,7 +108,7 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
         stage.program(f"import sys; print('{name}', sys.argv[1:])", f"{name}.py")
     programs = {
         "worker-0": TaskProgram("a.py", ()),
-        "worker-1": TaskProgram("b.py", ("task_index",)),
+        "worker-1": TaskProgram("b.py", ("--task_index={index}",)),
     }
     stage.submit("worker-0=a.py,worker-1=b.py", "--x", programs=programs)
     ended = [stage.wait_state(f"worker-{index}", State.SUCCEEDED) for index in (0, 1)]
