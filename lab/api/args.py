@@ -12,6 +12,7 @@ from lab.backends.selection import BACKENDS
 from lab.config.start_schedule import parse_start
 from lab.errors import InputError, LabError
 from lab.run import project
+from lab.run.cluster_arguments import parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
 from lab.task.protocol.faults import Fault
@@ -64,6 +65,18 @@ def policy(text: str | None) -> Policy | None:
         InputError: The text is not a policy.
     """
     return None if text is None else parse_arg("on_failure", parse_policy, text)
+
+
+def flag_meanings(given: str | Mapping[str, str]) -> dict[str, str]:
+    """Parse the meanings of flags: `task_type=job_name`, or `{"task_type": "job_name"}`.
+
+    Raises:
+        InputError: The argument has neither form.
+    """
+    if not given:
+        return {}
+    pairs = given if isinstance(given, str) else ",".join(f"{k}={v}" for k, v in given.items())
+    return parse_arg("map", parse_map, pairs)
 
 
 def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from lab.api.args import check_backend, check_main_thread, policy, program_args, schedule
+from lab.api.args import (
+    check_backend,
+    check_main_thread,
+    flag_meanings,
+    policy,
+    program_args,
+    schedule,
+)
 from lab.api.args import faults as read_faults
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard
@@ -51,6 +58,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     check: bool = True,
     quiet: bool = False,
     args: str | Sequence[str] = (),
+    map: str | Mapping[str, str] = "",  # noqa: A002  (the name of the option)
     **flags: object,
 ) -> Run:
     """Train an experiment and wait until it has ended.
@@ -78,7 +86,9 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         wait: Wait for other runs of this environment; otherwise they are an error.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
-        args: One argument or several for a program of your own.
+        args: One argument or several for a program of your own. `{job}`, `{index}` and
+            `{JOB_hosts}` stand for the task's job, its index, and the addresses of a job.
+        map: Flags of a program of your own, and what they mean: `{"task_type": "job_name"}`.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -106,6 +116,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         stall_s=stall,
         max_time_s=max_time,
         start=schedule(start),
+        map=flag_meanings(map),
     )
     options = RunOptions(
         spec=spec,

@@ -50,6 +50,7 @@ def _options(info: RunInfo) -> Iterator[str]:
         "backend": info.backend,
         "data-dir": _host_path(info.spec.data_dir),
         "resume": info.spec.resumed_from,
+        "map": ",".join(f"{flag}={meaning}" for flag, meaning in info.spec.map.items()),
         "start": start,
         "fault": "; ".join(own_faults),
         "on-failure": "" if policy == str(usual) else policy,

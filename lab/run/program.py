@@ -7,13 +7,16 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.run.cluster_arguments import cluster_args
+from lab.run.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
+from lab.run.cluster_notice import missing_notice
+from lab.run.executed_source import imports_dynamically
 from lab.run.python_source import (
     SUFFIX,
     Conversion,
@@ -31,6 +34,9 @@ MAX_BYTES: Final = 64 << 20
 _TASK: Final = r"[a-z]+-(?:0|[1-9][0-9]{0,4})"
 _FOR_A_TASK: Final = re.compile(rf"({_TASK})=(.*)", re.DOTALL)
 _NEXT_TASK: Final = re.compile(rf",(?={_TASK}=)")
+
+_ONE_WORKER: Final[Mapping[str, int]] = {"worker": 1}
+_NOTHING: Final[Mapping[str, str]] = {}
 
 MAX_DATA_BYTES: Final = 64 << 20
 """The limit for all data files of a run together."""
@@ -53,6 +59,7 @@ class OwnProgram:
         converted: File to conversion, for the files of a listing in Python 2.
         horovod: Whether a file that runs imports Horovod.
         estimator: Whether a file that runs uses Estimator.
+        notice: The notice that its tasks do not form the config's cluster; "" if they may.
     """
 
     folder: Path
@@ -65,6 +72,7 @@ class OwnProgram:
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
     horovod: bool = False
     estimator: bool = False
+    notice: str = ""
 
     def complete(self, spec: RunSpec) -> RunSpec:
         """Return the specification with the program's cluster arguments and the tasks' programs."""
@@ -117,7 +125,14 @@ def user_path(argument: str) -> Path:
     return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
-def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = ()) -> OwnProgram:
+def read_program(
+    argument: str,
+    *,
+    listing: bool = False,
+    argv: Sequence[str] = (),
+    jobs: Mapping[str, int] = _ONE_WORKER,
+    given: Mapping[str, str] = _NOTHING,
+) -> OwnProgram:
     """Find a program, or one for each task, and check it before anything starts.
 
     Args:
@@ -125,39 +140,66 @@ def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = 
         listing: Whether it is a printed program: its data files are copied, and Python 2 is
             converted.
         argv: The program's arguments, which may name data files.
+        jobs: Job to its number of tasks, of the config.
+        given: Flag of the program to what it means, in addition to the flags that are known.
 
     Raises:
-        InputError: The program is missing, unreadable or not Python; the program, or a module of
+        InputError: The arguments have a placeholder of an unknown job, or `given` an unknown
+            meaning; the program is missing, unreadable or not Python; the program, or a module of
             its directory that it imports, has a syntax error; or a data file cannot be copied.
     """
     paths = _paths(argument)
     converted: dict[Path, Conversion] = {}
     trees: dict[Path, ast.Module] = {}
-    args: dict[Path, tuple[str, ...]] = {}
+    sources: dict[Path, Mapping[Path, ast.Module]] = {}
     for path in paths.values():
         if path.suffix != SUFFIX:
             raise InputError(
                 f"{path} is not a Python program", f"name a file that ends in {SUFFIX}"
             )
-        read = check_syntax(path, converted if listing else None)
-        args[path] = cluster_args(read.values())
-        trees.update(read)
+        sources[path] = check_syntax(path, converted if listing else None)
+        trees.update(sources[path])
     first = next(iter(paths.values()))
     own = [Path(path.name) for path in paths.values()]
     modules = _modules(first.parent, trees)
-    several = {task: TaskProgram(path.name, args[path]) for task, path in paths.items() if task}
+    described = has_placeholders(argv, jobs, given)
+    sources = {path: _all_sources(first.parent, read, modules) for path, read in sources.items()}
+    args = {
+        path: ClusterArguments() if described else find_arguments(read, jobs, given)
+        for path, read in sources.items()
+    }
+    several = {
+        task: TaskProgram(path.name, args[path].templates) for task, path in paths.items() if task
+    }
+    notice = None
+    if not (several or described):
+        notice = missing_notice(first.name, sources[first], args[first], jobs)
     return OwnProgram(
         folder=first.parent,
         program=",".join(f"{task}={each.program}" for task, each in several.items()) or first.name,
         name="-".join(dict.fromkeys(path.stem for path in paths.values())),
         files=tuple(dict.fromkeys((*own, *modules))),
-        cluster_args=args[first],
+        cluster_args=args[first].templates,
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
         converted=converted,
         horovod=imports_horovod(trees),
         estimator=uses_estimator(trees.values()),
+        notice=notice or "",
     )
+
+
+def _all_sources(
+    folder: Path, read: Mapping[Path, ast.Module], modules: Iterable[Path]
+) -> Mapping[Path, ast.Module]:
+    """Add all copied modules if a program imports some by computed names."""
+    if not imports_dynamically(read.values()):
+        return read
+    others: dict[Path, ast.Module] = {}
+    for module in modules:
+        with suppress(SyntaxError, ValueError, RecursionError, OSError):  # it may be for Python 2
+            others[module] = ast.parse((folder / module).read_bytes())
+    return {**read, **{module: tree for module, tree in others.items() if module not in read}}
 
 
 def _paths(argument: str) -> dict[str, Path]:

@@ -89,6 +89,7 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     wanted = registered(spec)
     flags = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
+    yield "map", ", ".join(f"{flag}={meaning}" for flag, meaning in spec.map.items())
     yield "data_dir", spec.data_dir
     yield "start", "; ".join(f"{task}: {moment}" for task, moment in spec.start.items())
     yield "faults", "; ".join(spec.faults)

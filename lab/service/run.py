@@ -133,6 +133,8 @@ def prepare_run(
     notices: list[str] = []
     notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
     experiment, own = _experiment(options, project, notify)
+    if own is not None and own.notice:
+        warn(own.notice)
     data = files.check_data_dir(options.data_dir, experiment)
     if beside is not None:
         planned = beside.planned
@@ -260,8 +262,16 @@ def _experiment(
             raise InputError(
                 f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
             )
+    if spec.map and not names_a_program(name):
+        raise InputError(f"--map: {name} is an experiment", "leave out --map")
     if names_a_program(name):
-        own = read_program(name, listing=spec.listing, argv=spec.args)
+        own = read_program(
+            name,
+            listing=spec.listing,
+            argv=spec.args,
+            jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
+            given=spec.map,
+        )
         return _own_experiment(own, options, project, notify), own
     if spec.listing:
         what = f"--listing: {name} is an experiment, not a printed program"

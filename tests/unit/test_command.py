@@ -45,7 +45,7 @@ def test_a_program_waits_for_the_start_signal(own: bool, waits: bool) -> None:
 
 
 def test_a_program_of_ones_own_has_a_runner_and_an_experiment_has_none() -> None:
-    own = changed(ALONE, cluster_flags=())
+    own = changed(ALONE, cluster_args=())
     started = ["/runs/r1/program/old.py", "--steps", "5"]
     assert argv(PLACE, own) == [sys.executable, "-m", "lab.task.own", *started]
     assert argv(PLACE, changed(own, own=False))[1] == "/scripts/old.py"
@@ -71,3 +71,13 @@ def test_a_printed_program_has_a_runner(switches: dict[str, bool], arguments: li
     ]
     # It has no flag for its data: a variable has the directory for `input_data`.
     assert environ(PLACE, listing, 0, {})["LAB_DATA_DIR"] == "/data/mine"
+
+
+def test_templates_and_placeholders_are_filled_in_for_the_task() -> None:
+    templates = ("--kind={job}", "--chiefs={chief_hosts}")
+    args = ("{index}", "--workers={worker_hosts}", '{"job": 1}')
+    request = changed(ALONE, cluster=TWO, cluster_args=templates, args=args)
+    filled = ["--kind=worker", "0", "--workers=tf1:1,tf2:1", '{"job": 1}']
+    assert argv(PLACE, request)[-4:] == filled
+    # The arguments of an experiment are its own.
+    assert argv(PLACE, changed(request, own=False))[-4:] == ["--kind=worker", *args]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 
 from lab.errors import InputError
 from lab.run import program as programs
-from lab.run.cluster_arguments import cluster_args
 from lab.run.program import names_a_program, read_program
-from lab.task.protocol.names import CLUSTER_FLAGS
-
-ALL = ("job_name", "task_index", "ps_hosts", "worker_hosts")
 
 
 def write(folder: Path, **files: str) -> None:
@@ -47,34 +42,6 @@ def test_only_modules_and_packages_beside_it_are_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "original").exists()
     assert program.name == "main"
-
-
-@pytest.mark.parametrize(
-    ("source", "flags"),
-    [
-        ("import os; print(os.environ['TF_CONFIG'])", ALL),
-        ("import sys; print(sys.argv)", ALL),
-        ("from lab.task.sdk.flags import training_flags", ALL),
-        ("p.add_argument('--task_id')\np.add_argument('--job_name')", ("job_name", "task_id")),
-        ("tf.app.flags.DEFINE_string('ps', '', '')", ("ps",)),
-        ("flags.DEFINE_integer(name='task_index', default=0)", ("task_index",)),
-        ("p.add_argument('--task_index', '--task_id')", ("task_index",)),
-        ("p.add_argument('-w', '--worker')\nprint('ps')", ("worker",)),
-        ("p.add_argument('--epochs')", ()),
-        ("for name in names:\n    p.add_argument(name)", ALL),
-        ("@click.option('--ps_hosts')\ndef main(): pass", ("ps_hosts",)),
-        ("flags.DEFINE_string('job_name', 'worker', 'ps')", ("job_name",)),
-        ("flags.DEFINE_string('mode', default='ps', help='')", ()),
-        ("flags.DEFINE_string(name, 'worker', '')", ALL),
-        ("flags.DEFINE_string(name=name, default='worker')", ALL),
-        ("p.add_argument('worker')", ()),
-        ("p.add_argument('-worker')\np.add_argument('--ps')", ("ps",)),
-        ("@click.option('--job-name', 'job_name')\ndef main(): pass", ()),
-    ],
-)
-def test_a_program_gets_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
-    values = CLUSTER_FLAGS | {"task_id": "{index}", "ps": "{ps_hosts}", "worker": "{worker_hosts}"}
-    assert cluster_args([ast.parse(source)]) == tuple(f"--{name}={values[name]}" for name in flags)
 
 
 @pytest.mark.parametrize(

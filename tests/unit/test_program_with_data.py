@@ -183,7 +183,7 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     assert own.files == (Path("a.py"), Path("b.py"), Path("c.py"))
     assert own.programs["worker-1"] == TaskProgram("b.py", ("--task_index={index}",))
     assert own.programs["worker-0"] == own.programs["ps-0"]
-    assert len(own.programs["worker-0"].cluster_args) == 4
+    assert own.programs["worker-0"].cluster_args == ()
     wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "2.21")
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 

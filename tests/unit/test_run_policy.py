@@ -12,11 +12,11 @@ import pytest
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import ConfigError, LabError
+from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec, TaskProgram, TaskStatus, Volume
 from lab.task.protocol.checkpoints import next_step
-from lab.task.protocol.cluster_args import CLUSTER_ARGS
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
@@ -132,20 +132,60 @@ def test_a_python_2_listing_is_converted_and_sent_with_its_data(
 def test_only_a_service_may_have_no_program(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("a.py").write_text("")
+    Path("a.py").write_text("p.add_argument('--task_index')")
     assert main(["run", "worker-0=a.py,worker-1=a.py", "--gpus", "none"]) == 0
     assert (
         asked(environment).spec.program_of("ps-0"),
         asked(environment).spec.program_of("worker-1"),
     ) == (
         None,
-        TaskProgram("a.py", CLUSTER_ARGS),
+        TaskProgram("a.py", ("--task_index={index}",)),
     )
     assert only_run().read().spec.programs == asked(environment).spec.programs
     again = RunInfo.of_request(asked(environment), backend="local", project="two")
     assert again.spec.programs == asked(environment).spec.programs
     assert main(["run", "worker-0=a.py", "--gpus", "none"]) == 2
     assert "error: worker-1 has no program; add worker-1=FILE.py\n" in capsys.readouterr().err
+
+
+def test_the_user_says_what_flags_mean(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.py").write_text("p.add_argument('--kind')\np.add_argument('--number')")
+    own = ["run", "./a.py", "--gpus", "none"]
+    assert main(own) == 0
+    assert asked(environment).spec.cluster_args == ()
+    notice = "a.py declares flags, but none that lab knows for its job or index (--kind, --number)"
+    assert notice in capsys.readouterr().err
+    assert any(notice in line for line in only_run().read().notices)
+    assert main([*own, "--map", "kind=job_name", "--map", "number=task_index"]) == 0
+    assert asked(environment).spec.cluster_args == ("--kind={job}", "--number={index}")
+    assert command(only_run().read()).endswith(" --map kind=job_name,number=task_index")
+    assert main([*own, "--", "--kind={job}", "--number={index}"]) == 0
+    assert "a.py declares" not in capsys.readouterr().err
+    spec = asked(environment).spec
+    assert (spec.cluster_args, spec.args) == ((), ("--kind={job}", "--number={index}"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["./a.py", "--map", "kind=jobname"], "--map kind=jobname: no meaning 'jobname'; did you"),
+        (["./a.py", "--map", "kind"], "--map: 'kind' is not FLAG=MEANING"),
+        (
+            ["./a.py", "--", "{chief_hosts}"],
+            "{chief_hosts}: the config has no job 'chief'; use {ps",
+        ),
+        (["async", "--map", "kind=job_name"], "--map: async is an experiment; leave out --map"),
+    ],
+)
+def test_a_meaning_that_lab_does_not_know_is_refused(
+    argv: list[str], error: str, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.py").write_text("")
+    assert main(["run", "--gpus", "none", *argv]) == 2
+    assert f"error: {error}" in capsys.readouterr().err
+    assert environment.runs() == []
 
 
 def test_by_default_a_failure_ends_the_run(environment: FakeEnvironment) -> None:

@@ -10,6 +10,8 @@ Examples:
     lab run sync --cluster clusters/book.yaml --backend local --epochs 1
     # restart a worker that fails
     lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
+    # an unchanged program that takes its job and index in this order
+    lab run theirs.py --cluster clusters/book.yaml -- {job} {index}
     # an unchanged program from a book of 2017
     lab run --listing printed.py --cluster clusters/book.yaml
 """
@@ -22,7 +24,7 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 from lab.backends.selection import AUTO
-from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
+from lab.cli.arguments import Argument, Flag, ProgramArguments, RepeatedFlag, Switch
 from lab.cli.durations import duration
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.output import print_summary
@@ -30,6 +32,7 @@ from lab.cli.param_types import one_of
 from lab.config.start_schedule import parse_start
 from lab.console import notify
 from lab.errors import InterruptError, LabError
+from lab.run.cluster_arguments import parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
 from lab.run.store import RunDir, runs_dir
@@ -140,6 +143,14 @@ def command(  # longer than 60 lines: the parameters are the command line
             shows="VERSION",
         ),
     ] = None,
+    map_: Annotated[
+        tuple[Mapping[str, str], ...],
+        RepeatedFlag(
+            "for your own program: the flag of its job_name, task_index or JOB_hosts",
+            parse_map,
+            shows="FLAG=MEANING",
+        ),
+    ] = (),
     resume: Annotated[
         str | None, Flag("continue from the checkpoints of this run", shows="RUN")
     ] = None,
@@ -160,6 +171,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         listing=listing,
         faithful=faithful,
         mend=mend,
+        map={flag: meaning for each in map_ for flag, meaning in each.items()},
     )
     options = RunOptions(
         spec=spec,

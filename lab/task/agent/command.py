@@ -35,6 +35,7 @@ def _entry(config: AgentConfig, request: Request) -> TaskProgram:
 def argv(config: AgentConfig, request: Request) -> list[str]:
     """The command line: the arguments that describe the cluster, then the user's arguments."""
     # A printed program has no such flag: it gets the directory in the variable DATA_DIR.
+    own = request.spec.own
     given = request.spec.data_dir and not request.spec.listing
     data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
     return [
@@ -43,7 +44,7 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
         str(program_path(config, request)),
         *_filled_in(config, request, _entry(config, request).cluster_args),
         *data,
-        *request.spec.args,
+        *(_filled_in(config, request, request.spec.args) if own else request.spec.args),
     ]
 
 

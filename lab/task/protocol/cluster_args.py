@@ -12,7 +12,7 @@ A template has placeholders: `--task={index}`, `--machines={worker_hosts}`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from lab.task.protocol.names import CLUSTER_FLAGS, ClusterSpec
@@ -40,3 +40,9 @@ def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterat
         return
     for host in cluster[several[2]]:
         yield PLACEHOLDER.sub(value, template.replace(several[0], host))
+
+
+def jobs_in(arguments: Iterable[str]) -> list[str] | None:
+    """Return the jobs whose addresses placeholders name; None if there is no placeholder."""
+    found = [match for each in arguments for match in PLACEHOLDER.finditer(each)]
+    return [match[2] for match in found if match[2]] if found else None

@@ -42,6 +42,7 @@ class RunSpec:
         mend: Whether `lab` fixes the known faults of printed synchronous programs.
         cluster_args: The templates of the arguments that describe the cluster to the program,
             as `lab.task.protocol.cluster_args` fills them in.
+        map: Flag of the user's own program to what it means: `job_name`, `worker_hosts`.
         programs: The program of each task, if they differ; empty: all tasks start `program`. A
             task without an entry starts no program.
         horovod: Whether Horovod forms a ring of the tasks that are no services.
@@ -69,6 +70,7 @@ class RunSpec:
     faithful: bool = False
     mend: bool = False
     cluster_args: tuple[str, ...] = CLUSTER_ARGS
+    map: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     horovod: bool = False
     tf_config: bool = True
@@ -128,8 +130,8 @@ class RunSpec:
 
 _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_args"),
-    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start", "faults"),
-    *("ready_s", "resumed_from", "horovod", "tf_config"),
+    *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
+    *("faults", "ready_s", "resumed_from", "horovod", "tf_config"),
 }
 
 

@@ -1,0 +1,104 @@
+"""Say before a run that a program does not form the cluster that the config describes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from lab.run.cluster_arguments import INDEX, JOB, ClusterArguments
+from lab.run.python_source import imports_horovod, uses_estimator
+from lab.task.text import short
+
+_SHOWN: Final = 6
+"""The number of flags that the notice names."""
+
+_WORDS: Final = {JOB: ("job", "{job}"), INDEX: ("index", "{index}")}
+
+_TF_CONFIG: Final = "TF_CONFIG"
+_READ_TF_CONFIG: Final = frozenset(
+    {"TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"}
+    | {"ParameterServerStrategy", "ParameterServerStrategyV1", "ParameterServerStrategyV2"}
+    | {"RunConfig", "train_and_evaluate", "model_to_estimator", "learn_runner"}
+)
+"""Parts of TensorFlow that read TF_CONFIG by themselves."""
+
+_HOST_NAMES: Final = frozenset({"gethostname", "getfqdn", "uname"})
+_VARIABLES: Final = ("LAB_TASK", "HOSTNAME", "SLURM_", "OMPI_", "PMI_")
+"""The beginnings of variables that tell a task its place."""
+
+
+def missing_notice(
+    program: str,
+    trees: Mapping[Path, ast.Module],
+    arguments: ClusterArguments,
+    jobs: Mapping[str, int],
+) -> str | None:
+    """Return the notice that the tasks of a program do not form a cluster; None if they may.
+
+    Args:
+        program: The program's name.
+        trees: The syntax trees of the program and of the modules that it imports.
+        arguments: The arguments that describe the cluster to it.
+        jobs: Job to its number of tasks.
+    """
+    needed = [JOB] * (len(jobs) > 1) + [INDEX] * (max(jobs.values()) > 1)
+    missing = [meaning for meaning in needed if meaning not in arguments.meanings]
+    if not missing or knows_its_place(trees):
+        return None
+    what = " or ".join(_WORDS[each][0] for each in missing)
+    placeholders = " and ".join(_WORDS[each][1] for each in missing)
+    known = [_WORDS[each][0] for each in needed if each not in missing]
+    alike = f"tasks with the same {known[0]} start alike" if known else "every task starts alike"
+    if not (arguments.other or arguments.meanings):
+        return (
+            f"{short(program)} declares no flag for its {what}, and does not read TF_CONFIG:"
+            f" {alike}; write {placeholders} after --, or let it read TF_CONFIG"
+        )
+    shown = [*arguments.other[:_SHOWN], *["…"] * (len(arguments.other) > _SHOWN)]
+    flags = f" ({short(', '.join(shown))})" if shown else ""
+    return (
+        f"{short(program)} declares flags, but none that lab knows for its {what}{flags}: {alike};"
+        f" name it with --map FLAG={missing[0]}, or write {placeholders} after --"
+    )
+
+
+def knows_its_place(trees: Mapping[Path, ast.Module]) -> bool:
+    """Whether a program learns its job and index without flags."""
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    names, texts = {*_names(nodes)}, [*_texts(nodes)]
+    if names & _HOST_NAMES or any(text.startswith(_VARIABLES) for text in texts):
+        return True
+    if imports_horovod(trees):
+        return True
+    if _TF_CONFIG in texts:
+        # A program that only sets the variable does not use the one that the task has.
+        return texts.count(_TF_CONFIG) > len([*_sets_tf_config(nodes)])
+    return bool(names & _READ_TF_CONFIG) or uses_estimator(trees.values())
+
+
+def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _texts(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _sets_tf_config(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the places where a program sets or removes TF_CONFIG itself."""
+    for node in nodes:
+        key: ast.AST | None = None
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            key = node.slice
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"pop", "putenv"}:
+            key = next(iter(node.args), None)
+        if isinstance(key, ast.Constant) and key.value == _TF_CONFIG:
+            yield node

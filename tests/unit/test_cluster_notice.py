@@ -1,0 +1,134 @@
+"""The notice that a program does not form the cluster of the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.run.program import read_program
+
+PS = {"ps": 1, "worker": 2}
+TWO = {"worker": 2}
+ONE_EACH = {"ps": 1, "worker": 1}
+ONE = {"worker": 1}
+
+FLAGS = "p.add_argument('--job_name')\np.add_argument('--task_index')\n"
+ALIKE = "every task starts alike"
+NEITHER = (
+    f"main.py declares no flag for its job or index, and does not read TF_CONFIG: {ALIKE};"
+    " write {job} and {index} after --, or let it read TF_CONFIG"
+)
+OTHERS = "main.py declares flags, but none that lab knows for its "
+
+
+def notice(folder: Path, source: str, jobs: dict[str, int], *args: str, **given: str) -> str:
+    (folder / "main.py").write_text(source, encoding="utf-8")
+    return read_program(str(folder / "main.py"), jobs=jobs, argv=args, given=given).notice
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        FLAGS,
+        "c = {'ps': ['localhost:1'], 'worker': ['localhost:2', 'localhost:3']}\n" + FLAGS,
+        "import os, json\ncluster = json.loads(os.environ['TF_CONFIG'])",
+        "import os\nif 'TF_CONFIG' not in os.environ: os.environ['TF_CONFIG'] = '{}'",
+        "r = tf.distribute.cluster_resolver.TFConfigClusterResolver()",
+        "s = tf.distribute.experimental.MultiWorkerMirroredStrategy()",
+        "s = tf.distribute.MultiWorkerMirroredStrategy()",
+        "from tensorflow.distribute.experimental import ParameterServerStrategy as P\n"
+        "s = tf.distribute.experimental.ParameterServerStrategy(r)",
+        "s = tf.contrib.distribute.CollectiveAllReduceStrategy()",
+        "e = tf.estimator.DNNClassifier([], [])",
+        "e = tf.compat.v1.estimator.Estimator(f)",
+        "from tensorflow import estimator",
+        "from tensorflow.python.estimator import run_config",
+        "c = tf.contrib.learn.RunConfig()",
+        "import horovod.tensorflow as hvd",
+        "from horovod import keras",
+        "import horovod.tensorflow.keras as hvd\np.add_argument('--epochs')",
+        "import os\nrank = os.environ['SLURM_PROCID']",
+        "import os\ntask = os.environ.get('LAB_TASK')",
+        "import socket\nname = socket.gethostname()",
+        "from lab.task.sdk.flags import training_flags",
+    ],
+)
+def test_a_program_that_forms_its_cluster_has_no_notice(source: str, tmp_path: Path) -> None:
+    assert notice(tmp_path, source, PS) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "jobs"),
+    [
+        ("x = 1", ONE),
+        ("p.add_argument('--epochs')", ONE),
+        ("p.add_argument('--task_index')", TWO),
+        ("p.add_argument('--job_name', default='worker')", ONE_EACH),
+    ],
+)
+def test_a_program_gets_what_its_config_needs(
+    source: str, jobs: dict[str, int], tmp_path: Path
+) -> None:
+    assert notice(tmp_path, source, jobs) == ""
+
+
+def test_placeholders_a_map_and_programs_of_their_own_form_the_cluster(tmp_path: Path) -> None:
+    own = "p.add_argument('--kind')\np.add_argument('--number')"
+    assert notice(tmp_path, own, PS, "--kind={job}", "--number={index}") == ""
+    assert notice(tmp_path, own, PS, kind="job_name", number="task_index") == ""
+    assert notice(tmp_path, "x = 1", PS, "{job}", "{index}") == ""
+    for_each = f"ps-0={tmp_path}/main.py,worker-0={tmp_path}/main.py,worker-1={tmp_path}/main.py"
+    assert read_program(for_each, jobs=PS).notice == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "jobs", "line"),
+    [
+        ("import sys\nprint(sys.argv[1])", PS, NEITHER),
+        ("s = tf.distribute.MirroredStrategy()", PS, NEITHER),
+        ("import os\nos.environ['TF_CONFIG'] = '{}'", PS, NEITHER),
+        # It replaces the variable that tells the strategy its place.
+        (
+            "import os\nos.environ['TF_CONFIG'] = '{}'\n"
+            "s = tf.distribute.MultiWorkerMirroredStrategy()",
+            PS,
+            NEITHER,
+        ),
+        (
+            "p.add_argument('--kind')\np.add_argument('--number')\n"
+            "p.add_argument('-v', action='count')",
+            PS,
+            f"{OTHERS}job or index (--kind, --number): {ALIKE}; name it with"
+            " --map FLAG=job_name, or write {job} and {index} after --",
+        ),
+        (
+            "p.add_argument('--task_index')\np.add_argument('--kind')",
+            PS,
+            f"{OTHERS}job (--kind): tasks with the same index start alike; name it with"
+            " --map FLAG=job_name, or write {job} after --",
+        ),
+        (
+            "p.add_argument('--job_name', default='worker')",
+            PS,
+            f"{OTHERS}index: tasks with the same job start alike; name it with"
+            " --map FLAG=task_index, or write {index} after --",
+        ),
+        (
+            "p.add_argument('--epochs')",
+            TWO,
+            f"{OTHERS}index (--epochs): {ALIKE}; name it with --map FLAG=task_index, or write"
+            " {index} after --",
+        ),
+        (
+            "\n".join(f"p.add_argument('--f{number}')" for number in range(9)),
+            TWO,
+            f"{OTHERS}index (--f0, --f1, --f2, --f3, --f4, --f5, …): {ALIKE}; name it with"
+            " --map FLAG=task_index, or write {index} after --",
+        ),
+    ],
+)
+def test_a_program_that_forms_no_cluster_has_a_notice(
+    source: str, jobs: dict[str, int], line: str, tmp_path: Path
+) -> None:
+    assert notice(tmp_path, source, jobs) == line
