@@ -275,12 +275,19 @@ def _by_hand(body: ast.AST) -> Iterator[DeclaredFlag]:
     nodes = list(ast.walk(body))
     if "subprocess" in imported_names(body):  # they may be the flags of another program
         return
-    if any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in nodes):
-        for text in _texts(node for node in nodes if isinstance(node, ast.Constant)):
-            flag = text.removesuffix("=")
-            if _FLAG.fullmatch(flag):
-                form = Form.NEXT if flag == text else Form.UNKNOWN
-                yield DeclaredFlag(flag, (flag.lstrip("-"),), form)
+    if "argv" not in map(_name, nodes):
+        return
+    texts = _texts(node for node in nodes if isinstance(node, ast.Constant))
+    from_second = any(_constant(getattr(node, "lower", None)) == 2 for node in nodes)  # noqa: PLR2004
+    # It takes any `--name=value` apart: `dict(a[2:].split("=") for a in sys.argv[1:])`.
+    takes_any = "=" in texts and (from_second or not {"-", "--"}.isdisjoint(texts))
+    for text in texts:
+        flag = text.removesuffix("=")
+        if _FLAG.fullmatch(flag):
+            form = Form.NEXT if flag == text else Form.UNKNOWN
+            yield DeclaredFlag(flag, (flag.lstrip("-"),), form)
+        elif takes_any:
+            yield DeclaredFlag(f"--{text}", (text,), guessed=True)
 
 
 def _computed(

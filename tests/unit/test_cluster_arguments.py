@@ -80,6 +80,14 @@ ADD = "p.add_argument"
             "for a in sys.argv:\n    if a.startswith('--task_index='): pass",
             ("--task_index={index}",),
         ),
+        (
+            "import sys\nd = dict(a[2:].split('=') for a in sys.argv[1:])\nprint(d['task_index'])",
+            ("--task_index={index}",),
+        ),
+        (
+            "import sys\nd = dict(a.split('=') for a in sys.argv[1:])\nprint(d['task_index'])",
+            (),
+        ),
         ("import subprocess, sys\nsubprocess.run([sys.argv[0], '--task_index'])", ()),
         # Names that the program computes.
         (
