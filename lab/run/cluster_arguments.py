@@ -272,7 +272,7 @@ def _templates(
     """Yield the arguments; a flag that takes several has no positional argument behind it."""
     values = {flag: _VALUES.get(meaning, f"{{{meaning}}}") for meaning, flag in found.items()}
     yield from (values[flag] for flag in positional if flag in values)
-    words = [flag for flag in values if flag.form is Form.WORDS]
+    words = [flag for flag in values if flag.form is Form.SEVERAL]
     for flag in words:
         yield from (flag.flag, _each(values[flag]))
     for flag, value in values.items():

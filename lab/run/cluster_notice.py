@@ -14,7 +14,7 @@ from lab.task.text import short
 _SHOWN: Final = 6
 """The number of flags that the notice names."""
 
-_WORDS: Final = {JOB: ("job", "{job}"), INDEX: ("index", "{index}")}
+_NAMES: Final = {JOB: ("job", "{job}"), INDEX: ("index", "{index}")}
 
 _TF_CONFIG: Final = "TF_CONFIG"
 _READ_TF_CONFIG: Final = frozenset(
@@ -26,7 +26,7 @@ _READ_TF_CONFIG: Final = frozenset(
 
 _HOST_NAMES: Final = frozenset({"gethostname", "getfqdn", "uname"})
 _VARIABLES: Final = ("LAB_TASK", "HOSTNAME", "SLURM_", "OMPI_", "PMI_")
-"""The beginnings of variables that tell a task its place."""
+"""The beginnings of variables that give a task its place."""
 
 
 def missing_notice(
@@ -47,9 +47,9 @@ def missing_notice(
     missing = [meaning for meaning in needed if meaning not in arguments.meanings]
     if not missing or knows_its_place(trees):
         return None
-    what = " or ".join(_WORDS[each][0] for each in missing)
-    placeholders = " and ".join(_WORDS[each][1] for each in missing)
-    known = [_WORDS[each][0] for each in needed if each not in missing]
+    what = " or ".join(_NAMES[each][0] for each in missing)
+    placeholders = " and ".join(_NAMES[each][1] for each in missing)
+    known = [_NAMES[each][0] for each in needed if each not in missing]
     alike = f"tasks with the same {known[0]} start alike" if known else "every task starts alike"
     if not (arguments.other or arguments.meanings):
         return (

@@ -33,7 +33,7 @@ class Form(Enum):
     TEXT = "a text"
     WHOLE = "a whole number"
     NEXT = "the next argument"
-    WORDS = "several arguments after the flag"
+    SEVERAL = "several arguments after the flag"
     REPEATED = "the flag once for each value"
     UNKNOWN = "the source does not show it"
     OTHER = "a number or a switch"
@@ -173,7 +173,7 @@ def _argparse(kind: str, given: Mapping[str, ast.expr]) -> tuple[Form, tuple[str
     elif action == "append" or _constant(given.get("multiple")) is True:
         form = Form.REPEATED
     elif kind == "add_argument" and _constant(given.get("nargs")) not in {None, "?"}:
-        form = Form.WORDS
+        form = Form.SEVERAL
     else:
         form = _form(given.get("type"), default)
     return form, tuple(_texts(listed)), _shown(default)

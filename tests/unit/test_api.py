@@ -197,6 +197,23 @@ def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) ->
     assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 8, 600)
 
 
+@pytest.mark.parametrize("given", ["kind=job_name", {"kind": "job_name"}])
+def test_the_meanings_of_flags_are_passed_on(
+    environment: FakeEnvironment, given: str | dict[str, str]
+) -> None:
+    Path("own.py").write_text("p.add_argument('--kind')")
+    done = api.run("own.py", map=given)
+    assert done.info.spec.cluster_args == ("--kind={job}",)
+    assert refusal_of_map("kind") == "map: 'kind' is not FLAG=MEANING, such as task_type=job_name"
+    assert refusal_of_map({"kind": "role"}).startswith("--map kind=role: no meaning 'role'")
+
+
+def refusal_of_map(given: str | dict[str, str]) -> str:
+    with pytest.raises(InputError) as caught:
+        api.run("own.py", map=given)
+    return str(caught.value)
+
+
 def fails(volume: Volume, request: Request) -> None:
     for task in request.tasks():
         end(volume, request.run_id, task, State.FAILED, exit_code=3)

@@ -10,8 +10,8 @@ Examples:
     lab run sync --cluster clusters/book.yaml --backend local --epochs 1
     # restart a worker that fails
     lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
-    # an unchanged program that takes its job and index in this order
-    lab run theirs.py --cluster clusters/book.yaml -- {job} {index}
+    # an unchanged program with its job and index as its arguments
+    lab run my_program.py -- {job} {index}
     # an unchanged program from a book of 2017
     lab run --listing printed.py --cluster clusters/book.yaml
 """
