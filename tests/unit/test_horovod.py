@@ -118,24 +118,26 @@ def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(source: str
 
 @pytest.mark.usefixtures("project")
 def test_every_task_needs_a_rank(tmp_path: Path) -> None:
-    with_flag = f"{PROGRAM}p.add_argument('--epochs')\n"
     for job in ("ps", "evaluator"):
         jobs = WITH_PS.replace("ps", job)
         with pytest.raises(InputError, match=rf"own.py: .* no rank to the job '{job}' of cluster"):
-            prepared(with_flag, jobs=jobs)
+            prepared(PROGRAM, jobs=jobs)
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/workers.yaml").write_text(Path("cluster.yaml").read_text())
     (tmp_path / "clusters/two.yaml").write_text(
         Path("cluster.yaml").read_text().replace(WITH_PS.replace("ps", "evaluator"), WORKERS)
     )
     with pytest.raises(InputError, match=r"; try --cluster clusters/two.yaml"):
-        prepared(with_flag, jobs=WITH_PS)
+        prepared(PROGRAM, jobs=WITH_PS)
 
 
 @pytest.mark.usefixtures("project")
 def test_a_ps_may_serve_a_program_that_knows_its_job() -> None:
-    assert prepared(f"{PROGRAM}p.add_argument('--job_name')\n", jobs=WITH_PS)
-    assert prepared(f"{PROGRAM}p.add_argument('--epochs')\n", "{job}", jobs=WITH_PS)
+    parser = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--job_name')\n"
+    run, _ = prepared(PROGRAM + parser, jobs=WITH_PS)
+    assert run.submission.spec.horovod
+    run, _ = prepared(PROGRAM, "{job}", jobs=WITH_PS)
+    assert run.submission.spec.horovod
 
 
 @pytest.mark.usefixtures("project")
