@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from lab.backends.compose.client import Engine
 from lab.backends.compose.host_block import block_container, block_host
 from lab.errors import LabError
 from lab.render.compose import ISOLATED
-from lab.task.probes.host_block import MODULE, is_blocked, main
+from lab.task.probes.host_block import MODULE, is_blocked, main, name_servers
 from tests.unit.test_netfault import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -203,6 +204,50 @@ def test_a_server_answers_the_host_but_opens_no_connection_to_it() -> None:
 def test_without_replies_the_host_gets_no_answer() -> None:
     lines = in_network(REACH + SERVER + "block(); host_reaches_the_server()\n")
     assert [each.strip() for each in lines] == ["0", "TimeoutError"]
+
+
+@pytest.mark.parametrize("options", [[], ["--replies"]])
+def test_a_name_server_on_the_host_can_be_asked_and_nothing_else(
+    tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "resolv.conf").write_text("search x\nnameserver 10.9.0.2\n")
+    lines = in_network(
+        REACH
+        + f"""
+def block():
+    from lab.task.probes import host_block
+    host_block.NAME_SERVERS = host_block.Path({str(tmp_path / "resolv.conf")!r})
+    print(host_block.main([*{options}, '10.9.0.2']))
+def ask(port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try: yield s.sendto(b'x', ('10.9.0.2', port))
+    except OSError as error: yield type(error).__name__
+    s = socket.socket(); s.settimeout(0.5)
+    try: s.connect(('10.9.0.2', port)); yield 'reached'
+    except OSError as error: yield type(error).__name__
+block()
+print(*ask(53))
+print(*ask(7))
+now()
+"""
+    )
+    assert lines[0] == "0"
+    assert lines[1] == "1 ConnectionRefusedError"  # the neighbour answers: it has no such server
+    assert lines[2] == "PermissionError TimeoutError"
+    assert lines[3] == "TimeoutError TimeoutError PermissionError PermissionError True"
+
+
+@pytest.mark.parametrize(
+    ("lines", "servers"),
+    [
+        ("nameserver 10.9.0.2\n", ["10.9.0.2"]),
+        ("search dns.podman\nnameserver\nnameserver 10.9.0.9 # 10.9.0.2\n", []),
+        ("#nameserver 10.9.0.2\nnameserver 127.0.0.11\n", []),
+        ("", []),
+    ],
+)
+def test_only_a_named_host_is_a_name_server(lines: str, servers: list[str]) -> None:
+    assert name_servers(lines, ["10.9.0.1", "10.9.0.2"]) == servers
 
 
 @pytest.mark.parametrize("argv", [["--replies"], ["--replies", "x"], ["10.9.0.2", "--replies"]])
