@@ -96,7 +96,8 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
         parts += [Text(), *_support(inventory)]
     if inventory.pairs:
         parts += [Text(), Text("connections"), _matrix(inventory)]
-    parts += [Text(visible(str(fault)), style="yellow") for fault in inventory.faults]
+    lines = (*map(str, inventory.faults), *inventory.other_notices)
+    parts += [Text(visible(line), style="yellow") for line in lines]
     return Group(*parts)
 
 

@@ -99,7 +99,8 @@ def judge_config(config: ConfigFile, inventory: Inventory) -> Outcome:
         return warning(f"{what}: {error.what}", error.fix, stops=plan is None)
     notices = list(plan.shortfalls) if plan is not None else []
     if config.gpus and not inventory.gpus:
-        notices.insert(0, "this host has no GPU: tasks train on CPUs")
+        why = "; ".join(inventory.left_out) or "this host has no GPU"
+        notices.insert(0, f"{why}: tasks train on CPUs")
     return ok(f"{what}; {short('; '.join(notices))}" if notices else what)
 
 

@@ -147,8 +147,9 @@ def judge_gpus(inventory: Inventory, requested_gpus: int) -> Outcome:
         severity = failed if requested_gpus else warning
         return severity(short(f"{shown or 'none'}; {faults}"), _fix(lost[0]), blocks, stops=none)
     if none:
-        return warning("the driver finds no GPU", "see `nvidia-smi -L`", "no GPU", stops=True)
-    return ok(shown)
+        what = "; ".join(inventory.left_out) or "the driver finds no GPU"
+        return warning(what, "see `nvidia-smi -L`", "no GPU", stops=True)
+    return ok("; ".join((shown, *inventory.other_notices)))
 
 
 def judge_mig(inventory: Inventory) -> Outcome:

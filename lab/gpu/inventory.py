@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.gpu import nvml
 from lab.gpu.devices import read_gpus
 from lab.gpu.model import (
@@ -22,6 +24,8 @@ from lab.gpu.model import (
 )
 from lab.gpu.nvml import Library
 from lab.gpu.topology import read_pairs
+from lab.gpu.visible import VISIBLE_GPUS, allowed_ids, cuda_notices, select
+from lab.task.text import short
 from lab.threads import in_background, signals_blocked
 
 if TYPE_CHECKING:
@@ -29,11 +33,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 20.0
 """Time limit for the driver, in seconds; without persistence mode it needs several."""
-
-
-VISIBLE_GPUS: Final = "LAB_GPUS"
-"""The variable with the UUIDs of the GPUs that `lab` may use, separated by commas; empty: none.
-Without it, all GPUs of the host are used."""
 
 _NOTHING: Final = Inventory("none", (), None, None)
 
@@ -48,7 +47,7 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
 
     Raises:
         NvmlError: The driver does not answer, and the mode is `uuid`.
-        InputError: There is no such mode.
+        InputError: There is no such mode, or `LAB_GPUS` is invalid.
     """
     if mode not in MODES:
         raise InputError(f"unknown GPU mode {mode!r}", f"use one of {', '.join(MODES)}")
@@ -66,7 +65,7 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
         return _this_host("none", notices=(notice,), faults=(error.fault,))
     if not seen.gpus and mode == "auto":
         return _this_host("none", seen, ("this host has no usable GPU: CPUs only",))
-    return _this_host("uuid", seen)
+    return _this_host("uuid", seen, _cuda_notices(seen) if cluster.gpus_needed else ())
 
 
 def another_host(gpus: int) -> Inventory:
@@ -100,8 +99,13 @@ def read_host() -> Inventory:
     try:
         seen = _read_in_time()
     except nvml.NoDriverError as error:
-        return _this_host("none", notices=(error.what,), faults=(error.fault,))
-    return _this_host("uuid" if seen.gpus else "none", seen)
+        without = _this_host("none", notices=(error.what,), faults=(error.fault,))
+        return replace(without, left_out=without.notices)
+    return _this_host("uuid" if seen.gpus else "none", seen, _cuda_notices(seen))
+
+
+def _cuda_notices(seen: Inventory) -> tuple[str, ...]:
+    return cuda_notices(os.environ, seen.gpus)
 
 
 def _read_in_time() -> Inventory:
@@ -111,11 +115,13 @@ def _read_in_time() -> Inventory:
     hangs in the kernel would block them.
 
     Raises:
+        InputError: `LAB_GPUS` is invalid.
         NoDriverError: No driver can be opened.
         NvmlError: It fails, or does not answer in time; then the thread continues.
     """
+    allowed = allowed_ids(os.environ)
     with signals_blocked():
-        requested = in_background(_ask_driver)
+        requested = in_background(partial(_ask_driver, allowed))
     try:
         return requested.result(TIMEOUT_S)
     except TimeoutError:
@@ -154,8 +160,11 @@ def _cpu_ids() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def _ask_driver() -> Inventory:
+def _ask_driver(allowed: Sequence[str] | None) -> Inventory:
     """Query the driver for the inventory of this host.
+
+    Args:
+        allowed: The items of `LAB_GPUS`; None: all GPUs.
 
     Raises:
         NoDriverError: No driver can be opened.
@@ -166,7 +175,7 @@ def _ask_driver() -> Inventory:
         driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
         cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
         found = read_gpus(library)
-        visible = [gpu for gpu in found.gpus if _is_visible(gpu)]
+        visible, unknown_ids, left_out = _visible(found.gpus, allowed)
         indices = {gpu.index for gpu in visible}
         whole = {index: gpu for index, gpu in found.whole.items() if index in indices}
         pairs, unknown = read_pairs(library, whole)
@@ -179,17 +188,30 @@ def _ask_driver() -> Inventory:
         tuple(gpus),
         None,
         None,
-        tuple(found.notices),
+        (*found.notices, *unknown_ids),
         pairs=pairs,
         driver=driver,
         cuda=cuda,
         faults=(*faults, *found.faults),
+        left_out=(*found.notices, *left_out),
     )
 
 
-def _is_visible(gpu: Gpu) -> bool:
-    ids = os.environ.get(VISIBLE_GPUS)
-    return ids is None or gpu.device_id in ids.split(",")
+def _visible(
+    gpus: Sequence[Gpu], allowed: Sequence[str] | None
+) -> tuple[list[Gpu], list[str], list[str]]:
+    """Return the allowed GPUs, a notice for each unknown item, and how many GPUs are left out."""
+    if allowed is None:
+        return [*gpus], [], []
+    ids = {item: {gpu.device_id for gpu in select(gpus, item)} for item in allowed}
+    chosen = [gpu for gpu in gpus if any(gpu.device_id in found for found in ids.values())]
+    unknown = [
+        f"{VISIBLE_GPUS}: this host has no GPU {short(item)}"
+        for item, found in ids.items()
+        if not found
+    ]
+    limit = f"{VISIBLE_GPUS} allows {len(chosen)} of {counted(len(gpus), 'GPU')}"
+    return chosen, unknown, [limit] if len(chosen) < len(gpus) else []
 
 
 def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:

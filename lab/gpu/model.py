@@ -151,6 +151,7 @@ class Inventory:
         driver: The driver's version, or "".
         cuda: The newest CUDA version that the driver supports, or "".
         faults: The questions that NVML did not answer.
+        left_out: Why GPUs of the host are not among `gpus`, one line each.
     """
 
     mode: str
@@ -163,6 +164,12 @@ class Inventory:
     driver: str = ""
     cuda: str = ""
     faults: tuple[Fault, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def other_notices(self) -> tuple[str, ...]:
+        """The notices that do not say why a GPU is left out."""
+        return tuple(each for each in self.notices if each not in self.left_out)
 
     @property
     def slices(self) -> tuple[Gpu, ...]:

@@ -161,7 +161,7 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
     holders: dict[str, str] = {}
     for name, node in cluster.nodes.items():
         for pin in node.pins:
-            _pin(name, pin, by_pin, holders)
+            _pin(name, pin, by_pin, holders, inventory)
     free = [gpu for gpu in countable if gpu.device_id not in holders]
     counts = {
         name: node.gpu_count
@@ -221,11 +221,18 @@ def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
 
 
 def _pin(
-    name: str, pin: int | str, by_pin: Mapping[int | str, Gpu], holders: dict[str, str]
+    name: str,
+    pin: int | str,
+    by_pin: Mapping[int | str, Gpu],
+    holders: dict[str, str],
+    inventory: Inventory,
 ) -> None:
     if pin not in by_pin:
         known = short(", ".join(gpu for gpu in by_pin if isinstance(gpu, str))) or "none"
-        raise LabError(f"nodes.{name}.gpus: this host has no GPU {pin} (it has {known})", HINT)
+        raise LabError(
+            f"nodes.{name}.gpus: this host has no GPU {pin} (it has {known}{_left_out(inventory)})",
+            HINT,
+        )
     device = by_pin[pin].device_id
     if device in holders:
         raise InputError(
@@ -244,8 +251,14 @@ def _check_size(cluster: Cluster, inventory: Inventory, countable: Sequence[Gpu]
         also = f" and {cut} MIG slices (to use them, pin their UUIDs)" if cut else ""
         has = counted(cut, "MIG slice") if counts_slices else counted(len(countable), "GPU") + also
         raise LabError(
-            f"{cluster.name!r} needs {counted(needed, 'GPU')}, but this host has {has}", HINT
+            f"{cluster.name!r} needs {counted(needed, 'GPU')}, but this host has {has}"
+            f"{_left_out(inventory)}",
+            HINT,
         )
+
+
+def _left_out(inventory: Inventory) -> str:
+    return "".join(f"; {each}" for each in inventory.left_out)
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:

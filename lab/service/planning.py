@@ -145,7 +145,8 @@ def make_plan(
             explain(reason)
     without_gpus = ""
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
-        why = inventory.notices[-1] if inventory.notices else "this host has none"
+        last = inventory.notices[-1] if inventory.notices else "this host has none"
+        why = "; ".join((*inventory.left_out, last))
         without_gpus = f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
     unusable, limited = _support(plan, inventory)
     return PlanResult(plan, tuple(gpus_in_use(plan, inventory)), without_gpus, unusable, limited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,11 +14,13 @@ from typing import Any
 import pytest
 
 from lab.config import parse_cluster
-from lab.errors import InputError
-from lab.gpu import Condition, NoDriverError, NvmlError, read_host, take_inventory
+from lab.errors import InputError, LabError
+from lab.gpu import Condition, Gpu, NoDriverError, NvmlError, read_host, take_inventory
 from lab.gpu import inventory as inventories
 from lab.gpu.nvml import session
 from lab.gpu.sampler import Sample, Sampler
+from lab.gpu.visible import select
+from lab.placement.place import place
 
 ONE_GPU = b"version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"
 CLUSTER = parse_cluster(ONE_GPU, "cluster.yaml")
@@ -139,8 +142,13 @@ def test_a_mig_gpu_counts_as_its_slices_only(install: Install) -> None:
     [
         ("GPU-1", ["GPU-1"]),
         ("GPU-2,GPU-0", ["GPU-0", "GPU-2"]),
+        ("GPU-2, GPU-0", ["GPU-0", "GPU-2"]),
+        (" GPU-2 ,GPU-0\n", ["GPU-0", "GPU-2"]),
+        ("GPU-2 GPU-0", ["GPU-0", "GPU-2"]),
+        ("2,\t0,2", ["GPU-0", "GPU-2"]),
         ("GPU-9", []),
         ("", []),
+        (" ", []),
         (None, ["GPU-0", "GPU-1", "GPU-2"]),
     ],
 )
@@ -156,6 +164,152 @@ def test_a_variable_limits_the_gpus(
     indices = {gpu.index for gpu in inventory.gpus}
     assert {index for pair in inventory.pairs for index in (pair.first, pair.second)} <= indices
     assert inventory.mode == ("uuid" if found else "none")
+
+
+@pytest.mark.parametrize(
+    ("visible", "what"),
+    [
+        ("0,,1", "LAB_GPUS=0,,1: item 2 is empty"),
+        ("0, ", "LAB_GPUS=0, : item 2 is empty"),
+        (",", "LAB_GPUS=,: item 1 is empty"),
+        ("-1", "LAB_GPUS=-1: -1 is no index and no UUID of a GPU"),
+        ("0;1", "LAB_GPUS=0;1: 0;1 is no index and no UUID of a GPU"),
+        ("GPU-", "LAB_GPUS=GPU-: GPU- is no index and no UUID of a GPU"),
+        ("all", "LAB_GPUS=all: all is no index and no UUID of a GPU"),
+        ("\x1b[1m", r"LAB_GPUS=\x1b[1m: \x1b[1m is no index and no UUID of a GPU"),
+    ],
+)
+def test_a_wrong_variable_is_an_error_that_names_the_item(
+    visible: str, what: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(FakeNvml(None, None))
+    monkeypatch.setenv("LAB_GPUS", visible)
+    for inventory in (read_host, lambda: take_inventory("auto", CLUSTER)):
+        with pytest.raises(InputError) as caught:
+            inventory()
+        assert caught.value.what == what
+        assert caught.value.exit_code == 2
+    assert take_inventory("none", CLUSTER).gpus == ()  # the variable is not needed
+
+
+def test_a_variable_with_an_unknown_gpu_is_a_notice(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(FakeNvml(None, None))
+    monkeypatch.setenv("LAB_GPUS", "1,GPU-9")
+    inventory = take_inventory("auto", CLUSTER)
+    assert inventory.notices == ("LAB_GPUS: this host has no GPU GPU-9",)
+    assert inventory.left_out == ("LAB_GPUS allows 1 of 2 GPUs",)
+
+
+def test_a_variable_may_name_a_gpu_by_its_slices(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(FakeNvml(None, [0, 3]))
+    for visible, found in {
+        "1": ["MIG-0", "MIG-3"],
+        "GPU-1": ["MIG-0", "MIG-3"],
+        "MIG-3": ["MIG-3"],
+    }.items():
+        monkeypatch.setenv("LAB_GPUS", visible)
+        assert [gpu.device_id for gpu in read_host().gpus] == found
+
+
+HIDES = "does not hide GPUs from lab; set an empty LAB_GPUS=, or use `--gpus none`"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "notices"),
+    [
+        ("1,2", ("CUDA_VISIBLE_DEVICES=1,2 does not limit lab; set LAB_GPUS=1,2",)),
+        ("GPU-1", ("CUDA_VISIBLE_DEVICES=GPU-1 does not limit lab; set LAB_GPUS=GPU-1",)),
+        ("MIG-3", ("CUDA_VISIBLE_DEVICES=MIG-3 does not limit lab; set LAB_GPUS=MIG-3",)),
+        ("0, 1,-1,2", ("CUDA_VISIBLE_DEVICES=0, 1,-1,2 does not limit lab; set LAB_GPUS=0,1",)),
+        ("", (f"an empty CUDA_VISIBLE_DEVICES {HIDES}",)),
+        ("-1", (f"CUDA_VISIBLE_DEVICES=-1 {HIDES}",)),
+        ("NoDevFiles", (f"CUDA_VISIBLE_DEVICES=NoDevFiles {HIDES}",)),
+        ("9", (f"CUDA_VISIBLE_DEVICES=9 {HIDES}",)),
+        # "GPU-" alone is the beginning of several.
+        ("GPU-", (f"CUDA_VISIBLE_DEVICES=GPU- {HIDES}",)),
+        ("\x1b,0", (rf"CUDA_VISIBLE_DEVICES=\x1b,0 {HIDES}",)),
+        ("0,1,2,3", ()),
+        ("3,MIG-3,MIG-1,GPU-1,0", ()),
+        (None, ()),
+    ],
+)
+def test_cudas_variable_is_reported_where_it_would_hide_a_gpu(
+    cuda: str | None,
+    notices: tuple[str, ...],
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(FakeNvml(None, None, [1, 3], None))
+    monkeypatch.delenv("LAB_GPUS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if cuda is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", cuda)
+    for inventory in (read_host(), take_inventory("auto", CLUSTER)):
+        assert inventory.notices == notices
+        assert len(inventory.gpus) == 5
+    plan = place(CLUSTER, inventory)
+    assert plan.notices == notices
+    # Where no GPU is pinned, it does not matter.
+    assert take_inventory("uuid", NO_GPUS).notices == ()
+    assert take_inventory("none", CLUSTER).notices == ()
+    assert take_inventory("index", CLUSTER).notices == ()
+    monkeypatch.setenv("LAB_GPUS", "0")
+    assert read_host().notices == ()
+
+
+def test_cudas_variable_may_begin_a_uuid() -> None:
+    gpus = [Gpu(0, "GPU-5f2a-1"), Gpu(1, "GPU-5f2a-2"), Gpu(2, "GPU-77")]
+    assert [gpu.index for gpu in select(gpus, "GPU-7")] == [2]
+    assert select(gpus, "GPU-5f2a") == []  # not unique
+    assert [gpu.index for gpu in select(gpus, "GPU-5f2a-2")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "config", "error"),
+    [
+        (
+            (None, []),
+            ONE_GPU.replace(b"gpus: 1", b"gpus: 2").replace(b"[a]", b"[a, a]"),
+            "'m' needs 2 GPUs, but this host has 1 GPU; GPU 1 is in MIG mode without slices",
+        ),
+        (
+            ([],),
+            ONE_GPU,
+            "'m' needs 1 GPU, but this host has 0 GPUs; GPU 0 is in MIG mode without slices",
+        ),
+        (
+            (None, [], None),
+            ONE_GPU.replace(b"gpus: 1", b"gpus: [1]"),
+            "this host has no GPU 1 (it has GPU-0, GPU-2; GPU 1 is in MIG mode without slices",
+        ),
+        (
+            (None, FakeNvml.NVMLError("GPU is lost", LOST), None),
+            ONE_GPU.replace(b"gpus: 1", b"gpus: [1]"),
+            "this host has no GPU 1 (it has GPU-0, GPU-2; GPU 1 does not answer (GPU is lost)",
+        ),
+    ],
+)
+def test_an_error_says_why_a_gpu_is_left_out(
+    gpus: tuple[list[int] | Exception | None, ...], config: bytes, error: str, install: Install
+) -> None:
+    install(FakeNvml(*gpus))
+    cluster = parse_cluster(config, "cluster.yaml")
+    with pytest.raises(LabError, match=re.escape(error)):
+        place(cluster, take_inventory("uuid", cluster))
+
+
+def test_an_error_says_that_the_variable_limits_the_gpus(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(FakeNvml(None, None, None))
+    monkeypatch.setenv("LAB_GPUS", "0 2")
+    pins = parse_cluster(ONE_GPU.replace(b"gpus: 1", b"gpus: [1]"), "cluster.yaml")
+    with pytest.raises(LabError, match="it has GPU-0, GPU-2; LAB_GPUS allows 2 of 3 GPUs"):
+        place(pins, take_inventory("uuid", pins))
 
 
 def test_a_lost_gpu_is_named_and_left_out(install: Install) -> None:
