@@ -133,7 +133,8 @@ def test_every_task_needs_a_rank(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("project")
 def test_a_ps_may_serve_a_program_that_knows_its_job() -> None:
-    parser = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--job_name')\n"
+    flags = "p.add_argument('--job_name')\np.add_argument('--task_index', type=int)\n"
+    parser = f"import argparse\np = argparse.ArgumentParser()\n{flags}"
     run, _ = prepared(PROGRAM + parser, jobs=WITH_PS)
     assert run.submission.spec.horovod
     run, _ = prepared(PROGRAM, "{job}", jobs=WITH_PS)
