@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,9 +25,9 @@ _READ_TF_CONFIG: Final = frozenset(
 )
 """Parts of TensorFlow that read TF_CONFIG by themselves."""
 
-_HOST_NAMES: Final = frozenset({"gethostname", "getfqdn", "uname"})
-_VARIABLES: Final = ("LAB_TASK", "HOSTNAME", "SLURM_", "OMPI_", "PMI_")
-"""The beginnings of variables that give a task its place."""
+_HOST_NAMES: Final = frozenset({"gethostname", "getfqdn", "uname", "SlurmClusterResolver"})
+_VARIABLE: Final = re.compile(r"LAB_TASK|HOSTNAME|(?:SLURM|OMPI|PMI)_[A-Z_]+")
+"""The variables that give a task its place."""
 
 
 def missing_notice(
@@ -68,7 +69,7 @@ def knows_its_place(trees: Mapping[Path, ast.Module]) -> bool:
     """Whether a program learns its job and index without flags."""
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     names, texts = {*_names(nodes)}, [*_texts(nodes)]
-    if names & _HOST_NAMES or any(text.startswith(_VARIABLES) for text in texts):
+    if names & _HOST_NAMES or any(map(_VARIABLE.fullmatch, texts)):
         return True
     if imports_horovod(trees):
         return True

@@ -355,6 +355,8 @@ def _name(node: ast.AST | None) -> str:
 
 
 def _constant(node: ast.AST | None) -> object:
+    if isinstance(node, ast.UnaryOp):  # -1
+        node = node.operand
     return node.value if isinstance(node, ast.Constant) else None
 
 

@@ -152,6 +152,7 @@ ADD = "p.add_argument"
             f"{ADD}('--ps_hosts')\n{ADD}('--worker', action='store_true')",
             ("--ps_hosts={ps_hosts}",),
         ),
+        (f"{ADD}('--ps_hosts')\n{ADD}('--workers', default=-1)", ("--ps_hosts={ps_hosts}",)),
         (f"{ADD}('--job_name')\n{ADD}('--partition')", ()),
         (f"{ADD}('--task_type', default='classification')\n{ADD}('--task_id', type=str)", ()),
         (f"{ADD}('--task_type', choices=['sum'])\n{ADD}('--rank', type=int)", ()),

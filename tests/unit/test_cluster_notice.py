@@ -50,6 +50,7 @@ def notice(folder: Path, source: str, jobs: dict[str, int], *args: str, **given:
         "import horovod.tensorflow.keras as hvd\np.add_argument('--epochs')",
         "import os\nrank = os.environ['SLURM_PROCID']",
         "import os\ntask = os.environ.get('LAB_TASK')",
+        "r = tf.distribute.cluster_resolver.SlurmClusterResolver()",
         "import socket\nname = socket.gethostname()",
         "from lab.task.sdk.flags import training_flags",
     ],
@@ -87,6 +88,7 @@ def test_placeholders_a_map_and_programs_of_their_own_form_the_cluster(tmp_path:
     [
         ("import sys\nprint(sys.argv[1])", PS, NEITHER),
         ("s = tf.distribute.MirroredStrategy()", PS, NEITHER),
+        ("print('HOSTNAME of the server')", PS, NEITHER),
         ("import os\nos.environ['TF_CONFIG'] = '{}'", PS, NEITHER),
         # It replaces the variable that tells the strategy its place.
         (
