@@ -42,7 +42,7 @@ class _Names:
     vague: tuple[str, ...]
 
 
-_PAIR: Final = ("index", "task", "idx", "workerid")
+_PAIR: Final = ("taskid", "tasknumber", "index", "task", "idx", "workerid")
 """Vague names of the index that are clear beside a clear name of the job."""
 
 _JOB: Final = _Names(
@@ -50,16 +50,26 @@ _JOB: Final = _Names(
     ("job", "role", "rolename", "replicatype", "processtype", "servertype"),
 )
 _INDEX: Final = _Names(
-    ("taskindex", "workerindex", "taskidx", "workeridx", "tasknumber", "taskid"),
+    ("taskindex", "workerindex", "taskidx", "workeridx"),
     (
-        *("index", "task", "idx", "workerid", "worker", "replicaindex", "nodeindex"),
+        *(
+            "taskid",
+            "tasknumber",
+            "index",
+            "task",
+            "idx",
+            "workerid",
+            "worker",
+            "replicaindex",
+            "nodeindex",
+        ),
         *("processindex", "serverindex", "machineindex", "rank", "workerrank", "noderank"),
         *("nodeid", "replicaid", "processid", "serverid", "machineid", "jobid", "jobindex", "id"),
     ),
 )
 
 
-_ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear[:4]})
+_ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
 """Names that have their meaning even if the flag takes a text, or has another default."""
 
 _OF_HOSTS: Final = _Names(
@@ -161,6 +171,35 @@ def find_arguments(
     if any(_has_lab_parser(tree) for tree in trees.values()):
         return ClusterArguments(CLUSTER_ARGS, frozenset({JOB, INDEX}))
     flags = declared_flags(trees)
+    used = _choose(flags, jobs, given, builds=any(map(_builds_cluster, trees.values())))
+    positional = [flag for flag in flags if not flag.flag]
+    passed = all(flag in used.values() for flag in positional)
+    found = {
+        meaning: used[meaning]
+        for meaning in (JOB, INDEX, *(f"{job}{HOSTS}" for job in jobs))
+        if meaning in used and (used[meaning].flag or passed)
+    }
+    others = [flag for flag in flags if flag not in used.values() or not (flag.flag or passed)]
+    return ClusterArguments(
+        tuple(_templates(found, positional)), frozenset(found), tuple(_shown(others))
+    )
+
+
+def _choose(
+    flags: Sequence[DeclaredFlag],
+    jobs: Collection[str],
+    given: Mapping[str, str],
+    *,
+    builds: bool,
+) -> Mapping[str, DeclaredFlag]:
+    """Return meaning to flag; vague names count only in a program that shows that it has a cluster.
+
+    Args:
+        flags: The flags that the program declares.
+        jobs: The config's jobs.
+        given: Flag to meaning, as the user gave them.
+        builds: Whether the program builds TensorFlow's cluster or server.
+    """
     choice = _Choice(flags, jobs)
     for flag, meaning in given.items():
         choice.found[meaning] = _declared_as(flag, flags)
@@ -169,27 +208,17 @@ def find_arguments(
     for meaning, names in every.items():
         choice.find(meaning, names.clear, clear=True)
     choice.find_job_by_values()
-    builds = any(_builds_cluster(tree) for tree in trees.values())
     if not (builds or given or choice.shows_cluster()):
         choice.find(INDEX, _PAIR, clear=False)
-        if not {JOB, INDEX} <= choice.found.keys():
-            choice.found.clear()
-    if choice.found or builds:
-        for meaning, names in every.items():
-            choice.find(meaning, names.vague, clear=False)
-    used = choice.found
-    positional = [flag for flag in flags if not flag.flag]
-    passed = all(flag in used.values() for flag in positional)
-    meant = {f"{job}{HOSTS}" for job in jobs} | {JOB, INDEX}
-    found = {
-        meaning: flag
-        for meaning, flag in used.items()
-        if meaning in meant and (flag.flag or passed)
-    }
-    others = [flag for flag in flags if flag not in used.values() or not (flag.flag or passed)]
-    return ClusterArguments(
-        tuple(_templates(found, positional)), frozenset(found), tuple(_shown(others))
-    )
+        addresses = [f"{job}{HOSTS}" for job in jobs]
+        for meaning in addresses:
+            choice.find(meaning, every[meaning].vague, clear=False)
+        # Vague names are clear beside each other: --job_name and --task_id, or --ps and --workers.
+        if not {JOB, INDEX} <= choice.found.keys() and len(choice.found.keys() & addresses) <= 1:
+            return {}
+    for meaning, names in every.items():
+        choice.find(meaning, names.vague, clear=False)
+    return choice.found
 
 
 def has_placeholders(

@@ -154,10 +154,16 @@ ADD = "p.add_argument"
         ),
         (f"{ADD}('--ps_hosts')\n{ADD}('--workers', default=-1)", ("--ps_hosts={ps_hosts}",)),
         (f"{ADD}('--job_name')\n{ADD}('--partition')", ()),
+        ("flags.DEFINE_integer('task_id', 1, 'the task of bAbI')", ()),
+        (
+            "flags.DEFINE_integer('task_id', 1, '')\nflags.DEFINE_integer('task_index', 0, '')",
+            ("--task_index={index}",),
+        ),
         (f"{ADD}('--task_type', default='classification')\n{ADD}('--task_id', type=str)", ()),
         (f"{ADD}('--task_type', choices=['sum'])\n{ADD}('--rank', type=int)", ()),
         (f"{ADD}('--task', type=str)\n{ADD}('--job')\n{ADD}('--model')", ()),
-        (f"{ADD}('--worker')\n{ADD}('--ps')\n{ADD}('--index')\n{ADD}('--id')", ()),
+        (f"{ADD}('--worker')\n{ADD}('--index')\n{ADD}('--id')", ()),
+        (f"{ADD}('--workers')\n{ADD}('--ps', type=int)", ()),
         ("numbers.add('--task_index', 1); print('--job_name')", ("--task_index={index}",)),
         ("numbers.add(task_index)", ()),
         # How a flag takes the addresses.
@@ -211,7 +217,7 @@ def test_the_user_names_what_a_flag_means(given: str, templates: tuple[str, ...]
 
 def test_a_flag_that_the_user_names_replaces_the_known_one() -> None:
     source = f"{ADD}('--task_index')\n{ADD}('--number')\n{ADD}('--job')"
-    assert arguments(source, given={"number": "task_index"}) == ("--number={index}", "--job={job}")
+    assert arguments(source, given={"number": "task_index"}) == ("--job={job}", "--number={index}")
 
 
 @pytest.mark.parametrize("text", ["", "kind", "=job_name", "kind=", "--=job_name", "a=b,"])
