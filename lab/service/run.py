@@ -134,7 +134,7 @@ def prepare_run(
     notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
     experiment, own = _experiment(options, project, notify)
     if own is not None and own.notice:
-        warn(own.notice)
+        warn(f"warning: {own.notice}")
     data = files.check_data_dir(options.data_dir, experiment)
     if beside is not None:
         planned = beside.planned
