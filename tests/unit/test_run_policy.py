@@ -155,7 +155,7 @@ def test_the_user_says_what_flags_mean(
     own = ["run", "./a.py", "--gpus", "none"]
     assert main(own) == 0
     assert asked(environment).spec.cluster_args == ()
-    notice = "warning: a.py declares flags, but none that lab knows for its job or index (--kind, --"
+    notice = "warning: a.py declares flags, but none that lab knows for its job or index (--kind, -"
     assert notice in capsys.readouterr().err
     assert any(notice in line for line in only_run().read().notices)
     assert main([*own, "--map", "kind=job_name", "--map", "number=task_index"]) == 0
