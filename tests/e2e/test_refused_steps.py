@@ -196,7 +196,7 @@ REPEATING = """\
 import ctypes, json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import tensorflow.compat.v1 as tf
-from lab.task.tf1.request_ids import number_requests, seed_threads
+from lab.task.tf1.request_ids import DEVICE, call_instead, number_requests
 
 tf.disable_eager_execution()
 servers = [tf.train.Server({"ps": ["localhost:0"]}, "ps", 0)]
@@ -221,16 +221,16 @@ def refused(steps):
 
 with tf.Session(servers[1].target) as session:
     session.run(count.initializer)
-    of_16 = [seed_threads(5, step=1 << 28), refused(200)]
+    same = [call_instead(DEVICE, ctypes.CDLL(None).getpid), refused(200)]
     numbered = [number_requests(1, 0), refused(2000)]
     made = int(session.run(count))
-print(json.dumps({"of_16": of_16, "numbered": numbered, "made": made}))
+print(json.dumps({"same": same, "numbered": numbered, "made": made}))
 """
 
 
 @pytest.mark.parametrize("tensorflow", ["2.21", TF1.tensorflow])
 def test_request_ids_follow_from_the_seeds_of_threads(tmp_path: Path, tensorflow: str) -> None:
-    """With 16 seeds nearly every step is refused, with numbered ones none."""
+    """With one seed for all threads nearly every step is refused, with numbered seeds none."""
     python: Path | None = Path(sys.executable)
     if tensorflow == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
         lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
@@ -246,7 +246,7 @@ def test_request_ids_follow_from_the_seeds_of_threads(tmp_path: Path, tensorflow
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    is_done, refused = found["of_16"]
+    is_done, refused = found["same"]
     assert is_done
     assert 100 < refused < 200
     assert found["numbered"] == [True, 0]

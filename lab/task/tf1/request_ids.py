@@ -7,8 +7,9 @@ refusal arrives before the session's own server has begun its part of the step, 
 step never ends.
 
 This module replaces each call of `std::random_device` in TensorFlow's libraries by a call of the C
-library's `mrand48`, set up as a counter: all seeds of a cluster differ. TensorFlow's libraries call
-other libraries through tables of addresses. The module changes the address in these tables.
+library's `random`, set up so that all seeds of a cluster differ. `random` has a lock: of the C
+library's other generators, two threads may draw the same number. TensorFlow's libraries call other
+libraries through tables of addresses. The module changes the address in these tables.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ import struct
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 LIBRARIES: Final = re.compile(r"libtensorflow_(framework|cc)\.so\.2")
-SYMBOL: Final = b"_ZNSt13random_device9_M_getvalEv"
+DEVICE: Final = b"_ZNSt13random_device9_M_getvalEv"
 """The compiled name of `std::random_device::_M_getval()`, which returns 32 bits."""
+
+SEEDING: Final = b"srand"
+"""The function that starts `random` again; TensorFlow's libraries call it, too."""
 
 TASKS: Final = 256
 ATTEMPTS: Final = 16
+
+_PERIOD: Final = 2**31
+_STATE: Final = ctypes.create_string_buffer(8)
+"""The memory of `random`; with 8 bytes it is a simple generator."""
 
 _PAGE: Final = mmap.PAGESIZE
 _LOAD, _DYNAMIC = 1, 2
@@ -72,49 +80,59 @@ def number_requests(task: int, attempt: int) -> bool:
     """
     if task >= TASKS or attempt >= ATTEMPTS:
         return False
-    # The lowest 8 bits are the task's number. The 24 bits above are a counter. Each attempt starts
-    # it at another number. It wraps around after 16.7 million threads.
-    return seed_threads(task | attempt << 28, step=TASKS)
+    c = ctypes.CDLL(None, use_errno=True)
+    # Each task has a part of the generator's period, with room for 524,288 threads of each attempt.
+    position = (task * ATTEMPTS + attempt) * (_PERIOD // (TASKS * ATTEMPTS))
+    done = call_instead(DEVICE, c.random)
+    if done:
+        call_instead(SEEDING, c.abs)  # has no effect
+        c.initstate(number_at(position), _STATE, len(_STATE))
+    return done
 
 
-def seed_threads(first: int, *, step: int) -> bool:
-    """Make TensorFlow seed its threads' generators with numbers that differ by a fixed step.
+def number_at(position: int) -> int:
+    """Return a number of the C library's `random` with a state of 8 bytes, which begins with 1.
 
-    `mrand48` keeps 48 bits, multiplies them by a factor, and returns the upper 32. With 1 in the
-    lower 16 bits and the factor 1 + 65536 · step, the upper ones change from n to
-    n + step · (1 + 65536 · n), modulo 2³². For a step of 256 that is n + 256 + 2²⁴ · (n mod 256):
-    the lowest 8 bits stay, and those above grow by the same odd number each time.
+    The next number is 1103515245 · n + 12345, modulo 2³¹. So the numbers do not repeat before 2³¹.
+    """
+    factor, summand, number = 1103515245, 12345, 1
+    while position:
+        if position % 2:
+            number = (number * factor + summand) % _PERIOD
+        # Two steps at once have these constants.
+        factor, summand = factor * factor % _PERIOD, (factor + 1) * summand % _PERIOD
+        position //= 2
+    return number
+
+
+def call_instead(symbol: bytes, function: Any) -> bool:
+    """Make TensorFlow's libraries call a function of the C library instead of another function.
 
     Args:
-        first: The start value of `mrand48`, 32 bits.
-        step: The difference of two numbers.
+        symbol: The compiled name of the function that they call.
+        function: The function that they will call.
 
     Returns:
         Whether TensorFlow's libraries have the expected form; if not, nothing changes.
     """
-    entries = list(_table_entries())
-    if not entries:
-        return False
     c = ctypes.CDLL(None, use_errno=True)
-    factor = 1 + (step << 16)
-    state = (1, first, first >> 16, factor, factor >> 16, factor >> 32, 0)
-    c.lcong48((ctypes.c_ushort * 7)(*(each & 0xFFFF for each in state)))
-    counter = ctypes.cast(c.mrand48, ctypes.c_void_p).value
+    entries = list(_table_entries(symbol))
     for address, protection in entries:
         page = ctypes.c_void_p(address - address % _PAGE)
         if c.mprotect(page, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        ctypes.c_void_p.from_address(address).value = counter
+        place = ctypes.c_void_p.from_address(address)
+        place.value = ctypes.cast(function, ctypes.c_void_p).value
         c.mprotect(page, _PAGE, protection)
-    return True
+    return bool(entries)
 
 
-def _table_entries() -> Iterator[tuple[int, int]]:
-    """Yield the addresses and flags of the entries for the function in TensorFlow's libraries."""
+def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the addresses and flags of a function's entries in TensorFlow's libraries."""
     mappings = list(_mappings())
     for first in mappings:
         if first.offset == 0 and LIBRARIES.fullmatch(first.path.name):
-            for offset in relocations(first.path, SYMBOL):
+            for offset in relocations(first.path, symbol):
                 address = first.start + offset
                 yield from (
                     (address, each.protection)
