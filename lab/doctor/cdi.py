@@ -130,6 +130,8 @@ def discovered(engine_info: EngineInfo) -> frozenset[str]:
 
 def may_use_cdi(engine_info: EngineInfo) -> bool:
     """Whether the engine adds GPUs to containers by CDI if it finds a specification of them."""
+    if engine_info.is_podman:
+        return True
     version = str(engine_info.info.get("ServerVersion", ""))
     recent = tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST
     return recent and bool(engine_info.info.get("CDISpecDirs"))
@@ -137,7 +139,8 @@ def may_use_cdi(engine_info: EngineInfo) -> bool:
 
 def uses_cdi(engine_info: EngineInfo) -> bool:
     """Whether the engine adds GPUs to containers by CDI; otherwise it uses the toolkit's hook."""
-    return may_use_cdi(engine_info) and bool(discovered(engine_info))
+    found = engine_info.is_podman or bool(discovered(engine_info))
+    return may_use_cdi(engine_info) and found
 
 
 def has_refresh_service(units: Sequence[Path] = REFRESH_UNITS) -> bool:
@@ -163,6 +166,9 @@ def judge_cdi(
     """
     if not engine_info.is_local:
         return skipped("the engine runs on another host")
+    if not cdi_specs and engine_info.is_podman:
+        fix = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+        return warning("no CDI specification, by which alone Podman gives GPUs", fix)
     if not cdi_specs:
         return skipped("no CDI specification; the engine uses the toolkit's hook")
     faults = list(_faults(inventory, engine_info, cdi_specs))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.doctor.commands import run_command
 from lab.doctor.data import inspect_directory
@@ -20,8 +20,14 @@ from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.task.text import short
 
+if TYPE_CHECKING:
+    from lab.backends.compose.engine_kind import EngineKind
+
 OLDEST: Final = (20, 10)
 """The oldest engine version that `docker compose` 2 supports."""
+
+OLDEST_PODMAN: Final = (5,)
+"""The oldest version of Podman with which `lab` was run."""
 
 _COMPOSE_WITHOUT_BUILDER: Final = (5,)
 
@@ -64,11 +70,13 @@ class EngineInfo:
         info: As `docker info --format '{{json .}}'` prints it.
         networks: The address ranges of its networks.
         projects: Project of an environment to the states of its containers.
+        is_podman: Whether it is Podman.
     """
 
     info: Mapping[str, Any]
     networks: Sequence[Network] = ()
     projects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_podman: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -124,10 +132,11 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
     import docker  # noqa: PLC0415
 
     from lab.backends.compose.client import engine_errors  # noqa: PLC0415
+    from lab.backends.compose.engine_kind import is_podman  # noqa: PLC0415
 
     with engine_errors("reaching the engine"):
         api = docker.from_env(timeout=timeout_s).api
-        info = api.info()
+        info, podman = api.info(), is_podman(api.version())
         networks = [
             ipaddress.ip_network(each["Subnet"], strict=False)
             for network in api.networks()
@@ -137,7 +146,17 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
         projects: dict[str, list[str]] = {}
         for each in api.containers(all=True, filters={"label": [PROJECT_LABEL]}):
             projects.setdefault(each["Labels"][PROJECT_LABEL], []).append(each["State"])
-    return EngineInfo(info, [each for each in networks if isinstance(each, Network)], projects)
+    ipv4 = [each for each in networks if isinstance(each, Network)]
+    return EngineInfo(info, ipv4, projects, podman)
+
+
+def kind(engine_info: EngineInfo | None) -> EngineKind:
+    """Return the kind of an engine, as it reports it; None: by its address."""
+    from lab.backends.compose.engine_kind import EngineKind, kind_by_address  # noqa: PLC0415
+
+    if engine_info is None:
+        return kind_by_address()
+    return EngineKind(engine_info.is_rootless, engine_info.is_podman)
 
 
 def compose_version() -> str:
@@ -196,6 +215,11 @@ def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome
     """Check that the engine is recent enough."""
     version = str(engine_info.info.get("ServerVersion", ""))
     what = f"{short(version)}{_at(environ)}{', rootless' if engine_info.is_rootless else ''}"
+    if engine_info.is_podman:
+        what = f"Podman {what}"
+        if _numbers(version) < OLDEST_PODMAN:
+            return failed(what, "install Podman 5 or later", "Podman is too old")
+        return ok(what)
     if _numbers(version) < OLDEST:
         return failed(what, "install Docker Engine 20.10 or later", "the engine is too old")
     return ok(what)
@@ -226,13 +250,25 @@ def judge_no_compose(error: LabError | OSError) -> Outcome:
     return failed(what, fix, "no compose plugin")
 
 
-def judge_buildx(buildx_version: str, compose_version: str) -> Outcome:
+def judge_buildx(
+    buildx_version: str,
+    compose_version: str,
+    engine_info: EngineInfo,
+    environ: Mapping[str, str],
+) -> Outcome:
     """Report how compose builds images.
 
     Args:
         buildx_version: The version of docker's plugin buildx; "" without the plugin.
         compose_version: The version of compose.
+        engine_info: What the engine reports.
+        environ: The environment variables.
     """
+    if engine_info.is_podman and environ.get("DOCKER_BUILDKIT") != "0":
+        return warning(
+            "compose builds in a BuildKit container of Docker Hub, because this engine is Podman",
+            "let Podman build: `export DOCKER_BUILDKIT=0`",
+        )
     if buildx_version:
         return ok(buildx_version)
     if _numbers(compose_version) < _COMPOSE_WITHOUT_BUILDER:
@@ -262,7 +298,7 @@ def judge_no_builder(error: LabError | OSError, known_image: TaskImage | None) -
 def judge_storage(engine_info: EngineInfo) -> Outcome:
     """Check that containers share the files of their image."""
     driver = str(engine_info.info.get("Driver", ""))
-    if driver in _DRIVERS:
+    if driver in _DRIVERS or (engine_info.is_podman and driver == "overlay"):
         return ok(driver)
     costs = (
         "each container needs a full copy of the image"
@@ -281,6 +317,12 @@ def judge_limits(engine_info: EngineInfo) -> Outcome:
     version = str(engine_info.info.get("CgroupVersion", "1"))
     driver = str(engine_info.info.get("CgroupDriver", ""))
     what = f"cgroups {short(version)}, by {short(driver)}"
+    if driver == "none":
+        return warning(
+            f"{what}: no limit of the config is enforced: CPUs, memory or processes",
+            "boot with cgroups 2 (`systemd.unified_cgroup_hierarchy=1` on the kernel's command"
+            " line) and systemd as the user's init",
+        )
     lacking = [limit for key, limit in _LIMITS.items() if not engine_info.info.get(key, True)]
     if not lacking:
         return ok(f"{what}: CPUs, memory and processes can be limited")
@@ -399,6 +441,8 @@ def judge_address_pools(engine_info: EngineInfo, routes: Sequence[tuple[Network,
     The engine takes the first range of its pools that does not overlap with one of its networks.
     An engine on this host also skips ranges that overlap with a route of this host.
     """
+    if engine_info.is_podman:
+        return skipped("Podman does not report its `default_subnet_pools`")
     pools = [
         (str(each["Base"]), int(each["Size"]))
         for each in engine_info.info.get("DefaultAddressPools") or ()

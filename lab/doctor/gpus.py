@@ -268,6 +268,8 @@ def judge_toolkit(
             "not installed: the engine cannot give GPUs to containers",
             f"install it ({_INSTALL}), then {fix}",
         )
+    if engine_info.is_rootless:
+        fix += "; or use CDI: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
     if has_cudnn:
         return warning(what, fix, stops=True)
     severity = failed if requested_gpus else warning
@@ -282,6 +284,8 @@ def judge_daemon_reload(engine_info: EngineInfo, uses_cdi: bool) -> Outcome:
     writes the list again without these devices. NVML in the container then reports `Unknown Error`:
     https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
     """
+    if engine_info.is_rootless:
+        return ok("harmless: a rootless engine does not limit devices")
     driver = engine_info.info.get("CgroupDriver")
     if driver != "systemd":
         return ok(f"harmless: the engine's cgroup driver is {short(str(driver))}")
@@ -319,19 +323,22 @@ class Trial:
         return self.result.code == 0 and len(whole) == 1 and self.uuid in self.result.out
 
 
-def try_gpu(uuid: str, image: TaskImage | None) -> Trial:
+def try_gpu(uuid: str, image: TaskImage | None, *, is_podman: bool = False) -> Trial:
     """Start a container with one GPU, and list the GPUs that it sees.
 
-    The container has no network and is always removed.
+    The container has no network and is always removed. Podman ignores the option `--gpus`.
     """
     if image is None or not image.is_here:
         return Trial(uuid, None, CommandResult(None))
     name = f"lab-trial-{os.getpid()}"
+    request = ("--gpus", f'device={uuid},"capabilities=compute,utility"')
+    if is_podman:
+        request = ("--device", f"nvidia.com/gpu={uuid}")
     result = run_command(
         [
             *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--name", name),
             *("--label", f"{TRIAL_LABEL}={os.getpid()}", "--user", "1000:1000", "--read-only"),
-            *("--gpus", f'device={uuid},"capabilities=compute,utility"'),
+            *request,
             *("--entrypoint", "nvidia-smi", image.name, "-L"),
         ],
         TRIAL_S,

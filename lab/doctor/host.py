@@ -92,6 +92,7 @@ class Host:
     buildx_version = Fact(lambda _: engine.buildx_version(), 2 * engine.ASK_S)
     engine_info = Fact(lambda _: engine.read_engine(), 2 * engine.ASK_S)
     has_engine = Fact(lambda host: "engine" in host.passed)
+    engine_kind = Fact(lambda host: engine.kind(host.engine_info if host.has_engine else None))
     image = Fact(lambda host: engine.find_image(cast("Plan", host.plan)), engine.REGISTRY_S)
     known_image = Fact(lambda host: host.image if "image" in host.passed else None)
     engine_disk = Fact(lambda host: engine.disk(host.engine_info))
@@ -103,6 +104,10 @@ class Host:
     uses_cdi = Fact(lambda host: cdi.uses_cdi(host.engine_info))
     has_refresh_service = Fact(lambda _: cdi.has_refresh_service())
     trial = Fact(
-        lambda host: gpus.try_gpu(host.inventory.gpus[0].device_id, host.known_image),
+        lambda host: gpus.try_gpu(
+            host.inventory.gpus[0].device_id,
+            host.known_image,
+            is_podman=host.engine_info.is_podman,
+        ),
         gpus.TRIAL_S + gpus.REMOVE_S + LIMIT_S,
     )

@@ -42,8 +42,16 @@ class Check:
             facts = _facts(self.judge, host)
         except (LabError, OSError) as error:
             judge = self.on_error or judge_error
-            return replace(judge(**_facts(judge, host, error=error)), stops=True)
-        return self.judge(**facts)
+            return self._adapted(
+                replace(judge(**_facts(judge, host, error=error)), stops=True), host
+            )
+        return self._adapted(self.judge(**facts), host)
+
+    def _adapted(self, outcome: Outcome, host: Host) -> Outcome:
+        """Return the outcome with the commands and files of this engine in its fix."""
+        if self.needed_for not in {Need.COMPOSE, Need.GPUS} or "docker" not in outcome.fix:
+            return outcome
+        return replace(outcome, fix=host.engine_kind.fix(outcome.fix))
 
 
 def run_checks(

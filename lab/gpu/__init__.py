@@ -1,7 +1,6 @@
 """The inventory of a host: its GPUs, CPUs and memory."""
 
 from lab.gpu.inventory import (
-    VISIBLE_GPUS,
     another_host,
     chosen_host,
     read_host,
@@ -9,6 +8,7 @@ from lab.gpu.inventory import (
 )
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.nvml import NoDriverError, NvmlError
+from lab.gpu.visible import VISIBLE_GPUS
 
 __all__ = [
     "MODES",

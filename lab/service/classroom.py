@@ -127,6 +127,11 @@ def _new_class(path: Path, config: ClassConfig, backend: str, notify: Notify) ->
     root, image = find_root(path), ""
     if backend == LOCAL:
         check_installed(root)
+    elif Engine().is_podman():
+        raise LabError(
+            "a class in containers needs Docker Engine, and this engine is Podman",
+            "use `lab class up --backend local`",
+        )
     plan = plan_from(path, "auto", notify, backend).plan
     if config.times.has_ended(datetime.now().astimezone()):
         raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")

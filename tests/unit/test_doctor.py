@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,7 +20,18 @@ import pytest
 
 from lab.backends.compose.error_hints import explain
 from lab.cli import main
-from lab.doctor import Report, data, engine, examine, gpu_support, gpus, network, python, resources
+from lab.doctor import (
+    Report,
+    cdi,
+    data,
+    engine,
+    examine,
+    gpu_support,
+    gpus,
+    network,
+    python,
+    resources,
+)
 from lab.doctor.checks import CHECKS
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.host import Fact, Host
@@ -46,6 +58,10 @@ INFO = {
     "Runtimes": {"runc": {}},
 }
 ENGINE = engine.EngineInfo(INFO)
+PODMAN = engine.EngineInfo(
+    {**INFO, "ServerVersion": "5.4.2", "Driver": "overlay", "CDISpecDirs": None}, is_podman=True
+)
+ROOTLESS = engine.EngineInfo({**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]})
 CLUSTER = """\
 version: 1
 name: mnist
@@ -419,6 +435,10 @@ def test_an_engine_that_answers() -> None:
     assert (found.status, found.what) == (OK, "28.2.2")
     rootless = engine.EngineInfo({**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]})
     assert engine.judge_engine(rootless, {}).what == "28.2.2, rootless"
+    podman = engine.judge_engine(PODMAN, {})
+    assert (podman.status, podman.what) == (OK, "Podman 5.4.2")
+    old = replace(PODMAN, info={**INFO, "ServerVersion": "4.9.3"})
+    assert engine.judge_engine(old, {}).status is FAILED
     found = engine.judge_engine(engine.EngineInfo({**INFO, "ServerVersion": "19.03.15"}), {})
     assert (found.status, found.blocks, found.stops) == (FAILED, "the engine is too old", False)
 
@@ -466,6 +486,7 @@ def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
 
     api = SimpleNamespace(
         info=lambda: INFO,
+        version=lambda: {"Components": [{"Name": "Engine"}]},
         networks=lambda: [
             {"IPAM": {"Config": [{"Subnet": "172.17.0.0/16"}, {"Subnet": "fd00::/64"}]}},
             {"IPAM": {"Config": None}},
@@ -502,13 +523,13 @@ def test_compose() -> None:
 
 
 def test_the_builder() -> None:
-    assert engine.judge_buildx("0.29.1", "5.6.1").what == "0.29.1"
-    found = engine.judge_buildx("", "2.40.3")
+    assert engine.judge_buildx("0.29.1", "5.6.1", ENGINE, {}).what == "0.29.1"
+    found = engine.judge_buildx("", "2.40.3", ENGINE, {})
     assert (found.status, found.what) == (
         OK,
         "not installed; compose 2.40.3 has a builder of its own",
     )
-    found = engine.judge_buildx("", "5.6.1")
+    found = engine.judge_buildx("", "5.6.1", ENGINE, {})
     assert (found.status, found.blocks) == (WARNING, "")
     assert "docker-buildx-plugin" in found.fix
 
@@ -557,6 +578,8 @@ def test_limits_of_the_engine() -> None:
     found = engine.judge_limits(engine.EngineInfo({**INFO, "MemoryLimit": False, "CPUSet": False}))
     assert found.status is WARNING
     assert "cannot limit memory, CPU sets" in found.what
+    unlimited = engine.judge_limits(engine.EngineInfo({**INFO, "CgroupDriver": "none"}))
+    assert (unlimited.status, "cgroups 2" in unlimited.fix) == (WARNING, True)
     rootless = {**INFO, "MemoryLimit": False, "SecurityOptions": ["name=rootless"]}
     assert "Delegate=" in engine.judge_limits(engine.EngineInfo(rootless)).fix
 
@@ -754,6 +777,12 @@ def test_a_driver_without_libcuda() -> None:
 def test_gpus() -> None:
     two = replace(BOX, gpus=(H100, replace(H100, index=1)))
     assert gpus.judge_gpus(two, 2).what == "2 NVIDIA H100 80GB HBM3 of 80 GiB"
+    hidden = "CUDA_VISIBLE_DEVICES=1 does not limit lab; set LAB_GPUS=1"
+    assert gpus.judge_gpus(replace(two, notices=(hidden,)), 2).what.endswith(f"; {hidden}")
+    cut = fault(Condition.NO_SLICES, "GPU 0")
+    left_out = ("GPU 0 is in MIG mode without slices and is left out",)
+    mig = replace(BOX, gpus=(), faults=(cut,), notices=left_out, left_out=left_out)
+    assert gpus.judge_gpus(mig, 1).what == left_out[0]
     none = gpus.judge_gpus(replace(BOX, gpus=()), 0)
     assert (none.status, none.blocks) == (WARNING, "no GPU")
 
@@ -865,6 +894,74 @@ def test_no_container_toolkit() -> None:
     assert unknown.fix.startswith("`sudo nvidia-ctk runtime configure")
 
 
+def on(facts: Mapping[str, object], check: str, passed: Sequence[str] = ("engine",)) -> Outcome:
+    """Run a check on a host with these facts."""
+    host = Host()
+    host.passed.update(passed)
+    for name, value in facts.items():
+        host.found[Host.__dict__[name]] = found = Future()
+        found.set_result(value)
+    table = {each.name: each for checks in CHECKS.values() for each in checks}
+    return table[check].run(host)
+
+
+def test_a_rootless_engine_has_its_own_fixes() -> None:
+    vfs = replace(ROOTLESS, info={**ROOTLESS.info, "Driver": "vfs"})
+    assert on({"engine_info": vfs}, "storage driver").fix == (
+        'set `"storage-driver": "overlay2"` in ~/.config/docker/daemon.json, then '
+        "`systemctl --user restart docker`, and build images again"
+    )
+    facts = {
+        "engine_info": ROOTLESS,
+        "toolkit": gpus.Toolkit(has_ctk=True),
+        "uses_cdi": False,
+        "requested_gpus": 1,
+        "has_cudnn": False,
+        "trial": NO_TRIAL,
+    }
+    fix = on(facts, "container toolkit").fix
+    for part in (
+        "`nvidia-ctk runtime configure --runtime=docker --config=$HOME/.config/docker/daemon.json",
+        "nvidia-container-cli.no-cgroups --in-place && systemctl --user restart docker`",
+        "nvidia-ctk cdi generate",
+    ):
+        assert part in fix
+    assert gpus.judge_daemon_reload(ROOTLESS, uses_cdi=False).status is OK
+    by_root = on({**facts, "engine_info": ENGINE}, "container toolkit").fix
+    assert "sudo systemctl restart docker" in by_root
+    assert "--user" not in by_root
+
+
+def test_a_rootless_engine_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
+    monkeypatch.setattr(engine, "read_engine", raising(TimeoutError("late")))
+    found = on({}, "engine", passed=())
+    assert (found.status, found.stops) == (FAILED, True)
+    assert "`journalctl --user -u docker`" in found.fix
+    assert "`systemctl --user restart docker`" in found.fix
+
+
+def test_podman_gives_gpus_by_cdi_only(tried: Tried, tmp_path: Path) -> None:
+    assert cdi.uses_cdi(PODMAN)
+    missing = cdi.judge_cdi(BOX, PODMAN, (), has_refresh_service=False)
+    assert (missing.status, "nvidia-ctk cdi generate" in missing.fix) == (WARNING, True)
+    spec = cdi.CdiSpec(tmp_path / "nvidia.yaml", {UUID: ("/dev/nvidia0",)})
+    assert cdi.judge_cdi(BOX, PODMAN, (spec,), has_refresh_service=False).status is OK
+    _, commands = tried(SEES_IT, is_podman=True)
+    (command,) = commands.commands
+    assert f"--device nvidia.com/gpu={UUID}" in " ".join(command)
+    assert "--gpus" not in command
+
+
+def test_podman_builds_without_buildkit() -> None:
+    found = engine.judge_buildx("", "2.40.3", PODMAN, {})
+    assert (found.status, "DOCKER_BUILDKIT=0" in found.fix) == (WARNING, True)
+    assert engine.judge_buildx("", "2.40.3", PODMAN, {"DOCKER_BUILDKIT": "0"}).status is OK
+    assert engine.judge_storage(PODMAN).status is OK
+    assert engine.judge_storage(replace(PODMAN, is_podman=False)).status is WARNING
+    assert engine.judge_address_pools(PODMAN, ()).status is SKIPPED
+
+
 def test_the_risk_of_a_daemon_reload() -> None:
     assert (
         gpus.judge_daemon_reload(
@@ -895,10 +992,10 @@ class Commands:
 def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Outcome, Commands]]:
     """Tries a GPU in a container whose commands end in this way."""
 
-    def run(*results: CommandResult) -> tuple[Outcome, Commands]:
+    def run(*results: CommandResult, is_podman: bool = False) -> tuple[Outcome, Commands]:
         commands = Commands(*results)
         monkeypatch.setattr(gpus, "run_command", commands)
-        return gpus.judge_trial(gpus.try_gpu(UUID, CUDA_IMAGE)), commands
+        return gpus.judge_trial(gpus.try_gpu(UUID, CUDA_IMAGE, is_podman=is_podman)), commands
 
     return run
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from lab.backends.compose import engine_kind
+from lab.backends.compose.engine_kind import EngineKind, is_podman, kind_by_address
 from lab.backends.compose.error_hints import HINTS, explain
 
-# Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1), shortened where long.
+ROOT = Path(__file__).parents[2]
+
+# Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1, Podman 5.4.2), shortened
+# where long. Those of a real GPU are from NVIDIA's documents and issues.
 RECORDED = [
     (
         " Image lab:cpu Building \ncompose build requires buildx 0.17.0 or later",
@@ -35,6 +47,43 @@ RECORDED = [
         " unresolvable CDI devices nvidia.com/gpu=GPU-1234",
         "this host has no GPU nvidia.com/gpu=GPU-1234",
         "nvidia-ctk cdi list",
+    ),
+    (
+        "Error response from daemon: failed to create task for container: error gathering device"
+        " information: unresolvable CDI devices nvidia.com/gpu=1:0: unknown",
+        "this host has no GPU nvidia.com/gpu=1:0",
+        "nvidia-ctk cdi list",
+    ),
+    (
+        '{"message":"setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1,'
+        ' nvidia.com/gpu=GPU-2"}',
+        "this host has no GPU nvidia.com/gpu=GPU-1, nvidia.com/gpu=GPU-2",
+        "nvidia-ctk cdi list",
+    ),
+    (
+        "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
+        "the NVIDIA driver does not start in time",
+        "nvidia-smi -pm 1",
+    ),
+    (
+        "nvidia-container-cli: mount error: failed to add device rules: unable to find any existing"
+        " device filters attached to the cgroup: bpf_prog_query(BPF_CGROUP_DEVICE) failed:"
+        " operation not permitted: unknown",
+        "a rootless engine may not limit devices",
+        "no-cgroups = true",
+    ),
+    (
+        'container create: lookup init binary: exec: "catatonit": executable file not found in'
+        " $PATH",
+        "Podman has no program catatonit",
+        "install the package `catatonit`",
+    ),
+    (
+        "#1 [a internal] booting buildkit\n#1 pulling image moby/buildkit:buildx-stable-1 done\n"
+        '#1 ERROR: Error response from daemon: {"message":"lookup registry-1.docker.io on'
+        ' 10.0.2.3:53: no such host"}',
+        "BuildKit container, which cannot be started",
+        "DOCKER_BUILDKIT=0",
     ),
     (
         "Error response from daemon: failed to create task for container: OCI runtime create"
@@ -155,9 +204,83 @@ RECORDED = [
 def test_each_recorded_error_has_cause_and_hint(output: str, what: str, mend: str) -> None:
     error = explain("booting", output.splitlines())
     assert what in error.what
+    assert not error.what.endswith(tuple(':,"}'))
     assert error.what.startswith("booting: ")
     assert mend in error.fix
     assert "\n" not in str(error)
+
+
+def test_a_failure_after_buildkit_has_started_is_another_one() -> None:
+    lines = ["#1 [internal] booting buildkit", "#1 DONE 2.0s", "#7 ERROR: exit code: 1"]
+    assert explain("building", lines).what == "building: #7 ERROR: exit code: 1"
+
+
+NO_ENGINE = ["Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?"]
+USER = "/run/user/1000"
+
+
+@pytest.mark.parametrize(
+    ("host", "mend"),
+    [
+        ("unix:///var/run/docker.sock", "`sudo systemctl start docker`"),
+        (f"unix://{USER}/docker.sock", "`systemctl --user start docker`"),
+        (f"unix://{USER}/podman/podman.sock", "`systemctl --user start podman.socket`"),
+        ("unix:///run/podman/podman.sock", "`sudo systemctl start podman.socket`"),
+        ("tcp://10.1.2.3:2375", "`sudo systemctl start docker`"),
+    ],
+)
+def test_an_engine_that_does_not_answer_has_its_own_start_command(
+    host: str, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", USER)
+    assert explain("booting", NO_ENGINE).fix.startswith(f"start it with {mend}")
+
+
+def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -> None:
+    folder = tmp_path / "contexts/meta" / hashlib.sha256(b"rootless").hexdigest()
+    folder.mkdir(parents=True)
+    host = {"Host": f"unix://{USER}/docker.sock", "SkipTLSVerify": False}
+    meta = {"Name": "rootless", "Metadata": {}, "Endpoints": {"docker": host}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "from lab.backends.compose.engine_kind import kind_by_address as k; print(k())",
+        ],
+        env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{EngineKind(is_rootless=True)}\n"
+
+
+def test_a_rootless_engine_that_is_not_named_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    refused = ["permission denied while trying to connect to the docker daemon"]
+    assert "DOCKER_HOST" not in explain("booting", NO_ENGINE).fix
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "docker.sock"))
+        for lines in (NO_ENGINE, refused):
+            fix = explain("booting", lines).fix
+            assert fix.startswith("`export DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock`")
+        assert "DOCKER_HOST" not in explain("booting", ["No such image: lab:cpu"]).fix
+        monkeypatch.setenv("DOCKER_HOST", "unix:///x.sock")
+        assert engine_kind.rootless_socket() == ""
+
+
+def test_podman_is_known_by_its_version() -> None:
+    assert is_podman({"Version": "5.4.2", "Components": [{"Name": "Podman Engine"}]})
+    assert not is_podman({"Version": "28.5.2", "Components": [{"Name": "Engine"}]})
+    assert not is_podman({"Version": "28.5.2", "Components": None})
+    assert kind_by_address({"DOCKER_HOST": "unix:///tmp/my-podman-api.sock"}) == EngineKind()
 
 
 def test_every_error_pattern_is_tested() -> None:

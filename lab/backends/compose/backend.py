@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -138,8 +139,9 @@ class ComposeBackend(Backend):
         self, plan: Plan, root: Path, notify: Notify, check: Check, lock: int
     ) -> ComposeEnvironment:
         before = list_resources(self._engine, plan.name)
+        text = render(plan, options=self._options_for(plan))
         with ExitStack() as undo:
-            file = write_compose_file(plan.name, render(plan, options=self._options))
+            file = write_compose_file(plan.name, text)
             undo.callback(self._undo, plan.name, before, notify)
             compose = Compose(plan.name, file, root, lock)
             image = images.image_of(compose.config())
@@ -153,6 +155,12 @@ class ComposeBackend(Backend):
             check(environment)
             undo.pop_all()
         return environment
+
+    def _options_for(self, plan: Plan) -> RenderOptions:
+        """The options of the file that is booted: Podman ignores `driver: nvidia` in silence."""
+        if any(task.gpus for task in plan.tasks) and self._engine.is_podman():
+            return replace(self._options, gpus_by="cdi")
+        return self._options
 
     def projects(self) -> set[str]:
         """Names of all environments that have a container, network or volume."""

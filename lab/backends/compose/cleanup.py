@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends import Notify
 from lab.backends.compose.client import Engine, NotFound, engine_errors
-from lab.backends.compose.containers import PROJECT
+from lab.backends.compose.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.formatting import counted
 
 if TYPE_CHECKING:
@@ -83,7 +83,11 @@ def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO
         notify(f"removing {counted(len(removed), 'container')} of the environment {project}")
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, _stop)
-    engine.for_each("removing a container", removed, _remove)
+    # Podman refuses to remove an anchor before those that have joined its network.
+    anchors = [each for each in removed if _is_anchor(each)]
+    joined = [each for each in removed if each not in anchors]
+    for part in (joined, anchors):
+        engine.for_each("removing a container", part, _remove)
     client = engine.client()
     for network in sorted(now.networks - keep.networks):
         with suppress(NotFound), engine_errors(f"removing the network of {project}"):
@@ -91,6 +95,11 @@ def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO
     for volume in sorted(now.volumes - keep.volumes):
         with suppress(NotFound), engine_errors(f"removing the volume {volume}"):
             client.volumes.get(volume).remove()
+
+
+def _is_anchor(container: Container) -> bool:
+    labels = container.labels
+    return NODE in labels and TASK not in labels and TRANSIENT not in labels
 
 
 def _stop(container: Container) -> None:

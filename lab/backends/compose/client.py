@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lab.backends.compose.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
+from lab.backends.compose.engine_kind import is_podman
 from lab.backends.compose.error_hints import explain
 from lab.errors import LabError
 from lab.task.text import short
@@ -73,14 +74,28 @@ class Engine:
         number = self.version().partition(".")[0]
         return int(number) if number.isdecimal() else 0
 
+    def is_podman(self) -> bool:
+        """Whether it is Podman.
+
+        Raises:
+            LabError: No engine answers, or the user has no permission.
+        """
+        with engine_errors("reaching the engine"):
+            return is_podman(self.client().version())
+
     def id(self) -> str:
         """Return the engine's unique id.
+
+        Podman reports another one each time; there, the host and its directory identify it.
 
         Raises:
             LabError: No engine answers, or the user has no permission.
         """
         with engine_errors("reading the engine's id"):
-            return str(self.client().info().get("ID", ""))
+            info = self.client().info()
+        if self.is_podman():
+            return f"podman:{info.get('Name', '')}:{info.get('DockerRootDir', '')}"
+        return str(info.get("ID", ""))
 
     def containers(self, *labels: str) -> list[Container]:
         """List containers with all these labels, including stopped ones."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.backends.compose.engine_kind import kind_by_address, rootless_socket
 from lab.errors import LabError
 from lab.task.text import short
 
@@ -35,12 +36,27 @@ INSTALL_COMPOSE: Final = (
     " `docker-compose-plugin` (Docker's repository), or use `--backend local`"
 )
 
+NO_ENGINE: Final = "no Docker engine answers"
+NO_PERMISSION: Final = "no permission to use the Docker engine"
+
 # The first match counts: causes come before their consequences.
 HINTS: Final = (
     _hint(
         r"no space left on device",
         "the disk is full",
         "see `docker system df`, free some with `docker image prune` and `docker builder prune`",
+    ),
+    _hint(
+        r"driver rpc error: timed out",
+        "the NVIDIA driver does not start in time",
+        "keep it loaded: turn on persistence mode with `sudo nvidia-smi -pm 1`, or start"
+        " `nvidia-persistenced`",
+    ),
+    _hint(
+        r"failed to add device rules|bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
+        "a rootless engine may not limit devices, but the container toolkit tries to",
+        "set `no-cgroups = true`: `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups"
+        " --in-place`; or render with `--gpus-by cdi`",
     ),
     _hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
@@ -56,7 +72,7 @@ HINTS: Final = (
     ),
     _hint(
         r"nvidia-container-cli: device error: (\S+?):? unknown device"
-        r"|unresolvable CDI devices (\S+)",
+        r"|unresolvable CDI devices ((?:\S+, )*\S+)",
         "this host has no GPU {0}",
         "the config was placed on another host: render it again here with `--gpus uuid`;"
         " with CDI, `nvidia-ctk cdi list` shows the GPUs",
@@ -67,14 +83,19 @@ HINTS: Final = (
         "the config was placed on another host: render it again here",
     ),
     _hint(
+        r"lookup init binary: exec: \"(\w+)\"",
+        "Podman has no program {0}, which its containers with `init` need",
+        "install the package `{0}`",
+    ),
+    _hint(
         r"permission denied while trying to connect to the docker (?:daemon|API)",
-        "no permission to use the Docker engine",
+        NO_PERMISSION,
         "join its group with `sudo usermod -aG docker $USER`, then log in again",
     ),
     _hint(
         r"cannot connect to the docker daemon|failed to connect to the docker API"
         r"|error during connect",
-        "no Docker engine answers",
+        NO_ENGINE,
         "start it with `sudo systemctl start docker`, or use `--backend local`",
     ),
     _hint(
@@ -132,6 +153,11 @@ HINTS: Final = (
         "(with LAB_BUILD_NETWORK=host the build uses the host's network)",
     ),
     _hint(
+        r"(#\d+) \[(?:\S+ )?internal\] booting buildkit\n(?:\1 .*\n)*\1 ERROR",
+        "compose would build in a BuildKit container, which cannot be started",
+        "let the engine build: `export DOCKER_BUILDKIT=0`",
+    ),
+    _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
         r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),"
         r"|Get \"https?://\S+/v2/",
@@ -159,6 +185,16 @@ _NOISE: Final = re.compile(
 )
 
 
+_PUNCTUATION: Final = re.compile(r"[:,;\"']+\}*$")
+"""What follows a name in a longer message of the engine, or in its JSON."""
+
+
+def _fix_for_this_engine(hint: Hint) -> str:
+    fix = kind_by_address().fix(hint.fix)
+    socket = rootless_socket() if hint.what in {NO_ENGINE, NO_PERMISSION} else ""
+    return f"`export DOCKER_HOST={socket}` for your rootless engine, or {fix}" if socket else fix
+
+
 def explain(doing: str, lines: Sequence[str]) -> LabError:
     """Return the error for a failure of the engine or of compose.
 
@@ -173,10 +209,10 @@ def explain(doing: str, lines: Sequence[str]) -> LabError:
     for hint in HINTS:
         match = hint.pattern.search(text)
         if match:
-            group = short(next((each for each in match.groups() if each), ""))
-            return LabError(
-                f"{doing}: {hint.what.replace('{0}', group)}", hint.fix.replace("{0}", group)
-            )
+            group = next((each for each in match.groups() if each), "")
+            group = short(_PUNCTUATION.sub("", group))
+            fix = _fix_for_this_engine(hint).replace("{0}", group)
+            return LabError(f"{doing}: {hint.what.replace('{0}', group)}", fix)
     useful = [line.strip() for line in lines if line.strip() and not _NOISE.match(line.strip())]
     last = short(useful[-1]) if useful else "it failed without output"
     return LabError(f"{doing}: {last}", "see the lines above" if len(useful) > 1 else "")
