@@ -71,6 +71,22 @@ def test_gpus_by_cdi_have_their_plain_ids() -> None:
     assert seen.gpus == ("MIG-7", "2")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "gpus"),
+    [((), ()), (("/dev/fuse", "/dev/nvidiactl"), ()), (("/dev/nvidiactl", "/dev/nvidia4"), None)],
+)
+def test_podman_reports_only_device_nodes(
+    nodes: tuple[str, ...], gpus: tuple[str, ...] | None
+) -> None:
+    host = {
+        "DeviceRequests": None,
+        "Annotations": {"io.container.manager": "libpod"},
+        "Devices": [{"PathOnHost": "/dev/null", "PathInContainer": node} for node in nodes],
+    }
+    seen = parse_inspection({**INSPECTED, "HostConfig": host})
+    assert (seen.gpus, seen.planned) == (gpus, ("GPU-4", "GPU-5"))
+
+
 def test_a_container_with_few_details() -> None:
     seen = parse_inspection(
         {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,8 @@ CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
 RUNS_MOUNT: Final = "/runs"
 SCRIPTS_MOUNT: Final = "/lab/scripts"
 
+_GPU_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerInfo:
@@ -52,7 +55,8 @@ class ContainerInfo:
         exit_code: Its last exit code.
         error: The engine's reason why it did not start, or "".
         started: Its start time in UTC with all nine decimals, so that it sorts as text.
-        gpus: Device ids that the engine gives it; `all` or `2 of any` if the request has no ids.
+        gpus: Device ids that the engine gives it; `all` or `2 of any` if the request has no ids;
+            None: Podman gives it some, and does not report which.
         planned: Device ids of its planned GPUs.
         variables: Its environment variables.
         cluster_sha256: Digest of its config.
@@ -76,7 +80,7 @@ class ContainerInfo:
     exit_code: int
     error: str
     started: str
-    gpus: tuple[str, ...]
+    gpus: tuple[str, ...] | None
     planned: tuple[str, ...]
     variables: Mapping[str, str]
     cluster_sha256: str
@@ -119,7 +123,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     variables = {name: value for name, _, value in pairs}
     task = labels.get(TASK, "")
     fits = not task or task in task_names(_spec(variables))
-    given = _given(host.get("DeviceRequests") or [])
+    given = _given(host)
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
     # As compose requested it: `Mounts` has the path inside the virtual machine of Docker Desktop.
@@ -138,7 +142,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         error=state.get("Error", ""),
         started=_sortable(state["StartedAt"]),
         gpus=given,
-        planned=tuple(filter(None, labels[GPUS].split(","))) if GPUS in labels else given,
+        planned=tuple(filter(None, labels[GPUS].split(","))) if GPUS in labels else given or (),
         variables=variables,
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
         tensorflow=labels.get(TENSORFLOW, ""),
@@ -172,10 +176,16 @@ def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
     return spec if all(map(TASK_NAME.fullmatch, task_names(spec))) else {}
 
 
-def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The GPUs of its device requests; the engine writes a count of -1 for all GPUs."""
+def _given(host: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The GPUs of its device requests; the engine writes a count of -1 for all GPUs.
+
+    Podman reports only the device nodes. None: it gives GPUs.
+    """
+    if (host.get("Annotations") or {}).get("io.container.manager") == "libpod":
+        nodes = [str(each.get("PathInContainer")) for each in host.get("Devices") or ()]
+        return None if any(map(_GPU_NODE.fullmatch, nodes)) else ()
     found: list[str] = []
-    for request in requests:
+    for request in host.get("DeviceRequests") or ():
         count = request.get("Count") or 0
         # CDI writes a GPU with its kind: `nvidia.com/gpu=GPU-…`.
         found += [gpu.rpartition("=")[2] for gpu in request.get("DeviceIDs") or ()]
