@@ -50,6 +50,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     stall: float = STALL_S,
     max_time: float = 0.0,
     ready_within: float | None = None,
+    record: str = "",
     data_dir: AnyPath | None = None,
     runs_dir: AnyPath | None = None,
     keep: bool = False,
@@ -61,7 +62,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     map: str | Mapping[str, str] = "",  # noqa: A002  (the name of the option)
     **flags: object,
 ) -> Run:
-    """Train an experiment and wait until it has ended.
+    r"""Train an experiment and wait until it has ended.
 
     Ctrl-C cancels the run, collects its files, and removes the environment that it booted.
 
@@ -79,6 +80,9 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         max_time: Seconds after which the run saves a checkpoint and ends as `cancelled`; 0: no
             limit.
         ready_within: Seconds within which every program must be ready; None: the default.
+        record: A regular expression that makes records of the lines of your own program:
+            `r"it (?P<step>\d+), err (?P<loss>\S+)"`. Its groups are named `step`, `global_step`,
+            `local_step`, `epoch`, `loss` or `accuracy`.
         data_dir: Your own data, in the four IDX files; None: the shipped data.
         runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
         keep: Keep the environment that this run boots: the next run starts faster.
@@ -117,6 +121,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         max_time_s=max_time,
         start=schedule(start),
         map=flag_meanings(map),
+        record=record,
     )
     options = RunOptions(
         spec=spec,

@@ -64,7 +64,10 @@ def _options(info: RunInfo) -> Iterator[str]:
         if value:
             yield from (f"--{name}", value)
     for name, value in info.spec.plain_options().items():
-        yield from (f"--{name}", value) if value else (f"--{name}",)
+        if value.startswith("-"):
+            yield f"--{name}={value}"
+        else:
+            yield from (f"--{name}", value) if value else (f"--{name}",)
 
 
 def _host_path(data_dir: str) -> str:

@@ -15,6 +15,7 @@ from lab.formatting import between, number
 from lab.run.store import RunDir
 from lab.run.summary import Summary
 from lab.run.tables import width_of
+from lab.service.unread_lines import unread_notice
 from lab.task.agent.output import MAX_LINE_BYTES
 from lab.task.protocol.states import State
 from lab.task.text import short, visible
@@ -34,9 +35,13 @@ _NOISE: Final = re.compile(
 def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
     """Check that a run succeeded; if not, report the last lines of each failed task's log.
 
+    A notice says if the lines of a user's program gave no record of a step.
+
     Raises:
         LabError: The run failed, its results are unexpected, or files were not collected.
     """
+    if notice := unread_notice(run, summary):
+        notify(notice)
     if summary.state == State.SUCCEEDED:
         _check_results(run, summary)
         check_collected(summary)

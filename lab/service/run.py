@@ -25,6 +25,7 @@ from lab.run.status import RunStatus, StatusProber, status_or_warn
 from lab.run.store import RunDir, find_run
 from lab.run.summary import Summary
 from lab.service.planning import PlanResult, Project, make_plan
+from lab.service.record_option import check_record
 from lab.service.target import Target, find_target, run_in_turn
 from lab.task.protocol import READY_S, RunSpec
 from lab.task.protocol.experiments import Experiment, defaults, hyperparameters
@@ -262,8 +263,11 @@ def _experiment(
             raise InputError(
                 f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
             )
-    if spec.map and not names_a_program(name):
-        raise InputError(f"--map: {name} is an experiment", "leave out --map")
+    for flag, used in (("--map", spec.map), ("--record", spec.record)):
+        if used and not names_a_program(name):
+            raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
+    if spec.record:
+        check_record(spec.record)
     if names_a_program(name):
         own = read_program(
             name,

@@ -119,6 +119,12 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
     assert (alone.reason, alone.exit_code) == ("this task has no program in this run", None)
 
 
+def test_the_users_expression_makes_records(stage: Stage) -> None:
+    stage.agent("worker-0")
+    stage.submit(stage.program("print('it 5')"), own=True, record=r"it (?P<step>\d+)")
+    assert stage.wait_state("worker-0", State.SUCCEEDED).global_step == 5
+
+
 def test_no_data_flag_without_own_data(stage: Stage) -> None:
     stage.agent("worker-0")
     stage.submit(stage.program("import sys; print(sys.argv)"))

@@ -457,6 +457,22 @@ def test_odd_values_in_a_listing_are_harmless(tmp_path: Path) -> None:
     assert output.fault is None
 
 
+def test_an_expression_of_the_user_makes_records(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"it 5, err 0.5\nstep 6, loss 0.25\n")
+    os.close(writer)
+    regex = r"it (?P<step>\d+), err (?P<loss>\S+)"
+    output = Output(
+        reader, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO, record=regex
+    )
+    output.start()
+    output.finish(PATIENCE_S)
+    assert [(each["global_step"], each["loss"]) for each in stored(tmp_path)] == [
+        (5, 0.5), (6, 0.25)
+    ]  # fmt: skip
+    assert (output.training, output.global_step) == (True, 6)
+
+
 def test_the_rest_of_a_split_line_is_not_mistaken_for_a_line(tmp_path: Path) -> None:
     """A line that is overwritten has many states; the last one is read, a cut one is not."""
     first_part = b"max_step 12, loss 0.5\n".rjust(MAX_LINE_BYTES + 18, b"x")  # `max_` is cut off

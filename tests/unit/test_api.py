@@ -281,6 +281,10 @@ def test_errors_are_reported_before_anything_starts(environment: FakeEnvironment
         "run() has no argument 'epochs', and the flags of mine.py are not known;"
         " pass it as args=['--epochs=2']"
     )
+    assert refusal(experiment="mine.py", record="it (").startswith("--record 'it (': missing )")
+    assert refusal(record=r"it (?P<step>\d+)") == (
+        "--record: async is an experiment; leave out --record"
+    )
 
 
 def test_own_program_gets_its_arguments(environment: FakeEnvironment) -> None:
@@ -290,6 +294,12 @@ def test_own_program_gets_its_arguments(environment: FakeEnvironment) -> None:
     assert (request.spec.own, request.spec.args) == (True, ("--depth=3",))
     api.run("mine.py", args="--depth=4", quiet=True)
     assert environment.runs()[-1].spec.args == ("--depth=4",)
+
+
+def test_own_program_gets_its_expression_for_records(environment: FakeEnvironment) -> None:
+    Path("mine.py").write_text("print(1)\n")
+    done = api.run("mine.py", record=r"it (?P<step>\d+)", quiet=True)
+    assert environment.runs()[-1].spec.record == done.info.spec.record == r"it (?P<step>\d+)"
 
 
 def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> None:

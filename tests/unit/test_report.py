@@ -695,6 +695,13 @@ def test_the_command_parses_into_the_same_run(experiment: str, argv: tuple[str, 
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("regex", [r"it (?P<step>\d+)'s", r"- loss (?P<loss>\S+)", "--(?P<step>5)"])
+def test_the_command_has_the_expression_of_an_own_program(regex: str) -> None:
+    info = RunInfo("x", RunSpec("mine", program="mine.py", own=True, record=regex))
+    texts = check("run", run_command, shlex.split(command(info))[2:])
+    assert texts["record"] == regex
+
+
 def test_the_command_of_a_printed_program_is_complete() -> None:
     info = RunInfo(
         "x",

@@ -1,4 +1,4 @@
-"""`lab run EXPERIMENT`.
+r"""`lab run EXPERIMENT`.
 
 PROGRAM may name a program for each task: worker-0=a.py,worker-1=b.py. All of them
 must be in one directory. A service, such as ps-0, may be left out.
@@ -12,6 +12,8 @@ Examples:
     lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
     # an unchanged program with its job and index as its arguments
     lab run my_program.py -- {job} {index}
+    # a program whose lines `lab` does not know: `it 10, err 0.5`
+    lab run mine.py --record 'it (?P<step>\d+), err (?P<loss>\S+)'
     # an unchanged program from a book of 2017
     lab run --listing printed.py --cluster clusters/book.yaml
 """
@@ -134,6 +136,14 @@ def command(  # longer than 60 lines: the parameters are the command line
     mend: Annotated[
         bool, Switch("with --listing: fix the known bugs of printed synchronous programs")
     ] = False,
+    record: Annotated[
+        str,
+        Flag(
+            "how to read your program's lines: groups step, global_step, local_step, epoch, loss,"
+            " accuracy",
+            shows="REGEX",
+        ),
+    ] = "",
     tensorflow: Annotated[
         str | None,
         Flag(
@@ -172,6 +182,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         faithful=faithful,
         mend=mend,
         map={flag: meaning for each in map_ for flag, meaning in each.items()},
+        record=record,
     )
     options = RunOptions(
         spec=spec,

@@ -31,6 +31,7 @@ from typing import Final
 
 from lab.records import Record
 from lab.task.agent.printed_numbers import read_metrics, read_numbers
+from lab.task.protocol.record_pattern import PatternError, RecordPattern
 from lab.task.text import short
 
 READY: Final = "ready"
@@ -128,7 +129,19 @@ class LogParser:
     A program counts its epochs from 0 or from 1. It counts from 0 if it has printed an epoch 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, regex: str = "") -> None:
+        """Start before the first line.
+
+        Args:
+            regex: The expression of `--record`, which is applied before all other formats; or "".
+        """
+        self._pattern: RecordPattern | None = None
+        self._fault = ""  # why the expression is not used, until it is reported
+        if regex:
+            try:
+                self._pattern = RecordPattern(regex)
+            except PatternError as error:
+                self._fault = f"--record cannot be used: {error}"
         self._before = b""  # the line before
         self._first_epoch = 1
         self._keras = KerasBars()
@@ -141,6 +154,10 @@ class LogParser:
             `epoch`, `step` and `eval` for training, `final` with the accuracy, `event` for
             TensorFlow's own lines. The start of a server has the status `READY`.
         """
+        if self._pattern is not None or self._fault:
+            record = self._by_pattern(line.strip())
+            if record is not None:
+                return record
         before, self._before = self._before, line
         line = line.strip()
         reader = _READERS.get(line[:1])
@@ -159,12 +176,33 @@ class LogParser:
             return None
         if before.startswith(_TRACEBACK):
             return None  # the source of the line in a traceback
-        text = _last_state(text)
+        return self._by_numbers(_last_state(text))
+
+    def _by_numbers(self, text: str) -> Record | None:
+        """The record of a line in lower case that may have a step, a loss or an accuracy."""
         if len(text) > LONGEST_LINE:
             return None
         if bar := _KERAS_BAR.match(text):
             return self._keras.read(bar["batches"] or "", bar["of"] or "", text[bar.end() :])
-        record = read_numbers(text)
+        return self._with_epoch(read_numbers(text))
+
+    def _by_pattern(self, line: bytes) -> Record | None:
+        """The record that the expression of `--record` gives, or an event with its fault."""
+        record = None
+        if self._pattern is not None:
+            record = self._pattern.read(_last_state(line.decode(errors="replace")))
+            if self._pattern.is_slow:
+                self._pattern = None
+                self._fault = (
+                    "--record takes too long for a line; its lines are not read from now on"
+                )
+        if self._fault:
+            record = {"kind": "event", "message": short(self._fault)}
+            self._fault = ""
+        return self._with_epoch(record)
+
+    def _with_epoch(self, record: Record | None) -> Record | None:
+        """A record with its epoch counted from 0."""
         if record is not None and isinstance(epoch := record.get("epoch"), int):
             self._first_epoch = min(self._first_epoch, epoch)
             record["epoch"] = epoch - self._first_epoch

@@ -104,6 +104,7 @@ class Output(threading.Thread):
         tags: RecordTags,
         *,
         folder: str = "",
+        record: str = "",
         digest: _Hash | None = None,
     ) -> None:
         """Open the files; the program has just been started.
@@ -115,6 +116,7 @@ class Output(threading.Thread):
             echo: Called with a readable copy: whole lines without control characters.
             tags: The run, attempt and task; they are added to the records.
             folder: The program's directory; errors are shown with the place in it.
+            record: The regular expression that makes records of printed lines, or "".
             digest: The digest of the records of earlier attempts; each new record updates it.
 
         Raises:
@@ -133,7 +135,7 @@ class Output(threading.Thread):
         self._began = time.monotonic()
         self._began_unix = unix_time()
         self._writes_records = False
-        self._parser = LogParser()
+        self._parser = LogParser(record)
         self._is_cut = False  # the newest line was split
         self._tensorflow_lines = TensorFlowLines()
         self._notice_shown = False  # the notice about TensorFlow's hidden lines

@@ -60,6 +60,7 @@ class RunSpec:
         max_time_s: Seconds after which the run is cancelled, with a checkpoint; 0: no limit.
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".
+        record: The regular expression that makes records of the lines of an own program, or "".
     """
 
     experiment: str
@@ -85,6 +86,7 @@ class RunSpec:
     max_time_s: float = 0.0
     ready_s: float = 0.0
     resumed_from: str = ""
+    record: str = ""
 
     def completed(self, experiment: Experiment) -> RunSpec:
         """Return a copy with the experiment's program, arguments, services and policy."""

@@ -1,0 +1,86 @@
+"""The notice about a program whose lines give no record of a step."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
+from lab.service.unread_lines import unread_notice
+from lab.task.agent.log_parsers import LogParser
+from tests.specs import run_info
+
+
+def notice(folder: Path, printed: str, *, own: bool = True, records: str = "") -> str:
+    """The notice about a run whose worker printed these lines."""
+    info = run_info("r", cluster={"ps": ["a:1"], "worker": ["a:2"]})
+    run = RunDir(folder / "r")
+    run.path.mkdir()
+    run.write(replace(info, spec=replace(info.spec, own=own, program="mine.py")))
+    for path, text in ((run.log("worker-0"), printed), (run.records("worker-0"), records)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return unread_notice(run, summarize(run))
+
+
+@pytest.mark.parametrize(
+    ("printed", "example", "record"),
+    [
+        (
+            "begin\nbatch 3 loss 0.5\nbatch 4 loss 0.4\n",
+            "batch 3 loss 0.5",
+            {"kind": "step", "global_step": 3, "loss": 0.5},
+        ),
+        ("G_loss: 0.5\n", "G_loss: 0.5", {"kind": "step", "loss": 0.5}),
+        ("loss = 0.5\n", "loss = 0.5", {"kind": "step", "loss": 0.5}),
+        (
+            "loss 0.5\nIteration #1,200 >> err is 0.5 (lr 0.1)\n",
+            "Iteration #1,200 >> err is 0.5 (lr 0.1)",
+            {"kind": "step", "global_step": 1200, "loss": 0.5},
+        ),
+        ("epoch 3 took 5 s\n", "epoch 3 took 5 s", {"kind": "epoch", "epoch": 2}),
+    ],
+)
+def test_the_notice_has_an_expression_that_reads_its_example(
+    tmp_path: Path, printed: str, example: str, record: object
+) -> None:
+    found = notice(tmp_path, printed)
+    assert found.startswith(f'lab read no step from mine.py\'s lines, such as "{example}"; use ')
+    regex = shlex.split(found.rpartition(" --record ")[2])[0]
+    assert LogParser(regex).read(example.encode()) == record
+
+
+def test_the_expression_is_short(tmp_path: Path) -> None:
+    assert notice(tmp_path, "batch 3   loss = 0.5\n").endswith(
+        r"--record 'batch (?P<step>\d+).*loss = (?P<loss>\S+)'"
+    )
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "",
+        "hello\n5 files in 3 s\n",
+        "Accuracy: 0.91\n",
+        "1/469 [..............] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1\n",
+        "Epoch 1/5\n",
+        "I0000 00:00:1795270972.284139   15586 master.cc:243] step 5 loss 0.3\n",
+        "INFO:tensorflow:global_step/sec: 120.3\n",
+        '  File "train.py", line 10, in step\nValueError: loss 3\n',
+        "stepping 5 stones\nsteps_per_second5 3\n",
+    ],
+)
+def test_lines_without_numbers_of_a_training_cause_no_notice(tmp_path: Path, printed: str) -> None:
+    assert notice(tmp_path, printed) == ""
+
+
+def test_a_recorded_step_or_an_experiment_causes_no_notice(tmp_path: Path) -> None:
+    printed = "batch 3 loss 0.5\n"
+    (tmp_path / "a").mkdir()
+    record = '{"kind": "epoch", "epoch": 0, "time_unix": 1.0}\n'
+    assert notice(tmp_path / "a", printed, records=record) == ""
+    assert notice(tmp_path, printed, own=False) == ""
