@@ -121,7 +121,7 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
 
 def test_the_users_expression_makes_records(stage: Stage) -> None:
     stage.agent("worker-0")
-    stage.submit(stage.program("print('it 5')"), own=True, record=r"it (?P<step>\d+)")
+    stage.submit(stage.program("print('it 5')"), record=r"it (?P<step>\d+)")
     assert stage.wait_state("worker-0", State.SUCCEEDED).global_step == 5
 
 
