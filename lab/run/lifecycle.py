@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from lab.backends import Environment
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.run.run_info import RunInfo
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
@@ -20,7 +21,7 @@ from lab.run.summary import Summary, write_summary
 from lab.task.agent.appender import altered
 from lab.task.protocol import Request, TaskStatus
 from lab.task.protocol.policy import outcome
-from lab.task.protocol.states import State, run_state
+from lab.task.protocol.states import Cause, State, run_state
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:
@@ -119,7 +120,8 @@ def abort(run: OpenRun, state: State, reason: str) -> Summary:
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
     """Return the run's state and its reason, from the states of its tasks; a pure function.
 
-    The worst final state of a task is the run's state. The first task with it gives the reason.
+    The worst final state of a task is the run's state. The first task with it gives the reason; the
+    tasks that have ended for the same reason are counted.
     """
     names = [name for name in info.task_names() if name in statuses]
     if not all_ended(info, statuses):
@@ -128,7 +130,11 @@ def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, s
     if state is State.SUCCEEDED:
         return state, ""
     first = statuses[failed[0]]
-    return state, first.reason if state is State.CANCELLED else f"{first.task} {explain(first)}"
+    if state is State.CANCELLED:
+        return state, first.reason
+    same = [task for task in failed if explain(statuses[task]) == explain(first)]
+    others = f" and {counted(len(same) - 1, 'other')}" if len(same) > 1 else ""
+    return state, f"{first.task}{others} {explain(first)}"
 
 
 def has_stopped(environment: Environment) -> bool:
@@ -143,6 +149,8 @@ def has_stopped(environment: Environment) -> bool:
 def explain(status: TaskStatus) -> str:
     """Return a task's state and reason as text: `failed: exit code 1`."""
     reason = status.reason
+    if status.state is State.CANCELLED and status.cause is Cause.PEER_LOST:
+        reason = reason.partition(": ")[0]  # the other task has the whole reason
     if status.state is State.SUCCEEDED and not reason:
         return status.state.value
     if not reason and status.signal:

@@ -5,8 +5,9 @@ A run's logs keep every byte. TensorFlow's own lines are hidden here, and one no
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,19 @@ MOST_PER_S: Final = 500
 _LONGEST: Final = 1 << 16  # bytes of a line that are read at once; agents write shorter lines
 
 _TRACEBACK: Final = b"Traceback (most recent call last):"
+
+_WRAPPER: Final = re.compile(
+    rb"During handling of the above exception|The above exception was the direct cause"
+    rb"|Detected at node |Node: '|Original stack trace for |    File \"|  File \""
+    rb"|\s+\[\[|Recent warning and error logs:|  [IWE]\d{4} "
+)
+"""The lines around an exception and, in TensorFlow's exceptions, around the message."""
+
+_ERROR: Final = re.compile(rb"(?:\d{4}-\d\d-\d\d [\d:.]+: )?E(?:\d{4} [\d:.]+ | tensorflow/)")
+"""The beginning of an error that TensorFlow logs."""
+
+_MESSAGE_LINES: Final = 4
+"""The lines after the exception's line within which such lines are hidden."""
 
 
 def readable(line: bytes) -> str:
@@ -48,15 +62,38 @@ class _Task:
     shown: int = 0
     left_out: int = 0
     in_traceback: bool = False
+    message_lines: int = 0  # further lines of an exception's own message that may follow
+    was_hidden: bool = False  # whether the line above belongs to a traceback
     of_tensorflow: TensorFlowLines = field(default_factory=TensorFlowLines)
 
     def in_traceback_of(self, line: bytes) -> bool:
-        """Whether a line belongs to a traceback, before the line that names the exception.
+        """Whether a line belongs to a traceback, but is not a line of the exception's own message.
 
-        Such lines are hidden: when the run has ended, the last lines of a failed task are shown.
+        Such lines are hidden: the reason of a failed task has the message and its place.
         """
-        self.in_traceback = line == _TRACEBACK or (self.in_traceback and line[:1] in b" ")
-        return self.in_traceback
+        if line == _TRACEBACK or (self.in_traceback and line[:1] in b" "):
+            self.in_traceback = self.was_hidden = True
+            return True
+        if self.in_traceback:  # the line that names the exception
+            self.in_traceback, self.message_lines = False, _MESSAGE_LINES
+            return False
+        is_wrapper = self.message_lines > 0 and (
+            _WRAPPER.match(line) is not None or (self.was_hidden and not line)
+        )
+        self.was_hidden = is_wrapper
+        self.message_lines -= not is_wrapper and self.message_lines > 0
+        return is_wrapper
+
+
+def own_lines(lines: Iterable[bytes]) -> list[bytes]:
+    """Return the program's own lines of a log and TensorFlow's errors, without tracebacks."""
+    state = _Task()
+    return [
+        line
+        for line in lines
+        if (not state.of_tensorflow.has(line) and not state.in_traceback_of(line))
+        or _ERROR.match(line)
+    ]
 
 
 class PrintedLines:

@@ -11,14 +11,17 @@ from rich.text import Text
 
 from lab.backends import Notify
 from lab.errors import LabError
-from lab.formatting import between, number
-from lab.run.store import RunDir
+from lab.formatting import between, counted, number
+from lab.run.lifecycle import explain
+from lab.run.program_output import own_lines
+from lab.run.store import RunDir, read_statuses
 from lab.run.summary import Summary
 from lab.run.tables import width_of
 from lab.service.unread_lines import unread_notice
 from lab.task.agent.output import MAX_LINE_BYTES
-from lab.task.protocol.states import State
-from lab.task.text import short, visible
+from lab.task.protocol import TaskStatus
+from lab.task.protocol.states import Cause, State
+from lab.task.text import LONGEST_REASON, short, visible
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
@@ -26,14 +29,15 @@ LOG_LINES: Final = 15
 _TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
 """The number of bytes at a log's end that are searched for them; an agent splits longer lines."""
 
-_NOISE: Final = re.compile(
-    rb"[IW][0-9]{4} [0-9:.]{8,40} +[0-9]+ |WARNING: All log messages before absl::"
-)
-"""The beginning of TensorFlow's own lines that report no error; a log has many of them."""
+
+_NO_MESSAGE: Final = re.compile(r"(?:exit code \d+(?:; its last line: .*)?)?")
 
 
 def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
-    """Check that a run succeeded; if not, report the last lines of each failed task's log.
+    """Check that a run succeeded; if not, report why its tasks failed.
+
+    Tasks that have failed for the same reason are reported once. If the reason has no message of
+    the program, the last lines of the first log that has some are reported.
 
     A notice says if the lines of a user's program gave no record of a step.
 
@@ -46,13 +50,34 @@ def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
         _check_results(run, summary)
         check_collected(summary)
         return
-    for task in summary.tasks:
-        if task.state in {State.FAILED, State.LOST}:
-            _report_log(task.task, run.log(task.task), notify)
+    fix = f"see its logs and records in {run.path}"
+    groups = _failed(run)
+    for group in groups:
+        first, *others = group
+        if len(groups) > 1:
+            count = f" and {counted(len(others), 'other')}" if others else ""
+            notify(f"{first.task}{count} {short(explain(first), LONGEST_REASON)}")
+        if not _has_message(first):
+            any(_report_log(each.task, run.log(each.task), notify) for each in group)
+        elif (named := summary.reason.partition(" ")[0]) in {each.task for each in group}:
+            fix = f"the whole log is {run.log(named)}"
     reason = f" ({summary.reason})" if summary.reason else ""
-    raise LabError(
-        f"run {run.run_id} {summary.state}{reason}", f"see its logs and records in {run.path}"
-    )
+    raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
+
+
+def _failed(run: RunDir) -> list[list[TaskStatus]]:
+    """The statuses of the failed tasks; a list for each reason, in the cluster's order."""
+    groups: dict[str, list[TaskStatus]] = {}
+    for status in read_statuses(run, run.read(), skip_damaged=True).values():
+        if status.state in {State.FAILED, State.LOST}:
+            groups.setdefault(explain(status), []).append(status)
+    return list(groups.values())
+
+
+def _has_message(status: TaskStatus) -> bool:
+    """Whether the reason is a message of the program, and not only its exit code."""
+    ended_itself = status.cause in {Cause.EXIT_CODE, Cause.PEER_LOST}
+    return ended_itself and _NO_MESSAGE.fullmatch(status.reason) is None
 
 
 def check_collected(summary: Summary) -> None:
@@ -86,8 +111,12 @@ def _check_results(run: RunDir, summary: Summary) -> None:
     )
 
 
-def _report_log(task: str, path: Path, notify: Notify) -> None:
-    """Report the last lines of a task's log, each on one line of the terminal, and its path."""
+def _report_log(task: str, path: Path, notify: Notify) -> bool:
+    """Report the last lines of a task's log, each on one line of the terminal, and its path.
+
+    Returns:
+        Whether the log has a line.
+    """
     width = width_of(sys.stderr)
     lines = _last_lines(path)
     for line in lines:
@@ -96,10 +125,11 @@ def _report_log(task: str, path: Path, notify: Notify) -> None:
         notify(text.plain)
     if lines:
         notify(f"{task}  | the whole log: {path}")
+    return bool(lines)
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """Return the last lines of a log without TensorFlow's own lines; read only the log's end."""
+    """Return the last lines of the program in a log; read only the log's end."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -108,4 +138,4 @@ def _last_lines(path: Path) -> list[bytes]:
         lines = file.read().split(b"\n")
     lines = lines[1:] if start else lines  # the first line is cut
     lines = lines[:-1] if lines and not lines[-1] else lines
-    return [line for line in lines if not _NOISE.match(line)][-LOG_LINES:]
+    return own_lines(lines)[-LOG_LINES:]

@@ -12,15 +12,18 @@ from rich.cells import cell_len
 
 from lab.console import notify
 from lab.errors import LabError
+from lab.run.lifecycle import explain, verdict
 from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.run.store import RunDir, read_statuses
 from lab.run.summarize import summarize
 from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.task.agent.output import MAX_LINE_BYTES
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State
+from lab.task.protocol.states import Cause, State
+from lab.task.protocol.statuses import write_status
+from tests.specs import update
 
 PREFIX = "worker-0  | "
 CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelled\n"
@@ -113,3 +116,41 @@ def test_a_piece_of_a_line_is_not_shown_as_a_line(
     monkeypatch.setattr("lab.service.outcome._TAIL_BYTES", 10)
     run.log("worker-0").write_bytes(b"first and long\nsecond\n")
     assert shown(run, capsys) == [f"{PREFIX}second"]
+
+
+def test_tasks_with_the_same_reason_are_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = RunDir(tmp_path / "runs" / "r")
+    cluster = {"worker": ["tf1:1", "tf1:2", "tf1:3", "tf1:4"]}
+    made.create(RunInfo("r", RunSpec("own", own=True), cluster=cluster))
+    error, silent = "train.py:3: ValueError: bad", "exit code 3"
+    peer = f"worker-1 failed: {error}"
+    ends = [
+        (State.FAILED, silent, Cause.EXIT_CODE, 3),
+        (State.FAILED, error, Cause.EXIT_CODE, 1),
+        (State.FAILED, error, Cause.EXIT_CODE, 1),
+        (State.CANCELLED, peer, Cause.PEER_LOST, None),
+    ]
+    for index, (state, reason, cause, code) in enumerate(ends):
+        task = f"worker-{index}"
+        status = TaskStatus(task, state, 0, reason, cause, code, ended_unix=9.0 - (index == 2))
+        for path in (made.status(task), made.log(task)):
+            path.parent.mkdir(exist_ok=True)
+        write_status(made.status(task), status)
+        made.log(task).write_bytes(b"last of %s\n" % task.encode())
+    statuses = read_statuses(made, made.read())
+    state, reason = verdict(made.read(), statuses)
+    assert (state, reason) == (State.FAILED, f"worker-2 and 1 other failed: {error}")
+    assert explain(statuses["worker-3"]) == "cancelled: worker-1 failed"
+
+    update(made, state=state, reason=reason)
+    with pytest.raises(LabError) as raised:
+        check_succeeded(made, summarize(made), notify)
+    assert str(raised.value) == f"run r failed ({reason}); the whole log is {made.log('worker-2')}"
+    assert capsys.readouterr().err.splitlines() == [
+        "worker-0 failed: exit code 3",
+        "worker-0  | last of worker-0",
+        f"worker-0  | the whole log: {made.log('worker-0')}",
+        f"worker-1 and 1 other failed: {error}",
+    ]

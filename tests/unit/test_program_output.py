@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.cli import main
 from lab.run.collect import View
 from lab.run.program_output import MOST_PER_S, PrintedLines, readable
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
+from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
 from tests.specs import update
@@ -86,6 +89,133 @@ def test_of_a_traceback_the_exception_is_shown() -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"before\n" + TRACEBACK + b"  after\n")
     assert shown.lines == ["a-0: before", "a-0: NameError: x", "a-0:   after"]
+
+
+GRAPH_ERROR = b"""\
+Traceback (most recent call last):
+  File "a.py", line 1
+NotFoundError: Graph execution error:
+
+Detected at node 'save' defined at (most recent call last):
+    File "a.py", line 28, in <module>
+Node: 'save'
+From /job:ps/replica:0/task:0:
+train is missing
+\t [[{{node save}}]]
+
+Original stack trace for 'save':
+  File "a.py", line 28, in <module>
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 2
+KeyError: 1
+
+own
+
+  File "own.txt", line 1
+own
+own
+  File "own.txt", line 2
+
+"""
+
+
+def test_of_a_graph_error_the_message_is_shown() -> None:
+    shown = Shown()
+    shown.printed.feed("a-0", GRAPH_ERROR)
+    assert shown.lines == [
+        "a-0: NotFoundError: Graph execution error:",
+        "a-0: From /job:ps/replica:0/task:0:",
+        "a-0: train is missing",
+        "a-0: KeyError: 1",
+        "a-0: own",
+        "a-0: ",
+        "a-0: own",
+        "a-0: own",
+        'a-0:   File "own.txt", line 2',
+        "a-0: ",
+    ]
+
+
+LIBRARY = {
+    "labels": b"""\
+WARNING:tensorflow:From a.py:3: softmax_cross_entropy_with_logits (from x) is deprecated
+Instructions for updating:
+
+Future major versions of TensorFlow will allow gradients to flow
+into the labels input on backprop by default.
+
+See `tf.nn.softmax_cross_entropy_with_logits_v2`.
+
+""",
+    "back_prop": b"""\
+WARNING:tensorflow:From a.py:3: calling map_fn (from x) with back_prop=False is deprecated
+Instructions for updating:
+back_prop=False is deprecated. Consider using tf.stop_gradient instead.
+Instead of:
+results = tf.map_fn(fn, elems, back_prop=False)
+Use:
+results = tf.nest.map_structure(tf.stop_gradient, tf.map_fn(fn, elems))
+""",
+    "warnings": b"""\
+/x/.venv/lib/python3.11/site-packages/keras/src/layers/core/dense.py:93: UserWarning: Do not pass
+  super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+""",
+    "config": b"""\
+INFO:tensorflow:Using config: {'_model_dir': 'm', '_session_config': allow_soft_placement: true
+graph_options {
+  rewrite_options {
+    meta_optimizer_iterations: ONE
+  }
+}
+, '_keep_checkpoint_max': 5}
+""",
+    "gpus": b"""\
+W0000 00:00:1.2 3 gpu_device.cc:2341] Cannot dlopen some GPU libraries. Follow the guide.
+Skipping registering GPU devices...
+""",
+    "autograph": b"""\
+WARNING:tensorflow:AutoGraph could not transform <f> and will run it as-is.
+Please report this to the TensorFlow team. When filing the bug, set the verbosity to 10
+Cause: mangled names are not yet supported
+To silence this warning, decorate the function with @tf.autograph.experimental.do_not_convert
+""",
+    "abseil": b"W1126 07:00:00.123456 140 deprecation.py:50] From a.py:3: f is deprecated\n",
+}
+OWN = [
+    b"I1126 07:00:00.123456 140 train.py:33] step 10",
+    b"WARNING:root:own",
+    b"INFO:absl:own",
+    b"train.py:3: UserWarning: own",
+    b"Cause: own",
+    b"  indented",
+    b"",
+    b"Use:",
+    b"See `x`.",
+    b"{",
+    b"WARNING: own",
+]
+
+
+@pytest.mark.parametrize("library", LIBRARY.values(), ids=LIBRARY)
+@given(own=st.lists(st.sampled_from(OWN), max_size=4), last=st.sampled_from([b"own", b"{", b"}"]))
+def test_all_lines_of_a_message_of_a_library_are_hidden_and_no_other(
+    library: bytes, own: list[bytes], last: bytes
+) -> None:
+    lines = [last, *own]  # the lines below could continue the library's message only by their form
+    hidden = TensorFlowLines()
+    message = library.split(b"\n")[:-1]
+    assert [hidden.has(line) for line in lines] == [False] * len(lines)
+    assert [hidden.has(line) for line in message] == [True] * len(message)
+    assert [hidden.has(line) for line in lines] == [False] * len(lines)
+
+
+@given(st.lists(st.sampled_from(OWN) | st.text(st.characters(codec="ascii")).map(str.encode)))
+def test_without_a_line_of_a_library_no_line_is_hidden(lines: list[bytes]) -> None:
+    hidden = TensorFlowLines()
+    assert not any(hidden.has(line) for line in lines)
 
 
 def test_a_flood_is_counted_and_named() -> None:

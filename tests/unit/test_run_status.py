@@ -165,7 +165,7 @@ def test_an_abandoned_run_still_trains(run: RunDir, environment: Shown) -> None:
 
 @pytest.mark.parametrize(
     ("tasks", "state", "reason"),
-    [(train, State.SUCCEEDED, ""), (fails, State.FAILED, "ps-0 failed: exit code 3")],
+    [(train, State.SUCCEEDED, ""), (fails, State.FAILED, "ps-0 and 2 others failed: exit code 3")],
 )
 def test_a_run_that_ended_since_must_be_collected(
     run: RunDir,

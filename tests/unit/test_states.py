@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.agent.outcomes import failed, unshared_directory
+from lab.task.agent.outcomes import TaskOutcome, failed, same_failure, unshared_directory
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills, cpu_time_s, oom_kills, shared_oom_counters
 from lab.task.agent.record_tags import RecordTags
@@ -185,8 +185,8 @@ def counted(*looks: tuple[float, int, float | None], patience_s: float = 300.0) 
 
 def test_signs_of_life() -> None:
     assert counted((10, 1, 0.0), (20, 1, 0.0), (30, 2, 0.0)) == [1, 1, 2]
-    # A program that hangs uses 0.01 cores, one that computes silently more than 0.05.
-    assert counted((10, 0, 0.1), (20, 0, 0.2), (30, 0, 0.8), (40, 0, 10.8)) == [0, 0, 1, 2]
+    # A program that hangs uses less than 0.01 cores, one that computes silently more than 0.02.
+    assert counted((10, 0, 0.1), (20, 0, 0.2), (30, 0, 0.5), (40, 0, 10.5)) == [0, 0, 1, 2]
     assert counted((10, 0, None), (20, 0, None)) == [1, 2]  # unknown
     assert counted((1, 1, 1.0), (9, 2, 9.0), (10, 3, 10.0), (11, 4, 11.0)) == [0, 0, 1, 1]
     assert counted((10, 1, 9.0), (99, 2, None), patience_s=0) == [0, 0]
@@ -341,3 +341,12 @@ def test_a_checkpoint_directory_that_is_not_shared(
     message: str, ps_count: int, text: str | None
 ) -> None:
     assert unshared_directory(message, ps_count) == text
+
+
+def test_a_task_that_failed_like_the_one_that_ends_it_has_failed() -> None:
+    own = TaskOutcome(State.FAILED, "a.py:3: ValueError: bad", Cause.EXIT_CODE)
+    peer = TaskOutcome(State.CANCELLED, f"worker-1 failed: {own.reason}", Cause.PEER_LOST)
+    other = replace(peer, reason="worker-1 failed: killed by SIGKILL")
+    stopped = TaskOutcome(State.CANCELLED, f"x failed: {own.reason}", Cause.INTERRUPTED)
+    assert same_failure(peer, own) == own
+    assert [same_failure(each, own) for each in (other, stopped)] == [other, stopped]

@@ -17,16 +17,45 @@ NOTICE: Final = "TensorFlow's own lines are in the log of the run"
 _TENSORFLOW: Final = re.compile(
     rb"(?:(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: )?[IWE] tensorflow/"
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [IWE] "  # TensorFlow 2.15 and older
-    rb"|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ "
+    # A line of Abseil from another Python file may be the program's.
+    rb"|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ (?:(?!\w+\.py:)|(?:deprecation|cross_device_ops"
+    rb"|mirrored_strategy|collective_all_reduce_strategy|parameter_server_strategy|estimator"
+    rb"|parameter_server_strategy_v2|cluster_coordinator|basic_session_run_hooks|monitored_session"
+    rb"|session_manager|saver|supervisor|ag_logging)\.py:)"
     rb"|WARNING: All log messages before absl::InitializeLog"
-    rb"|(?:INFO|WARNING):tensorflow:"
+    rb"|(?:INFO|WARNING|ERROR):tensorflow:"
+    rb"|WARNING:absl:(?:You are saving|Compiled the loaded|Found untraced|At this time, the v2\.11)"
     rb"|To enable the following instructions: "
     rb"|Additional GRPC error information from remote target "  # further lines of an error
     rb"|:?[A-Z_]+:Error received from peer )"
 )
 
-_NODE: Final = re.compile(rb"\s+\[\[")
-"""The graph's node, in a line below an error: `[[{{node gradients/add}}]]`."""
+_BELOW: Final = re.compile(
+    rb"\s+\[\["  # the graph's node, below an error: `[[{{node gradients/add}}]]`
+    rb"|Recent warning and error logs:|  [IWE]\d{4} [\d:.]+ "
+    rb"|Skipping registering GPU devices\.\.\."
+    rb"|Relying on driver to perform ptx compilation|Modify \$PATH to customize ptxas location"
+    rb"|This message will be only logged once"
+    rb"|Please report this to the TensorFlow team|To silence this warning, decorate the function"
+    rb"|Cause: .*"
+    rb"|Instead of:$|results = tf\.|Use:$"  # of advice below "Instructions for updating:"
+)
+"""Further lines of one message, which have no mark."""
+
+_ADVICE: Final = b"Instructions for updating:"
+_LABELS: Final = (
+    b"Future major versions of TensorFlow will allow gradients to flow",
+    b"into the labels input on backprop by default.",
+    b"See `tf.nn.softmax_cross_entropy_with_logits_v2`.",
+)
+"""The one advice that contains empty lines."""
+
+_WARNING: Final = re.compile(rb"\S*/(?:site|dist)-packages/\S+:\d+: \w+Warning: ")
+"""A warning by Python's `warnings` in a library; a line of the library's source follows."""
+
+_CONFIG: Final = b"INFO:tensorflow:Using config: {"
+_CONFIG_LINES: Final = 40
+"""Maximum further lines of Estimator's configuration, which ends with its last bracket."""
 
 _NUMBERS: Final = (
     ("local_step", "local step", "{:,}"),
@@ -38,22 +67,44 @@ _NUMBERS: Final = (
 
 
 class TensorFlowLines:
-    """Recognizes the lines of TensorFlow's runtime in a log; call it for each line in order."""
+    """Recognizes the lines of TensorFlow and other libraries in a log; call it for each line."""
 
     def __init__(self) -> None:
-        self._advice_follows = False
-        self._is_in_error = False
+        self._above = b""  # the line above, if it is a library's
+        self._open_brackets = 0
+        self._config_lines = 0
 
     def has(self, line: bytes) -> bool:
-        """Whether the next line is TensorFlow's; a fatal error counts as the program's."""
-        if self._advice_follows:
-            self._advice_follows = False
+        """Whether the next line is a library's; a fatal error counts as the program's."""
+        line = line.rstrip()
+        is_own = not (
+            self._continues_config(line) or _TENSORFLOW.match(line) or _WARNING.match(line)
+        )
+        if is_own and (not self._above or not self._continues(line)):
+            self._above = b""
+            return False
+        self._above = line or self._above
+        return True
+
+    def _continues(self, line: bytes) -> bool:
+        """Whether a line continues the message of the library's line above."""
+        if self._above == _ADVICE:
             return True
-        # After a deprecation warning, TensorFlow prints a line of advice without any mark.
-        self._advice_follows = line.rstrip() == b"Instructions for updating:"
-        is_below = self._is_in_error and _NODE.match(line) is not None
-        self._is_in_error = is_below or _TENSORFLOW.match(line) is not None
-        return self._advice_follows or self._is_in_error
+        if self._above in _LABELS and (not line or line in _LABELS):
+            return True
+        if _WARNING.match(self._above):
+            return line.startswith(b"  ")
+        return line == _ADVICE or _BELOW.match(line) is not None
+
+    def _continues_config(self, line: bytes) -> bool:
+        """Whether a line continues Estimator's configuration, whose brackets are not closed."""
+        if line.startswith(_CONFIG):
+            self._open_brackets, self._config_lines = 0, _CONFIG_LINES
+        elif not self._config_lines or not self._open_brackets:
+            return False
+        self._config_lines -= 1
+        self._open_brackets += line.count(b"{") - line.count(b"}")
+        return True
 
 
 def readable(record: Record) -> str:

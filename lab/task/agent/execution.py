@@ -492,6 +492,9 @@ class Execution:
         if self._shutdown.outcome is None and (code != 0 or self._restart_reason is not None):
             fault = self._fault_injector.ending_fault(program)
             self._shutdown.outcome = cancelled or self._handle_failure(code, self._output, fault)
+        elif self._shutdown.outcome is not None and code > 0:
+            own = self._failed(code, self._output)
+            self._shutdown.outcome = outcomes.same_failure(self._shutdown.outcome, own)
         if self._shutdown.outcome is not None:
             self._end(self._shutdown.outcome)
         elif self._must_start:
@@ -507,13 +510,7 @@ class Execution:
 
     def _handle_failure(self, code: int, output: Output, fault: str) -> TaskOutcome | None:
         """The outcome after a failure of a program that was not stopped; None: it restarts."""
-        failed = outcomes.failed(
-            code,
-            output,
-            (self._oom_kills, OomKills.now()),
-            ps_count=len(self._request.cluster.get("ps", ())),
-            fault=fault,
-        )
+        failed = self._failed(code, output, fault)
         if self._restart_reason is not None:
             self._restart(self._restart_reason, Cause.PEER_LOST)
         elif outcomes.may_start_again(self._request, self._current, self._statuses.refresh()):
@@ -522,6 +519,11 @@ class Execution:
         else:
             return failed
         return None
+
+    def _failed(self, code: int, output: Output, fault: str = "") -> TaskOutcome:
+        ps_count = len(self._request.cluster.get("ps", ()))
+        kills = self._oom_kills, OomKills.now()
+        return outcomes.failed(code, output, kills, ps_count=ps_count, fault=fault)
 
     def _cancel_requested(self) -> TaskOutcome | None:
         """The outcome if the user has cancelled the run; else None."""

@@ -164,6 +164,20 @@ def failed(
     return TaskOutcome(State.FAILED, why, cause)
 
 
+def same_failure(decided: TaskOutcome, own: TaskOutcome) -> TaskOutcome:
+    """The outcome of a program that failed by itself while its agent was about to stop it.
+
+    It has failed, too, if the other task failed for the same reason. Otherwise its failure is often
+    a consequence.
+
+    Args:
+        decided: Why the agent wanted to stop it.
+        own: The outcome of its own failure.
+    """
+    is_same = decided.cause is Cause.PEER_LOST and decided.reason.endswith(f" failed: {own.reason}")
+    return own if is_same else decided
+
+
 def unshared_directory(message: str, ps_count: int) -> str | None:
     """Explain a checkpoint that parameter servers write into a directory of their own.
 

@@ -20,7 +20,7 @@ waits, so such a burst counts as part of a long wait."""
 LONGER: Final = "if it only sleeps, give a longer `--stall`"
 """The way out if no task waits for another one."""
 
-_ALIVE: Final = 0.05
+_ALIVE: Final = 0.02
 """The share of a CPU core from which a silent program counts as alive. A program of TensorFlow 2.21
 that waits for a missing server uses less than 0.01 cores (measured by its process times). A program
 that drives a GPU uses more: CUDA spins, or TensorFlow polls, while it waits for the GPU."""
