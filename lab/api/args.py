@@ -22,17 +22,20 @@ from lab.task.text import short, suggestion
 T = TypeVar("T")
 
 
-def program_args(experiment: str, flags: Mapping[str, object]) -> tuple[str, ...]:
+def program_args(
+    experiment: str, flags: Mapping[str, object], *, module: bool = False
+) -> tuple[str, ...]:
     """Return the arguments of an experiment's program: `--epochs=3`.
 
     Args:
         experiment: The experiment, or the path of the user's own program, whose flags are unknown.
         flags: Name to value; True or False for a switch.
+        module: Whether it is the name of the user's own module.
 
     Raises:
         InputError: The experiment or the flag does not exist, or the value is invalid.
     """
-    if names_a_program(experiment):
+    if module or names_a_program(experiment):
         for name, value in flags.items():
             raise InputError(
                 f"run() has no argument {name!r}, and the flags of {short(Path(experiment).name)}"

@@ -58,6 +58,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     wait: bool = False,
     check: bool = True,
     quiet: bool = False,
+    module: bool = False,
     args: str | Sequence[str] = (),
     map: str | Mapping[str, str] = "",  # noqa: A002  (the name of the option)
     **flags: object,
@@ -90,6 +91,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         wait: Wait for other runs of this environment; otherwise they are an error.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
+        module: Start a module as `python -m` does: `run("trainer.task", module=True)`. The current
+            directory contains its packages.
         args: One argument or several for a program of your own. `{job}`, `{index}` and
             `{JOB_hosts}` stand for the task's job, its index, and the addresses of a job.
         map: Flags of a program of your own, and what they mean: `{"task_type": "job_name"}`.
@@ -116,10 +119,11 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     own_args = (args,) if isinstance(args, str) else args
     spec = RunSpec(
         str(experiment),
-        args=(*program_args(str(experiment), flags), *own_args),
+        args=(*program_args(str(experiment), flags, module=module), *own_args),
         stall_s=stall,
         max_time_s=max_time,
         start=schedule(start),
+        module=module,
         map=flag_meanings(map),
         record=record,
     )

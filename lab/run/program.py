@@ -16,16 +16,13 @@ from lab.errors import InputError
 from lab.formatting import counted
 from lab.run.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
 from lab.run.cluster_notice import missing_notice
+from lab.run.data_files import DataFiles, find_data_files
 from lab.run.executed_source import imports_dynamically
-from lab.run.python_source import (
-    SUFFIX,
-    Conversion,
-    check_syntax,
-    imports_horovod,
-    uses_estimator,
-)
+from lab.run.python2 import Conversion
+from lab.run.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
+from lab.run.tf1_source import Use, tensorflow_1_use
+from lab.task.own.main_module import module_files
 from lab.task.protocol import RunSpec, TaskProgram
-from lab.task.text import short
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
@@ -38,11 +35,6 @@ _NEXT_TASK: Final = re.compile(rf",(?={_TASK}=)")
 _ONE_WORKER: Final[Mapping[str, int]] = {"worker": 1}
 _NOTHING: Final[Mapping[str, str]] = {}
 
-MAX_DATA_BYTES: Final = 64 << 20
-"""The limit for all data files of a run together."""
-
-_NO_DATA: Final = frozenset({".py", ".pyc"})
-
 
 @dataclass(frozen=True, slots=True)
 class OwnProgram:
@@ -50,12 +42,15 @@ class OwnProgram:
 
     Attributes:
         folder: The directory of the program and its modules.
-        program: The file's name; for several programs: `worker-0=a.py,worker-1=b.py`.
+        program: The file's name, or the module's; for several programs:
+            `worker-0=a.py,worker-1=b.py`.
         name: The file's name without `.py`; for several programs, all names joined by hyphens.
         files: The program and the modules in its directory, relative to the directory.
         cluster_args: The templates of the arguments that describe the cluster to the program.
         programs: Task to program if each task has its own; else empty.
-        data: Data files that a listing names, relative to the directory.
+        data: Data files that it names.
+        tensorflow_1: What shows that it is for TensorFlow 1; None if the user said so, or if it
+            is for another version.
         converted: File to conversion, for the files of a listing in Python 2.
         horovod: Whether a file that runs imports Horovod.
         estimator: Whether a file that runs uses Estimator.
@@ -68,7 +63,8 @@ class OwnProgram:
     files: tuple[Path, ...]
     cluster_args: tuple[str, ...]
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
-    data: tuple[Path, ...] = ()
+    data: DataFiles = field(default_factory=DataFiles)
+    tensorflow_1: Use | None = None
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
     horovod: bool = False
     estimator: bool = False
@@ -79,6 +75,7 @@ class OwnProgram:
         return replace(
             spec,
             own=True,
+            listing=spec.listing or self.tensorflow_1 is not None,
             cluster_args=self.cluster_args,
             programs=self.programs,
             # With TF_CONFIG each rank's Estimator would expect TensorFlow's own cluster.
@@ -101,8 +98,10 @@ class OwnProgram:
                 self._copy(file, original)
                 (program / file).parent.mkdir(parents=True, exist_ok=True)
                 (program / file).write_bytes(conversion.source)
-        for file in self.data:
+        for file in self.data.files:
             self._copy(file, data)
+            if self.data.beside:
+                self._copy(file, program)
 
     def _copy(self, file: Path, to: Path) -> None:
         target = to / file
@@ -110,7 +109,14 @@ class OwnProgram:
         shutil.copyfile(self.folder / file, target)
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each converted file."""
+        """Yield what is done to the program, a line each."""
+        if (use := self.tensorflow_1) is not None:
+            place = "" if str(use.file) == self.program else f" of {use.file}"
+            yield (
+                f"{self.program} uses TensorFlow 1 ({use.what}, line {use.line}{place}):"
+                " it runs as with --listing"
+            )
+        yield from self.data.notes
         for file, conversion in self.converted.items():
             yield f"{file}: converted from Python 2: {conversion}"
 
@@ -128,6 +134,7 @@ def user_path(argument: str) -> Path:
 def read_program(
     argument: str,
     *,
+    module: bool = False,
     listing: bool = False,
     argv: Sequence[str] = (),
     jobs: Mapping[str, int] = _ONE_WORKER,
@@ -136,9 +143,11 @@ def read_program(
     """Find a program, or one for each task, and check it before anything starts.
 
     Args:
-        argument: The program's path; for several programs, `worker-0=a.py,worker-1=b.py`.
-        listing: Whether it is a printed program: its data files are copied, and Python 2 is
-            converted.
+        argument: The program's path; for several programs, `worker-0=a.py,worker-1=b.py`; with
+            `module`, a name: `trainer.task`.
+        module: Whether it is started as by `python -m`, in the current directory.
+        listing: Whether it is a printed program. Otherwise its source decides. Python 2 of printed
+            programs is converted.
         argv: The program's arguments, which may name data files.
         jobs: Job to its number of tasks, of the config.
         given: Flag of the program to what it means, in addition to the flags that are known.
@@ -148,44 +157,87 @@ def read_program(
             meaning; the program is missing, unreadable or not Python; the program, or a module of
             its directory that it imports, has a syntax error; or a data file cannot be copied.
     """
+    folder, own = _find_module(argument) if module else _find_files(argument)
+    sources = Sources()
+    read = {file: sources.read(folder, file) for file in own.values()}
+    use = None if listing else _tensorflow_1_use(sources)
+    if listing or use is not None:
+        sources.convert_names(folder)
+    else:
+        sources.refuse_python_2()
+    first = next(iter(own.values()))
+    modules = _modules(folder, sources.trees)
+    described = has_placeholders(argv, jobs, given)
+    read = {file: _all_sources(folder, trees, modules) for file, trees in read.items()}
+    args = {
+        file: ClusterArguments() if described else find_arguments(trees, jobs, given)
+        for file, trees in read.items()
+    }
+    several = {
+        task: TaskProgram(str(file), args[file].templates) for task, file in own.items() if task
+    }
+    name = "-".join(dict.fromkeys(file.stem for file in own.values()))
+    program = ",".join(f"{task}={each.program}" for task, each in several.items()) or str(first)
+    if module:
+        name, program = argument.replace(".", "-"), argument
+    notice = None
+    if not (several or described):
+        notice = missing_notice(program, read[first], args[first], jobs)
+    return OwnProgram(
+        folder=folder,
+        program=program,
+        name=name,
+        files=tuple(dict.fromkeys((*own.values(), *modules))),
+        cluster_args=args[first].templates,
+        programs=several,
+        data=find_data_files(folder, sources.trees, argv),
+        tensorflow_1=use,
+        converted=sources.converted,
+        horovod=imports_horovod(sources.trees),
+        estimator=uses_estimator(sources.trees.values()),
+        notice=notice or "",
+    )
+
+
+def _find_module(name: str) -> tuple[Path, dict[str, Path]]:
+    """Return the current directory, and the file of a module in it.
+
+    Raises:
+        InputError: It is not the name of a module, or there is no such module.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        dotted = name.removesuffix(SUFFIX).replace("/", ".")
+        fix = f"write {dotted}" if dotted != name else "write it as trainer.task"
+        raise InputError(f"-m: {name} is not the name of a module", fix)
+    files = module_files(name)
+    for file in files:
+        if Path(file).is_file():
+            return Path(), {"": Path(file)}
+    raise InputError(
+        f"no module {name}: {Path.cwd()} has neither {' nor '.join(reversed(files))}",
+        "start `lab run -m` in the directory that contains the program's packages",
+    )
+
+
+def _find_files(argument: str) -> tuple[Path, dict[str, Path]]:
+    """Return the directory of programs, and each task's program as in `_paths`, relative to it.
+
+    Raises:
+        InputError: The argument is invalid.
+    """
     paths = _paths(argument)
-    converted: dict[Path, Conversion] = {}
-    trees: dict[Path, ast.Module] = {}
-    sources: dict[Path, Mapping[Path, ast.Module]] = {}
     for path in paths.values():
         if path.suffix != SUFFIX:
             raise InputError(
                 f"{path} is not a Python program", f"name a file that ends in {SUFFIX}"
             )
-        sources[path] = check_syntax(path, converted if listing else None)
-        trees.update(sources[path])
-    first = next(iter(paths.values()))
-    own = [Path(path.name) for path in paths.values()]
-    modules = _modules(first.parent, trees)
-    described = has_placeholders(argv, jobs, given)
-    sources = {path: _all_sources(first.parent, read, modules) for path, read in sources.items()}
-    args = {
-        path: ClusterArguments() if described else find_arguments(read, jobs, given)
-        for path, read in sources.items()
-    }
-    several = {
-        task: TaskProgram(path.name, args[path].templates) for task, path in paths.items() if task
-    }
-    notice = None
-    if not (several or described):
-        notice = missing_notice(first.name, sources[first], args[first], jobs)
-    return OwnProgram(
-        folder=first.parent,
-        program=",".join(f"{task}={each.program}" for task, each in several.items()) or first.name,
-        name="-".join(dict.fromkeys(path.stem for path in paths.values())),
-        files=tuple(dict.fromkeys((*own, *modules))),
-        cluster_args=args[first].templates,
-        programs=several,
-        data=find_data_files(first.parent, trees.values(), argv) if listing else (),
-        converted=converted,
-        horovod=imports_horovod(trees),
-        estimator=uses_estimator(trees.values()),
-        notice=notice or "",
+    folder = next(iter(paths.values())).parent
+    return folder, {task: Path(path.name) for task, path in paths.items()}
+
+
+def _tensorflow_1_use(sources: Sources) -> Use | None:
+    return tensorflow_1_use(
+        sources.trees, {file: each.line for file, each in sources.converted.items()}
     )
 
 
@@ -251,65 +303,3 @@ def _modules(folder: Path, imported: Iterable[Path]) -> list[Path]:
             "put the program into its own directory, with the modules that it needs",
         )
     return found
-
-
-def find_data_files(
-    folder: Path, programs: Iterable[ast.Module], argv: Sequence[str]
-) -> tuple[Path, ...]:
-    """Find the data files of a listing.
-
-    A data file is in the program's directory, and a text in the program or an argument is its
-    relative path. Hidden files and files behind a link to a directory are left out. A link to a
-    file is followed.
-
-    Args:
-        folder: The program's directory.
-        programs: The program and the modules of its directory that it imports.
-        argv: The program's arguments: `data.csv`, or `--input=data.csv`.
-
-    Returns:
-        Paths relative to the directory, in the order of their names.
-
-    Raises:
-        InputError: A file cannot be read, or the files are too large together.
-    """
-    names = {
-        node.value
-        for program in programs
-        for node in ast.walk(program)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    names |= {part for argument in argv for part in (argument, argument.partition("=")[2])}
-    files = sorted({Path(name) for name in names if _is_data(folder, Path(name))})
-    _check_data(folder, files)
-    return tuple(files)
-
-
-def _is_data(folder: Path, file: Path) -> bool:
-    if file.is_absolute() or not file.parts or file.suffix in _NO_DATA:
-        return False
-    if any(part.startswith(".") for part in file.parts):
-        return False
-    try:
-        if not (folder / file).is_file():
-            return False
-        return (folder / file.parent).resolve() == folder.resolve() / file.parent
-    except (OSError, ValueError):  # the text is too long for a file name, or invalid as one
-        return False
-
-
-def _check_data(folder: Path, files: Sequence[Path]) -> None:
-    sizes = {file: (folder / file).stat().st_size for file in files}
-    for file in files:
-        if not os.access(folder / file, os.R_OK):
-            what = f"the data file {short(str(folder / file))} cannot be read"
-            raise InputError(what, "change its permissions")
-    if sum(sizes.values()) <= MAX_DATA_BYTES:
-        return
-    largest = max(files, key=lambda file: sizes[file])
-    raise InputError(
-        f"the data file {short(str(folder / largest))} has {sizes[largest] / (1 << 20):,.0f} MiB;"
-        f" all data files of a program may have {MAX_DATA_BYTES >> 20} MiB together",
-        "move it to another directory and give the program its absolute path; containers see only"
-        " the project's data/, as /lab/data",
-    )

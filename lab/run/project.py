@@ -12,7 +12,7 @@ from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.run.program import OwnProgram, user_path
-from lab.run.python_source import check_syntax
+from lab.run.python_source import Sources
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from lab.task.text import suggestion
 
@@ -215,7 +215,9 @@ def check_program(wanted: Experiment, root: Path) -> None:
         raise InputError(
             f"the program of experiment {wanted.name!r}, {path}, is missing", "restore the file"
         )
-    check_syntax(path)
+    sources = Sources()
+    sources.read(path.parent, Path(path.name))
+    sources.refuse_python_2()
 
 
 def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path | None:

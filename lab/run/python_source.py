@@ -1,80 +1,109 @@
-"""Check the sources of a program, find its imports, and convert it from Python 2."""
+"""Read the sources of a program and of the modules that it imports."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tempfile
-import tokenize
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lab.errors import InputError
+from lab.run.python2 import Conversion, convert, convert_names
 
 SUFFIX: Final = ".py"
 
-_LEFT_OUT: Final = frozenset({"import"})
-"""Fixers that are not used: `import` makes imports that only work inside a package."""
-
 _IMPORT_CALL: Final = re.compile(r"([\w.]*\bimport_module|__import__)\('horovod\b")
 
-_TRUE_DIVISION: Final = re.compile(r"^from __future__ import .*\bdivision\b", re.MULTILINE)
-_LINE_END: Final = re.compile(rb"\r?\n|\r")
+_OF_PYTHON_2: Final = "Missing parentheses in call to"
+"""The beginning of Python's message about a print statement."""
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
-    """A file that was converted.
+class Sources:
+    """A program and all modules of its directory that it imports, directly or indirectly.
 
     Attributes:
-        source: The text in Python 3, in the encoding of the original.
-        changes: Kind of change to the number of changes: `{"print": 3, "xrange": 1}`.
-        divides: Whether the file divides by `/`. In Python 2, `/` of two integers rounds down. The
-            text does not show the types, so `/` is not converted.
+        trees: The syntax trees, by path relative to the directory; the program is the first.
+        converted: The files converted from Python 2.
     """
 
-    source: bytes
-    changes: Mapping[str, int]
-    divides: bool
+    trees: dict[Path, ast.Module] = field(default_factory=dict)
+    converted: dict[Path, Conversion] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        counts = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.changes.items()))
-        warning = "; `/` of two integers now gives a fraction"
-        return counts + warning * self.divides
+    def read(self, folder: Path, program: Path) -> Mapping[Path, ast.Module]:
+        """Add a program and its modules; return their trees.
 
+        Args:
+            folder: The directory.
+            program: The program, relative to the directory.
 
-def check_syntax(
-    path: Path, converted: dict[Path, Conversion] | None = None
-) -> Mapping[Path, ast.Module]:
-    """Parse a program and all modules of its directory that it imports, directly or indirectly.
+        Raises:
+            InputError: A file cannot be read, or has a syntax error.
+        """
+        found: dict[Path, ast.Module] = {}
+        queue = [*_packages(folder, program), program]
+        while queue:
+            file = queue.pop()
+            if file in found:
+                continue
+            if file not in self.trees:
+                self.trees[file] = self._parse(folder, file)
+            found[file] = self.trees[file]
+            for name in _imported(file, found[file]):
+                queue += _modules(folder, name)
+        return found
 
-    Args:
-        path: The program.
-        converted: Receives the files converted from Python 2, by path relative to the directory;
-            None: nothing is converted.
+    def convert_names(self, folder: Path) -> None:
+        """Convert names of Python 2, such as `xrange`, in files that are valid Python 3."""
+        for file, tree in self.trees.items():
+            if file not in self.converted:
+                conversion = convert_names((folder / file).read_bytes(), tree, str(folder / file))
+                if conversion is not None:
+                    self.converted[file] = conversion
 
-    Returns:
-        The syntax trees, by path relative to the directory.
+    def refuse_python_2(self) -> None:
+        """Check that no file is in Python 2.
 
-    Raises:
-        InputError: A file cannot be read, or has a syntax error.
-    """
-    folder, program = path.parent, Path(path.name)
-    trees = {program: _parse(folder, program, converted)}
-    queue = [program]
-    while queue:
-        file = queue.pop()
-        for name in _imported(file, trees[file]):
-            for module in _modules(folder, name):
-                if module not in trees:
-                    trees[module] = _parse(folder, module, converted)
-                    queue.append(module)
-    return trees
+        Raises:
+            InputError: A file is; the error is that of its syntax.
+        """
+        for conversion in self.converted.values():
+            if conversion.error is not None:
+                raise conversion.error
+
+    def _parse(self, folder: Path, file: Path) -> ast.Module:
+        path = folder / file
+        try:
+            source = path.read_bytes()
+        except FileNotFoundError:
+            fix = "check its path"
+            if "=" in str(path):
+                fix += f"; write the program of a task as worker-0=FILE{SUFFIX}"
+            raise InputError(f"no program {path}", fix) from None
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror})", "check the path and its permissions"
+            ) from error
+        try:
+            return _tree(source, path)
+        except SyntaxError as error:
+            place = f"{path}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+            in_package = len(file.parts) > 1
+            conversion = convert(source, str(path), in_package=in_package)
+            if conversion is None:
+                python_2 = isinstance(error, TabError) or error.msg.startswith(_OF_PYTHON_2)
+                why = "the conversion from Python 2 fails; " if python_2 else ""
+                raise InputError(place, f"{why}fix the program") from error
+            self.converted[file] = replace(
+                conversion, error=InputError(place, "fix the program"), line=error.lineno or 1
+            )
+            return _tree(conversion.source, path)
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes; too deep nesting
+            what = str(error) or "too deeply nested"
+            raise InputError(f"{path}: {what}", "fix the program") from error
 
 
 def imports_horovod(trees: Mapping[Path, ast.Module]) -> bool:
@@ -105,33 +134,6 @@ def _names_horovod(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _IMPORT_CALL.match(ast.unparse(node)) is not None
 
 
-def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -> ast.Module:
-    path = folder / file
-    try:
-        source = path.read_bytes()
-    except FileNotFoundError:
-        fix = "check its path"
-        if "=" in str(path):
-            fix += f"; write the program of a task as worker-0=FILE{SUFFIX}"
-        raise InputError(f"no program {path}", fix) from None
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror})", "check the path and its permissions"
-        ) from error
-    try:
-        return _tree(source, path)
-    except SyntaxError as error:
-        conversion = None if converted is None else convert(source, str(path))
-        if converted is not None and conversion is not None:
-            converted[file] = conversion
-            return _tree(conversion.source, path)
-        place = f"{path}:{error.lineno or 1}:{error.offset or 1}"
-        raise InputError(f"{place}: {error.msg}", "fix the program") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; too deep nesting
-        what = str(error) or "too deeply nested"
-        raise InputError(f"{path}: {what}", "fix the program") from error
-
-
 def _tree(source: bytes, path: Path) -> ast.Module:
     # `ast.parse` is not enough: only the compiler finds a `return` outside a function.
     compile(source, str(path), "exec", dont_inherit=True)
@@ -151,6 +153,11 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
             yield from ((*base, each.name) for each in node.names if each.name != "*")
 
 
+def _packages(folder: Path, program: Path) -> Iterator[Path]:
+    """Yield the files that Python executes before a module of a package."""
+    return _modules(folder, program.parent.parts)
+
+
 def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
     """Yield the files that Python executes to import a name, the outermost package first."""
     for count in range(1, len(name) + 1):
@@ -167,71 +174,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # for example, another user's directory with the name of a library
         return False
-
-
-def convert(source: bytes, name: str) -> Conversion | None:
-    """Convert a program from Python 2 to Python 3.
-
-    Args:
-        source: A program that is not valid Python 3.
-        name: Its path, for messages.
-
-    Returns:
-        The conversion; None if fissix fails, or its result is not valid Python 3.
-    """
-    changes: Counter[str] = Counter()
-    tool = _tool(changes)
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-        text = _LINE_END.sub(b"\n", source).decode(encoding)
-        ended = text if text.endswith("\n") else f"{text}\n"
-        made = str(tool.refactor_string(ended, name))
-        converted = made.encode(encoding)
-        compile(converted, name, "exec", dont_inherit=True)
-        tree = ast.parse(converted, name)
-    except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
-        return None
-    return Conversion(converted, changes, _divides(tree) and not _TRUE_DIVISION.search(text))
-
-
-def _tool(changes: Counter[str]) -> Any:  # noqa: ANN401  (fissix has no types)
-    """Return a converter with the fixers; it counts the changes of each fixer."""
-    # Imported here because few programs need it. It would write its grammar to the user's cache.
-    import fissix  # noqa: PLC0415
-
-    with tempfile.TemporaryDirectory() as folder:
-        fissix.CACHE_DIR = Path(folder)
-        from fissix import refactor  # noqa: PLC0415
-
-    names = refactor.get_fixers_from_package("fissix.fixes")
-    tool = refactor.RefactoringTool(
-        [name for name in names if name.rpartition(".fix_")[2] not in _LEFT_OUT]
-    )
-    for fixer in (*tool.pre_order, *tool.post_order):
-        _count(fixer, changes)
-    return tool
-
-
-def _count(fixer: Any, changes: Counter[str]) -> None:  # noqa: ANN401
-    """Make a fixer count its changes: it returns a new node, or changes the tree itself."""
-    kind = type(fixer).__module__.rpartition(".fix_")[2]
-    transform = fixer.transform
-
-    def counted(node: Any, results: Any) -> Any:  # noqa: ANN401
-        top = node
-        while top.parent is not None:
-            top = top.parent
-        node_before, before = str(node), str(top)
-        new = transform(node, results)
-        if (new is not None and str(new) != node_before) or str(top) != before:
-            changes[kind] += 1
-        return new
-
-    fixer.transform = counted
-
-
-def _divides(tree: ast.Module) -> bool:
-    return any(
-        isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
-        for node in ast.walk(tree)
-    )

@@ -258,25 +258,29 @@ def _experiment(
 ) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
-    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
-        if given and not spec.listing:
-            raise InputError(
-                f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
-            )
-    for flag, used in (("--map", spec.map), ("--record", spec.record)):
-        if used and not names_a_program(name):
-            raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
     if spec.record:
         check_record(spec.record)
-    if names_a_program(name):
+    own = None
+    if spec.module or names_a_program(name):
         own = read_program(
             name,
+            module=spec.module,
             listing=spec.listing,
             argv=spec.args,
             jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
             given=spec.map,
         )
+    listing = spec.listing or (own is not None and own.tensorflow_1 is not None)
+    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
+        if given and not listing:
+            raise InputError(
+                f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
+            )
+    if own is not None:
         return _own_experiment(own, options, project, notify), own
+    for flag, used in (("--map", spec.map), ("--record", spec.record)):
+        if used:
+            raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
     if spec.listing:
         what = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(what, "give the path of a printed program, or leave out --listing")

@@ -9,7 +9,7 @@ import pytest
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.run import program as programs
+from lab.run import data_files
 from lab.run.program import names_a_program, read_program
 from lab.run.project import experiment_of
 from lab.task.protocol import TaskProgram
@@ -29,13 +29,13 @@ def write(folder: Path, **files: str) -> Path:
 
 
 def data_of(program: Path, *argv: str) -> list[str]:
-    return [str(path) for path in read_program(str(program), listing=True, argv=argv).data]
+    return [str(path) for path in read_program(str(program), argv=argv).data.files]
 
 
 # ---- Data files.
 
 
-def test_only_files_named_in_a_listing_are_copied(tmp_path: Path) -> None:
+def test_only_named_files_are_copied(tmp_path: Path) -> None:
     program = write(tmp_path, main="import part\nopen('./named.csv'), open(f'x')", part="'of.part'")
     (tmp_path / "below").mkdir()
     for name in ("named.csv", "of.part", "given.bin", "flag.bin", "below/deep.txt", "other.csv"):
@@ -43,8 +43,7 @@ def test_only_files_named_in_a_listing_are_copied(tmp_path: Path) -> None:
     argv = ("given.bin", "--file=flag.bin", "--deep=below/deep.txt")
     named = ["below/deep.txt", "flag.bin", "given.bin", "named.csv", "of.part"]
     assert data_of(program, *argv) == named
-    assert read_program(str(program), argv=argv).data == ()
-    own = read_program(str(program), listing=True, argv=argv)
+    own = read_program(str(program), argv=argv)
     own.copy_to(tmp_path / "run/program", tmp_path / "run/files", tmp_path / "run/original")
     copied = (path for path in (tmp_path / "run").rglob("*") if path.is_file())
     assert sorted(str(path.relative_to(tmp_path / "run")) for path in copied) == [
@@ -91,9 +90,9 @@ def test_the_largest_file_is_named_where_all_are_too_large(
     program = write(tmp_path, main="'small', 'large'")
     (tmp_path / "small").write_bytes(bytes(1 << 20))
     (tmp_path / "large").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr(programs, "MAX_DATA_BYTES", 4 << 20)
+    monkeypatch.setattr(data_files, "MAX_DATA_BYTES", 4 << 20)
     assert data_of(program) == ["large", "small"]
-    monkeypatch.setattr(programs, "MAX_DATA_BYTES", (4 << 20) - 1)
+    monkeypatch.setattr(data_files, "MAX_DATA_BYTES", (4 << 20) - 1)
     with pytest.raises(InputError, match=r"/large has 3 MiB; .* 3 MiB together; move it to anothe"):
         data_of(program)
 
@@ -106,6 +105,86 @@ def test_a_data_file_that_cannot_be_read_is_named(
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path).name != "data.txt")  # root may
     with pytest.raises(InputError, match=r"data file .*/data\.txt cannot be read; change its perm"):
         data_of(program)
+
+
+def make(folder: Path, *files: str, size: int = 1) -> None:
+    for file in files:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("os.path.join('data', 'in.csv')", ["data/in.csv", "data/part-1.csv", "data/sub/x.bin"]),
+        ("Path('data') / 'sub' / 'x.bin'", ["data/in.csv", "data/part-1.csv", "data/sub/x.bin"]),
+        ("FLAGS.dir('logs') + '/plain.csv'", ["logs/plain.csv"]),
+        ("glob.glob('logs/*.csv')", ["logs/plain.csv"]),
+        ("f'shard-{i:02}.bin'", ["shard-00.bin", "shard-01.bin"]),
+        ("'shard-%02d.bin' % i", ["shard-00.bin", "shard-01.bin"]),
+        ("'shard-{}.bin'.format(i)", ["shard-00.bin", "shard-01.bin"]),
+        ("'%s', '{}', '*', '**/*.csv', 'logs', 'linked', '.', '/data'", []),
+        ("'[a].csv'", ["[a].csv"]),
+    ],
+)
+def test_joined_texts_patterns_and_directories_name_files(
+    tmp_path: Path, source: str, found: list[str]
+) -> None:
+    make(tmp_path, "data/in.csv", "data/part-1.csv", "data/sub/x.bin", "data/.hidden/x", "a.csv")
+    make(tmp_path, "data/code.py", "shard-00.bin", "shard-01.bin", "other.bin", "[a].csv")
+    make(tmp_path, "logs/events.out.tfevents.17", "logs/plain.csv", "elsewhere/x.csv")
+    (tmp_path / "linked").symlink_to(tmp_path / "elsewhere")
+    assert data_of(write(tmp_path, main=source)) == found
+
+
+@pytest.mark.parametrize(
+    "written", ["checkpoint", "sub/model.ckpt-17.index", "events.out.tfevents.1", "run.json"]
+)
+def test_what_an_earlier_run_wrote_is_not_copied_as_a_directory(
+    tmp_path: Path, written: str
+) -> None:
+    make(tmp_path, "out/a.csv")
+    program = write(tmp_path, main="'out'")
+    assert data_of(program) == ["out/a.csv"]
+    make(tmp_path, f"out/{written}")
+    assert data_of(program) == []
+
+
+def test_a_large_directory_is_named_and_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "MAX_DATA_BYTES", 4 << 20)
+    make(tmp_path, "small.csv", "few/x")
+    make(tmp_path, "data/a", "data/b", size=2 << 20)
+    own = read_program(str(write(tmp_path, main="'data', 'few', 'small.csv'")))
+    assert [str(file) for file in own.data.files] == ["few/x", "small.csv"]
+    (note,) = own.notes()
+    assert note.startswith("data/ is not copied into the run: it has more than 4 MiB or 10,000 fil")
+    monkeypatch.setattr(data_files, "MAX_DATA_BYTES", 8 << 20)
+    monkeypatch.setattr(data_files, "MAX_GROUP_FILES", 1)
+    assert data_of(tmp_path / "main.py") == ["few/x", "small.csv"]
+
+
+@pytest.mark.parametrize(
+    ("source", "beside"),
+    [("open(Path(__file__).parent / 'vocabulary.txt')", True), ("open('vocabulary.txt')", False)],
+)
+def test_files_beside_the_source_are_copied_there_too(
+    tmp_path: Path, source: str, beside: bool
+) -> None:
+    make(tmp_path, "project/vocabulary.txt", "project/pkg/vocabulary.txt")
+    program = write(tmp_path / "project", main="import pkg.part")
+    write(tmp_path / "project/pkg", part=source, __init__="")
+    own = read_program(str(program))
+    own.copy_to(tmp_path / "program", tmp_path / "files", tmp_path / "original")
+    copied = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("vocabulary.txt"))
+    ran = ["files/pkg/vocabulary.txt", "files/vocabulary.txt"]
+    if beside:
+        ran += ["program/pkg/vocabulary.txt", "program/vocabulary.txt"]
+    else:
+        ran = ran[1:]
+    assert [path for path in copied if not path.startswith("project")] == ran
 
 
 # ---- Python 2.
@@ -156,10 +235,87 @@ def test_an_import_of_a_module_beside_a_program_stays(tmp_path: Path) -> None:
     assert own.converted[Path("main.py")].source == b"import part\nprint(part.x)\n"
 
 
+@pytest.mark.parametrize(
+    ("source", "expanded"),
+    [
+        ("if x:\n        y = 1\n\tz = 2\n", "if x:\n        y = 1\n        z = 2\n"),
+        ("if x:\n    if y:\n\tz = 2\n", "if x:\n    if y:\n        z = 2\n"),
+        (
+            "if x:\n        y = '''\n\ttext'''\n\tz = 2\tor 3\n",
+            "if x:\n        y = '''\n\ttext'''\n        z = 2\tor 3\n",
+        ),
+        (
+            "if x:\n        print `1`\n\tprint 2\n",
+            "if x:\n        print(repr(1))\n        print(2)\n",
+        ),
+    ],
+)
+def test_tabs_of_the_indentation_count_to_the_next_eighth_column(
+    tmp_path: Path, source: str, expanded: str
+) -> None:
+    own = read_program(str(write(tmp_path, main=source)), listing=True)
+    assert own.converted[Path("main.py")].source.decode() == expanded
+    assert own.converted[Path("main.py")].changes["tabs"] == 1
+
+
+def test_an_import_within_a_package_becomes_relative(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    write(tmp_path / "pkg", part="import near\nimport os\nprint near.x", near="x = 1", __init__="")
+    own = read_program(str(write(tmp_path, main="import pkg.part")), listing=True)
+    assert own.converted[Path("pkg/part.py")].source == (
+        b"from . import near\nimport os\nprint(near.x)\n"
+    )
+    write(tmp_path / "pkg", near="x =")
+    with pytest.raises(InputError, match=r"near\.py:1:4"):
+        read_program(str(tmp_path / "main.py"), listing=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "converted"),
+    [
+        ("for i in xrange(3): print('a', i)", "for i in range(3): print('a', i)"),
+        ("import cPickle as p\nprint('a', 1)", "import pickle as p\nprint('a', 1)"),
+        ("for k in d.iteritems(): print(k)", "for k in d.items(): print(k)"),
+        ("print(d.has_key(1), raw_input())", "print(1 in d, input())"),
+    ],
+)
+def test_names_of_python_2_in_a_listing_are_converted(
+    tmp_path: Path, source: str, converted: str
+) -> None:
+    program = write(tmp_path, main=source)
+    own = read_program(str(program), listing=True)
+    assert own.converted[Path("main.py")].source.decode() == f"{converted}\n"
+    assert not read_program(str(program)).converted
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "xrange = range\nxrange(3)",
+        "from six.moves import xrange\nxrange(3)",
+        "from compatible import *\nxrange(3)",
+        "try:\n    import cPickle as p\nexcept ImportError:\n    import pickle as p",
+        "six.iteritems(d)",
+        "def f(long): return long",
+        "print('a', b), d.keys()",
+    ],
+)
+def test_names_that_a_program_defines_stay(tmp_path: Path, source: str) -> None:
+    assert not read_program(str(write(tmp_path, main=source)), listing=True).converted
+
+
 @pytest.mark.parametrize("source", ["print 'x'\ndef (:\n", "print 'x'\nreturn 1\n", "print 1\n\tx"])
 def test_other_syntax_errors_stay(tmp_path: Path, source: str) -> None:
     with pytest.raises(InputError, match=r"main\.py:[123]:"):
         read_program(str(write(tmp_path, main=source)), listing=True)
+
+
+def test_a_failed_conversion_is_named(tmp_path: Path) -> None:
+    program = write(tmp_path, main="print 'x'\nf(async=True)\n")
+    with pytest.raises(
+        InputError, match=r":1:1: Missing .*; the conversion from Python 2 fails; f"
+    ):
+        read_program(str(program), listing=True)
 
 
 def test_only_a_listing_is_converted(tmp_path: Path) -> None:

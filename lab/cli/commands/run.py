@@ -14,6 +14,8 @@ Examples:
     lab run my_program.py -- {job} {index}
     # a program whose lines `lab` does not know: `it 10, err 0.5`
     lab run mine.py --record 'it (?P<step>\d+), err (?P<loss>\S+)'
+    # a program that `python -m trainer.task` starts
+    lab run -m trainer.task -- --epochs 2
     # an unchanged program from a book of 2017
     lab run --listing printed.py --cluster clusters/book.yaml
 """
@@ -61,7 +63,7 @@ FURTHER_FLAGS: Final = (
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     """Return the flags of an experiment's program; without an experiment, those of all programs."""
-    if experiment is not None and names_a_program(experiment):
+    if experiment is not None and (names_a_program(experiment) or "." in experiment):
         return {}
     if experiment is not None and experiment in EXPERIMENTS:
         return EXPERIMENTS[experiment].flags
@@ -127,6 +129,9 @@ def command(  # longer than 60 lines: the parameters are the command line
             shows="FAULTS",
         ),
     ] = None,
+    module: Annotated[
+        bool, Switch("run a module of the current directory, as `python -m` does", short="-m")
+    ] = False,
     listing: Annotated[
         bool, Switch("run your program unchanged with TensorFlow 1's API, as printed in 2017")
     ] = False,
@@ -178,6 +183,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         stall_s=stall,
         max_time_s=max_time,
         start=start or {},
+        module=module,
         listing=listing,
         faithful=faithful,
         mend=mend,

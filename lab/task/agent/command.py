@@ -10,6 +10,7 @@ from pathlib import Path
 
 import lab
 from lab.task.agent.agent_config import AgentConfig
+from lab.task.own.main_module import module_files
 from lab.task.protocol import DATA_DIR, Request, TaskProgram, Volume
 from lab.task.protocol.cluster_args import fill_in
 from lab.task.protocol.lazy_keras import defer_keras
@@ -17,7 +18,11 @@ from lab.task.protocol.lazy_keras import defer_keras
 
 def program_path(config: AgentConfig, request: Request) -> Path:
     """The path of the task's program: in the run if it is the user's own, else in the scripts."""
-    return program_folder(config, request) / _entry(config, request).program
+    folder, program = program_folder(config, request), _entry(config, request).program
+    if not request.spec.module:
+        return folder / program
+    files = [folder / file for file in module_files(program)]
+    return next((file for file in files if file.is_file()), files[-1])
 
 
 def program_folder(config: AgentConfig, request: Request) -> Path:
@@ -41,7 +46,7 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
     return [
         sys.executable,
         *_runner(request),
-        str(program_path(config, request)),
+        *_start(config, request),
         *_filled_in(config, request, _entry(config, request).cluster_args),
         *data,
         *(_filled_in(config, request, request.spec.args) if own else request.spec.args),
@@ -56,6 +61,13 @@ def _runner(request: Request) -> list[str]:
         return ["-m", "lab.task.own"]
     switches = {"--faithful": request.spec.faithful, "--mend": request.spec.mend}
     return ["-m", "lab.task.tf1", *(name for name, given in switches.items() if given)]
+
+
+def _start(config: AgentConfig, request: Request) -> list[str]:
+    """The arguments that name the program."""
+    if request.spec.module:
+        return ["-m", _entry(config, request).program]
+    return [str(program_path(config, request))]
 
 
 def _filled_in(config: AgentConfig, request: Request, templates: Sequence[str]) -> Iterator[str]:
@@ -78,7 +90,7 @@ def environ(
         ),
         **base,
         **_no_proxy(request, base),
-        **_python_environ(inherited),
+        **_python_environ(inherited, _module_folder(config, request)),
         **({DATA_DIR: str(config.data / request.spec.data_dir)} if request.spec.data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
         "LAB_TASK": config.task,
@@ -114,9 +126,14 @@ def _inherited(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in inherited.items() if name not in _AGENT_ONLY}
 
 
-def _python_environ(inherited: Mapping[str, str]) -> dict[str, str]:
+def _module_folder(config: AgentConfig, request: Request) -> list[str]:
+    """The directory of a module's packages. A program expects to be started there."""
+    return [str(program_folder(config, request))] if request.spec.module else []
+
+
+def _python_environ(inherited: Mapping[str, str], first: Sequence[str] = ()) -> dict[str, str]:
     package_root = str(Path(lab.__file__).parents[1])
-    paths = [package_root, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [*first, package_root, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
 
 

@@ -35,6 +35,7 @@ class RunSpec:
         experiment: The experiment's name, or the program's stem.
         program: The program's path, absolute or relative to the scripts directory. With `own`, it
             is relative to the run's `program/`. With `programs`, it is the user's list of them.
+        module: Whether `program` is the name of a module, which is started as by `python -m`.
         args: The program's arguments after the standard flags.
         own: Whether it is the user's own program; the run has a copy of it.
         listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
@@ -66,6 +67,7 @@ class RunSpec:
     experiment: str
     program: str = ""
     args: tuple[str, ...] = ()
+    module: bool = False
     own: bool = False
     listing: bool = False
     faithful: bool = False

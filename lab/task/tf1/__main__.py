@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 
 from lab.task.own import keras_mnist
-from lab.task.own.main_module import run_file, run_module
+from lab.task.own.main_module import module_files, run_file, run_module
 from lab.task.protocol import task_names
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
@@ -104,10 +104,9 @@ def _find_module(module: str) -> tuple[Path, Path]:
     """Find a module without an import, which would run its packages; return as `_resolved`."""
     for entry in sys.path:
         folder = Path(entry).resolve()
-        place = folder.joinpath(*module.split("."))
-        for program in (place / "__main__.py", place.with_suffix(".py")):
-            if program.is_file():
-                return folder, program
+        for file in module_files(module):
+            if (folder / file).is_file():
+                return folder, folder / file
     sys.exit(f"error: no module {module}; check its name")
 
 

@@ -1,0 +1,228 @@
+"""Convert programs from Python 2."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tempfile
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lab.errors import InputError
+
+_LEFT_OUT: Final = frozenset({"import"})
+"""Fixers that are not used outside packages: `import` makes imports that only work inside one."""
+
+_NAMES: Final = frozenset(
+    {"xrange", "raw_input", "unicode", "basestring", "long", "reduce", "unichr"}
+)
+_MODULES: Final = frozenset(
+    {"cPickle", "StringIO", "cStringIO", "urllib2", "urlparse", "Queue", "ConfigParser"}
+    | {"HTMLParser", "httplib"}
+)
+_METHODS: Final = frozenset({"has_key", "iteritems", "iterkeys", "itervalues"})
+_FIXERS_OF_NAMES: Final = frozenset(
+    {"xrange", "raw_input", "unicode", "basestring", "long", "reduce", "has_key", "dict"}
+    | {"imports", "urllib", "itertools", "itertools_imports"}
+)
+"""What is converted in a program that is valid Python 3."""
+
+_TAB: Final = 8
+"""The columns of a tab in Python 2."""
+
+_TRUE_DIVISION: Final = re.compile(r"^from __future__ import .*\bdivision\b", re.MULTILINE)
+_LINE_END: Final = re.compile(rb"\r?\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A file that was converted.
+
+    Attributes:
+        source: The text in Python 3, in the encoding of the original.
+        changes: Kind of change to the number of changes: `{"print": 3, "xrange": 1}`.
+        divides: Whether the file divides by `/`. In Python 2, `/` of two integers rounds down. The
+            text does not show the types, so `/` is not converted.
+        error: The syntax error of the original; None if that is valid Python 3.
+        line: The line of that error.
+    """
+
+    source: bytes
+    changes: Mapping[str, int]
+    divides: bool = False
+    error: InputError | None = None
+    line: int = 1
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.changes.items()))
+        warning = "; `/` of two integers now gives a fraction"
+        return counts + warning * self.divides
+
+
+def convert(source: bytes, name: str, *, in_package: bool = False) -> Conversion | None:
+    """Convert a program from Python 2 to Python 3.
+
+    Args:
+        source: A program that is not valid Python 3.
+        name: Its path, for messages.
+        in_package: Whether it is a module of a package, whose imports may be relative.
+
+    Returns:
+        The conversion; None if fissix fails, or its result is not valid Python 3.
+    """
+    tool, changes = _tool(() if in_package else _LEFT_OUT)
+    try:
+        text, encoding = _decoded(source)
+        made = str(tool.refactor_string(text, name))
+        try:
+            compile(made.encode(encoding), name, "exec", dont_inherit=True)
+        except TabError:
+            changes.clear()
+            changes["tabs"], untabbed = _expand_tabs(text)
+            made = str(tool.refactor_string(untabbed, name))
+        converted = made.encode(encoding)
+        compile(converted, name, "exec", dont_inherit=True)
+        tree = ast.parse(converted, name)
+    except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
+        return None
+    return Conversion(converted, changes, _divides(tree) and not _TRUE_DIVISION.search(text))
+
+
+def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | None:
+    """Convert names of Python 2 in a program that is valid Python 3, such as `xrange`.
+
+    A name that the program defines itself, and an import that is not at the top level, stay.
+
+    Args:
+        source: The program.
+        tree: Its syntax tree.
+        name: Its path, for messages.
+
+    Returns:
+        The conversion; None if there is nothing to convert, or the result is not valid Python 3.
+    """
+    if not _has_old_names(tree):
+        return None
+    tool, changes = _tool(chosen=_FIXERS_OF_NAMES)
+    try:
+        text, encoding = _decoded(source)
+        converted = str(tool.refactor_string(text, name)).encode(encoding)
+        compile(converted, name, "exec", dont_inherit=True)
+    except Exception:  # noqa: BLE001  (any fixer may fail; then the program reports the name)
+        return None
+    return Conversion(converted, changes) if changes else None
+
+
+def _decoded(source: bytes) -> tuple[str, str]:
+    """Return a program's text, with a line end at its end, and its encoding."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    text = _LINE_END.sub(b"\n", source).decode(encoding)
+    return (text if text.endswith("\n") else f"{text}\n"), encoding
+
+
+def _expand_tabs(text: str) -> tuple[int, str]:
+    """Replace the tabs of the indentation; return the number of changed lines, and the text."""
+    from fissix.pgen2 import tokenize as tokens  # noqa: PLC0415
+
+    inside = set[int]()  # lines that begin in a string
+    for _, _, (first, _), (last, _), _ in tokens.generate_tokens(io.StringIO(text).readline):
+        inside.update(range(first + 1, last + 1))
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        bare = line.lstrip(" \t")
+        if number not in inside:
+            lines[number - 1] = line[: len(line) - len(bare)].expandtabs(_TAB) + bare
+    changed = sum(
+        new != old for new, old in zip(lines, text.splitlines(keepends=True), strict=True)
+    )
+    return changed, "".join(lines)
+
+
+def _has_old_names(tree: ast.Module) -> bool:
+    """Whether a program uses a name of Python 2 that it does not define itself."""
+    read, bound = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound.update(each.asname or each.name for each in node.names)
+        elif isinstance(node, ast.Call) and (method := getattr(node.func, "attr", "")):
+            # `six.iteritems(d)` has an argument.
+            read.update([f".{method}"] if method == "has_key" or not node.args else [])
+    if "*" in bound:
+        return False
+    methods = {f".{each}" for each in _METHODS - bound}
+    return bool(read & ((_NAMES - bound) | methods)) or any(map(_imports_old_module, tree.body))
+
+
+def _imports_old_module(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.ImportFrom):
+        return not statement.level and statement.module in _MODULES
+    return isinstance(statement, ast.Import) and any(
+        each.name in _MODULES for each in statement.names
+    )
+
+
+def _tool(
+    left_out: Iterable[str] = (), chosen: Iterable[str] | None = None
+) -> tuple[Any, Counter[str]]:
+    """Return a converter with fixers of these names, and the number of changes of each fixer.
+
+    Args:
+        left_out: Fixers that are not used.
+        chosen: The fixers of a program in Python 3; None: all fixers, for Python 2.
+    """
+    # Imported here because few programs need it. It would write its grammar to the user's cache.
+    import fissix  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        fissix.CACHE_DIR = Path(folder)
+        from fissix import refactor  # noqa: PLC0415
+
+    names = {
+        name.rpartition(".fix_")[2]: name
+        for name in refactor.get_fixers_from_package("fissix.fixes")
+    }
+    wanted = [name for kind, name in names.items() if kind in (chosen or names)]
+    tool = refactor.RefactoringTool(
+        [name for name in wanted if name.rpartition(".fix_")[2] not in left_out],
+        {"print_function": chosen is not None},
+    )
+    changes: Counter[str] = Counter()
+    for fixer in (*tool.pre_order, *tool.post_order):
+        _count(fixer, changes)
+    return tool, changes
+
+
+def _count(fixer: Any, changes: Counter[str]) -> None:  # noqa: ANN401
+    """Make a fixer count its changes: it returns a new node, or changes the tree itself."""
+    kind = type(fixer).__module__.rpartition(".fix_")[2]
+    transform = fixer.transform
+
+    def counted(node: Any, results: Any) -> Any:  # noqa: ANN401
+        top = node
+        while top.parent is not None:
+            top = top.parent
+        node_before, before = str(node), str(top)
+        new = transform(node, results)
+        if (new is not None and str(new) != node_before) or str(top) != before:
+            changes[kind] += 1
+        return new
+
+    fixer.transform = counted
+
+
+def _divides(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
+        for node in ast.walk(tree)
+    )
