@@ -97,5 +97,6 @@ def _faults(line: str) -> Iterator[str]:
         or arguments[0] in EXPERIMENTS
         or (ROOT / arguments[0]).is_file()
     )
-    if not known and not _USERS_OWN.match(arguments[0]) and "--listing" not in arguments:
+    own = _USERS_OWN.match(arguments[0]) or {"--listing", "-m"}.intersection(arguments)
+    if not known and not own:
         yield f"{line}: no experiment {arguments[0]}"

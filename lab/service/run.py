@@ -258,10 +258,10 @@ def _experiment(
 ) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
-    if spec.record:
-        check_record(spec.record)
     own = None
     if spec.module or names_a_program(name):
+        if spec.record:
+            check_record(spec.record)
         own = read_program(
             name,
             module=spec.module,

@@ -314,7 +314,7 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
         ("lab show last~\t\n", "show last~1"),
         ("lab run ev\t--back\tloc\t\n", "run evaluator --backend local"),
         ("lab run async --backend=loc\t\n", "run async --backend=local"),
-        ("lab run async --mod\tml\t\n", "run async --model mlp"),
+        ("lab run async --mode\tml\t\n", "run async --model mlp"),
         ("lab validate --cluster clusters/bo\t\n", "validate --cluster clusters/book.yaml"),
         ("lab render clusters/bo\t\n", "render clusters/book.yaml"),
         ("lab shell p\t\n", "shell ps-0"),
