@@ -1,8 +1,8 @@
 """Programs for TensorFlow 1, in `tests/tf1_programs`, on TensorFlow 2.21.
 
 They use the parts of TensorFlow 1 that programs of 2017 and 2018 use. Those with a
-cluster go through `lab run --listing`; the others are started by the same runner. How right a
-result has to be comes from the oracle: the same model, in NumPy, several times over.
+cluster go through `lab run`, which recognizes them; the others are started by the same runner.
+How right a result has to be comes from the oracle: the same model, in NumPy, several times over.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ print(json.dumps(said))
 
 @dataclass(frozen=True)
 class Listing:
-    """A run of `lab run --listing` that has ended.
+    """A run of a listing that has ended.
 
     Attributes:
         path: Its directory.
@@ -282,14 +282,16 @@ class Listing:
 def listing(
     project: Path, name: str, cluster: Path, *arguments: str, backend: str = "local"
 ) -> Listing:
-    """Run a program on a cluster, of plain processes or containers."""
+    """Run a program on a cluster, of plain processes or containers, without `--listing`."""
     program = str(PROGRAMS / f"{name}.py")
-    out, _ = lab(
+    out, err = lab(
         project,
-        *("run", program, "--listing", "--backend", backend, "--gpus", "none", "--json"),
+        *("run", program, "--backend", backend, "--gpus", "none", "--json"),
         *("--cluster", str(cluster), "--runs-dir", str(project / "runs"), *arguments),
     )
     (path,) = (project / "runs").iterdir()
+    assert f"{name}.py uses TensorFlow 1 (" in err
+    assert json.loads((path / "run.json").read_text())["spec"]["listing"]
     summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     # The parameter servers, too: they have been ended with their run.
@@ -471,6 +473,31 @@ def test_every_program_is_run_here() -> None:
 
 
 # ---- Clusters.
+
+
+@pytest.mark.parametrize("runner", ["lab.task.own", "lab.task.tf1"])
+def test_keras_has_the_images_of_the_lab(tmp_path: Path, mnist: Mnist, runner: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport tensorflow as tf\nfrom tensorflow.keras.datasets import mnist\n"
+        "for load in (mnist.load_data, tf.keras.datasets.mnist.load_data):\n"
+        "    (x, y), (tx, ty) = load('mnist-%d.npz' % 0)\n"
+        "    print(x.shape, tx.shape, int(x[55_000:].sum()), *y[-3:], *ty[-3:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", runner, str(program)],
+        cwd=tmp_path,
+        env=environ(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    total = int(mnist.validation.pixels.sum(dtype=np.int64))
+    digits = [*mnist.validation.labels[-3:], *mnist.test.labels[-3:]]
+    line = f"(60000, 28, 28) (10000, 28, 28) {total} {' '.join(map(str, digits))}"
+    assert done.stdout.splitlines() == [line] * 2, done.stderr
 
 
 def test_ports_in_the_source_and_workers_that_do_not_wait_30_seconds(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lab.task.agent.download_hint import HINT, download_hint
-from lab.task.protocol.error_line import ErrorLineFinder
+from lab.task.agent.outcomes import failed
+from lab.task.agent.output import Output
+from lab.task.agent.process import OomKills
+from lab.task.agent.record_tags import RecordTags
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"
 
@@ -57,7 +62,7 @@ def test_other_errors_have_none(line: str) -> None:
     assert not download_hint(line)
 
 
-def test_the_error_of_a_real_download_has_the_hint() -> None:
+def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
     source = "import urllib.request; urllib.request.urlopen('http://nothing.invalid/x')"
     ended = subprocess.run(
         [sys.executable, "-c", source],
@@ -66,7 +71,12 @@ def test_the_error_of_a_real_download_has_the_hint() -> None:
         timeout=60,
         check=False,
     )
-    finder = ErrorLineFinder()
+    reading, writing = os.pipe()
+    os.close(writing)
+    tags = RecordTags("r1", 0, "worker", 0)
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _data: None, tags)
     for line in ended.stderr.splitlines():
-        finder.feed(line)
-    assert download_hint(finder.error_line())
+        output.error_lines.feed(line)
+    none = OomKills(None, None)
+    assert failed(1, output, (none, none)).reason.endswith(f"; {HINT}")
+    os.close(reading)
