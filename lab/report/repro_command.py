@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from lab.run.run_info import RunInfo
 from lab.run.settings import split_flags
-from lab.task.protocol import READY_S
+from lab.task.protocol import READY_S, RunSpec
 from lab.task.protocol.experiments import registered
 from lab.task.protocol.policy import FAIL, Policy
 from lab.tf_versions import CURRENT
@@ -28,13 +28,23 @@ def command(info: RunInfo) -> str:
 
 
 def _program(info: RunInfo) -> Iterator[str]:
-    yield info.spec.program if info.spec.own or info.spec.listing else info.spec.experiment
+    yield _own_program(info.spec) if info.spec.own else info.spec.experiment
     for name in ("listing", "faithful", "mend"):
         if getattr(info.spec, name):
             yield f"--{name}"
     tensorflow = (info.plan or {}).get("tensorflow", CURRENT.tensorflow)
     if info.spec.own and tensorflow != CURRENT.tensorflow:
         yield from ("--tensorflow", str(tensorflow))
+
+
+def _own_program(spec: RunSpec) -> str:
+    """Return the program as the user typed it, or the program of each task."""
+    if spec.module:
+        return spec.program
+    if spec.programs:
+        each = spec.programs.items()
+        return ",".join(f"{task}={Path(spec.folder, own.program)}" for task, own in each)
+    return str(Path(spec.folder, spec.program))
 
 
 def _options(info: RunInfo) -> Iterator[str]:

@@ -75,6 +75,7 @@ class OwnProgram:
         return replace(
             spec,
             own=True,
+            folder="" if self.folder == Path() else str(self.folder),
             listing=spec.listing or self.tensorflow_1 is not None,
             cluster_args=self.cluster_args,
             programs=self.programs,

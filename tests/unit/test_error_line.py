@@ -18,7 +18,9 @@ RUNNER = (
 )
 
 
-def line_of(folder: Path, code: str, *before: str, exit_code: int = 1) -> str:
+def line_of(
+    folder: Path, code: str, *before: str, exit_code: int = 1, shown_folder: str = ""
+) -> str:
     """The line for a program that fails, in the directory `folder`."""
     (folder / "train.py").write_text(code)
     ended = subprocess.run(
@@ -30,7 +32,7 @@ def line_of(folder: Path, code: str, *before: str, exit_code: int = 1) -> str:
         env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert ended.returncode == exit_code
-    finder = ErrorLineFinder(str(folder))
+    finder = ErrorLineFinder(str(folder), shown_folder)
     for line in ended.stdout.split(b"\n"):
         finder.feed(line)
     return finder.error_line()
@@ -88,3 +90,8 @@ def test_a_message_of_argparse(tmp_path: Path) -> None:
     assert line_of(tmp_path, code, "-c", RUNNER, exit_code=2) == (
         "x: error: unrecognized arguments: --oops"
     )
+
+
+def test_the_place_begins_with_the_directory_that_the_user_typed(tmp_path: Path) -> None:
+    line = line_of(tmp_path, "raise ValueError('bad')", shown_folder="examples/mnist")
+    assert line == "examples/mnist/train.py:1: ValueError: bad"

@@ -708,6 +708,7 @@ def test_the_command_of_a_printed_program_is_complete() -> None:
         RunSpec(
             "book",
             own=True,
+            folder="programs",
             program="book.py",
             listing=True,
             faithful=True,
@@ -717,7 +718,7 @@ def test_the_command_of_a_printed_program_is_complete() -> None:
         plan={"tensorflow": TF1.tensorflow},
     )
     assert command(info) == (
-        "lab run book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
+        "lab run programs/book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
     )
     texts = check("run", run_command, shlex.split(command(info))[2:])
     assert json.loads(texts["rest"]) == ["--x", "1"]

@@ -290,6 +290,7 @@ class Execution:
                 self._agent_log.echo,
                 RecordTags(request.run_id, self._current.attempt, config.job, config.index),
                 folder=str(command.program_folder(config, request)),
+                shown_folder=request.spec.folder,
                 record=request.spec.record,
                 digest=self._digest,
             )

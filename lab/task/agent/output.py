@@ -104,6 +104,7 @@ class Output(threading.Thread):
         tags: RecordTags,
         *,
         folder: str = "",
+        shown_folder: str = "",
         record: str = "",
         digest: _Hash | None = None,
     ) -> None:
@@ -116,6 +117,7 @@ class Output(threading.Thread):
             echo: Called with a readable copy: whole lines without control characters.
             tags: The run, attempt and task; they are added to the records.
             folder: The program's directory; errors are shown with the place in it.
+            shown_folder: How the user names this directory.
             record: The regular expression that makes records of printed lines, or "".
             digest: The digest of the records of earlier attempts; each new record updates it.
 
@@ -149,7 +151,7 @@ class Output(threading.Thread):
         self.records_lost = 0
         self.own_lines = 0
         self.last_own_line = ""
-        self.error_lines = ErrorLineFinder(folder)
+        self.error_lines = ErrorLineFinder(folder, shown_folder)
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
         self.message = ""

@@ -45,13 +45,15 @@ class ErrorLineFinder:
     message is added. Without an exception, it is the last error line of another kind.
     """
 
-    def __init__(self, folder: str = "") -> None:
+    def __init__(self, folder: str = "", shown_folder: str = "") -> None:
         """Start with no line.
 
         Args:
             folder: The directory of the program and its modules; "" names no place.
+            shown_folder: How the user names this directory; "": places are relative to it.
         """
         folders = {folder, os.path.realpath(folder)} if folder else set()
+        self._shown_folder = os.fsencode(os.path.join(shown_folder, ""))  # noqa: PTH118 (bytes)
         self._folders = tuple(os.fsencode(each) + b"/" for each in folders)
         self._exception = b""
         self._complaint = b""
@@ -102,7 +104,7 @@ class ErrorLineFinder:
         """Store the place of a frame, if it is in the program's directory."""
         for folder in self._folders:
             if path.startswith(folder):
-                self._place = path.removeprefix(folder) + b":" + number
+                self._place = self._shown_folder + path.removeprefix(folder) + b":" + number
 
     def _raised(self, line: bytes) -> None:
         """Store the line of an exception, without TensorFlow's wrapper."""

@@ -38,6 +38,7 @@ class RunSpec:
         module: Whether `program` is the name of a module, which is started as by `python -m`.
         args: The program's arguments after the standard flags.
         own: Whether it is the user's own program; the run has a copy of it.
+        folder: The directory of the own program as the user typed it, for messages; "": none.
         listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
         faithful: Whether a listing keeps its polling interval of 30 seconds and old checkpoints.
         mend: Whether `lab` fixes the known faults of printed synchronous programs.
@@ -69,6 +70,7 @@ class RunSpec:
     args: tuple[str, ...] = ()
     module: bool = False
     own: bool = False
+    folder: str = ""
     listing: bool = False
     faithful: bool = False
     mend: bool = False
@@ -133,7 +135,17 @@ class RunSpec:
 
 
 _NOT_PLAIN: Final = {
-    *("experiment", "program", "args", "own", "listing", "faithful", "mend", "cluster_args"),
+    *(
+        "experiment",
+        "program",
+        "args",
+        "own",
+        "folder",
+        "listing",
+        "faithful",
+        "mend",
+        "cluster_args",
+    ),
     *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "horovod", "tf_config"),
 }
