@@ -19,6 +19,9 @@ from lab.task.text import short
 _SEARCHED_BYTES: Final = 1 << 20
 """The number of bytes at a log's beginning that are searched for an example."""
 
+_ENOUGH: Final = 2
+"""The number of such lines from which on a program seems to report its training."""
+
 _EXAMPLE: Final = 120
 """The maximum length of the example, in characters."""
 
@@ -46,7 +49,7 @@ def unread_notice(run: RunDir, summary: Summary) -> str:
 
     Returns:
         One line with an example, and an expression for `--record`; "" if a step was recorded, or
-        if no printed line has a number beside a term such as `loss`.
+        if hardly a printed line has a number beside a term such as `loss`.
     """
     info = run.read()
     if not info.spec.own or any(
@@ -58,7 +61,7 @@ def unread_notice(run: RunDir, summary: Summary) -> str:
     for task in info.task_names():
         program = None if info.spec.is_service(task) else info.spec.program_of(task)
         examples = list(_unread(info, _lines(run.log(task)))) if program is not None else []
-        if program is not None and examples:
+        if program is not None and len(examples) >= _ENOUGH:
             example = max(examples, key=lambda line: len(_pairs(line)))
             name = Path(program.program).name
             return (

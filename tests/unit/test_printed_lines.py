@@ -56,6 +56,8 @@ def read(*lines: str) -> list[Record]:
         ("Final Cost: 0.5000", {"kind": "final", "loss": 0.5}),
         ("worker 0, step 20, loss 0.5", {**LOSS, "global_step": 20}),
         ("global_step: 120 loss: 0.5", {**LOSS, "global_step": 120}),
+        ("step 20", {"kind": "step", "global_step": 20}),
+        ("Global step: 20.", {"kind": "step", "global_step": 20}),
         (
             "local_step=5 global_step=7 loss=0.5",
             {**LOSS, "local_step": 5, "global_step": 7},
@@ -246,7 +248,7 @@ NOTHING = [
     "Epoch 1/5",
     "Step 1: install",
     "Step 1: install, then lose 3 pounds",
-    "step 5",
+    "step 5 done",
     "Epoch 3",
     "loss: 0.3",
     "Test step 5",

@@ -48,14 +48,14 @@ def notice(folder: Path, printed: str, *, own: bool = True, records: str = "") -
 def test_the_notice_has_an_expression_that_reads_its_example(
     tmp_path: Path, printed: str, example: str, record: object
 ) -> None:
-    found = notice(tmp_path, printed)
+    found = notice(tmp_path, 2 * printed)
     assert found.startswith(f'lab read no step from mine.py\'s lines, such as "{example}"; use ')
     regex = shlex.split(found.rpartition(" --record ")[2])[0]
     assert LogParser(regex).read(example.encode()) == record
 
 
 def test_the_expression_is_short(tmp_path: Path) -> None:
-    assert notice(tmp_path, "batch 3   loss = 0.5\n").endswith(
+    assert notice(tmp_path, 2 * "batch 3   loss = 0.5\n").endswith(
         r"--record 'batch (?P<step>\d+).*loss = (?P<loss>\S+)'"
     )
 
@@ -65,6 +65,7 @@ def test_the_expression_is_short(tmp_path: Path) -> None:
     [
         "",
         "hello\n5 files in 3 s\n",
+        "made global_step:0 and one batch 3\n",
         "Accuracy: 0.91\n",
         "1/469 [..............] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1\n",
         "Epoch 1/5\n",

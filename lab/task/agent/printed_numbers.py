@@ -7,7 +7,7 @@ because a wrong record is worse than a missing one.
 
 - A step or an epoch with a loss or an accuracy is a record of a step. If all of them are of a test
   or a validation, it is a record of a test.
-- A local and a global step are a record of a step.
+- A local and a global step are a record of a step. So is a `step` that is all of its line.
 - An accuracy or a final cost without a step is a final record, if the line has nothing else.
 - A `step` beside a global step is the worker's own. Otherwise it is taken as the global step, which
   most distributed programs fetch and print: a worker's own steps are never overstated.
@@ -33,6 +33,7 @@ _AT_1: Final = re.compile(r"\b(?:precision|accuracy) ?@ ?1\b")
 _COUNTED: Final = re.compile(
     r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)(?:\(s\)|s)?(?=[ ,):])"
 )
+_STEP_ALONE: Final = re.compile(r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+")
 _EXCLUDED: Final = re.compile(
     r"[\w.]*(?:error|exception|warning):"
     r"|[^]]{0,200}\.(?:cc|cpp|cu|h):\d++\]|.{0,200}\bnamespace\("
@@ -200,7 +201,8 @@ def read_numbers(line: str) -> Record | None:
         }
         return {"kind": "final", **values} if values and found.is_clear else None
     if not found.trained:
-        return {"kind": "step", **steps} if {"local_step", "global_step"} <= steps.keys() else None
+        both = {"local_step", "global_step"} <= steps.keys()
+        return {"kind": "step", **steps} if both or _STEP_ALONE.fullmatch(line) else None
     if not steps:
         return None
     kind = "step" if steps.keys() - {"epoch"} else "epoch"
