@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lab.backends.compose.client import Engine
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image, names
 from lab.classroom.config import Times
@@ -140,6 +141,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     monkeypatch.setattr(environment, "up", lambda what, notify: found.append(what))
     monkeypatch.setattr(classroom, "find_root", lambda path: find_root(Path(__file__)))
     monkeypatch.setattr(classroom, "check_installed", lambda root: None)
+    monkeypatch.setattr(Engine, "is_podman", lambda engine: False)
     return found
 
 
@@ -154,6 +156,17 @@ def test_a_class_is_booted_as_planned(place: Path, booted: list[StoredClass]) ->
     (what,) = booted
     assert [each.gpus for each in what.plan.seats] == [(uuid_of(0),), (uuid_of(1),)]
     assert (what.image, what.cluster, what.lessons) == ("image True", CLUSTER, ("async",))
+
+
+def test_podman_runs_no_class(
+    place: Path, booted: list[StoredClass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "is_podman", lambda engine: True)
+    (place / "class.yaml").write_text(CLASS)
+    done = call(place, "up")
+    assert done.returncode == 1
+    assert "this engine is Podman; use `lab class up --backend local`" in done.stderr
+    assert booted == []
 
 
 def test_a_class_without_gpus_gets_the_small_image(place: Path, booted: list[StoredClass]) -> None:

@@ -74,7 +74,14 @@ def run(
             {"state": State.FAILED, "global_step": 312, "wall_s": 7.3},
             "async with 3 workers failed at step 312 after 7.3 s.",
         ),
-        ({"state": State.LOST, "global_step": None}, "async with 3 workers was lost after 12.0 s."),
+        (
+            {"state": State.LOST, "global_step": None, "epoch": None},
+            "async with 3 workers was lost after 12.0 s.",
+        ),
+        (
+            {"state": State.LOST, "global_step": None, "epoch": 1},
+            "async with 3 workers was lost at epoch 2 after 12.0 s.",
+        ),
         (
             {"state": State.CANCELLED, "diverged_at": 300},
             "async with 3 workers was cancelled at step 4,950 after 12.0 s; from step 300 on, a"
@@ -85,7 +92,7 @@ def run(
             "async with 3 workers has not ended: it is training at step 1,200.",
         ),
         (
-            {"state": State.STARTING, "wall_s": None, "global_step": None},
+            {"state": State.STARTING, "wall_s": None, "global_step": None, "epoch": None},
             "async with 3 workers has not ended: it is starting.",
         ),
         (
@@ -94,13 +101,13 @@ def run(
         ),
         (
             {"accuracy": None, "updates_conserved": None},
-            "async with 3 workers succeeded at step 4,950 after 12.0 s, and recorded no final"
-            " accuracy.",
+            "async with 3 workers succeeded at step 4,950 after 12.0 s, and recorded no"
+            " accuracy of the final parameters.",
         ),
         (
             {"accuracy": float("nan"), "updates_conserved": None},
-            "async with 3 workers succeeded at step 4,950 after 12.0 s, and recorded no final"
-            " accuracy.",
+            "async with 3 workers succeeded at step 4,950 after 12.0 s, and recorded no"
+            " accuracy of the final parameters.",
         ),
         (
             {
@@ -108,6 +115,7 @@ def run(
                 "cluster": {"local": ["tf1:1", "tf2:1"]},
                 "accuracy": None,
                 "global_step": None,
+                "epoch": None,
                 "updates_conserved": None,
                 "results": [ResultSummary("sum", "local-0", 3.0, 3.0, 3.0, True)],
             },

@@ -123,6 +123,10 @@ _WAITING = re.compile(
 _SESSION = re.compile(rb"Start master session (\w++)(?: with config:.*+)?")
 
 
+_STEP_ALONE: Final = 40
+"""The maximum length of a line that has only a step, in characters."""
+
+
 class LogParser:
     """Reads the lines of one program, in order.
 
@@ -170,6 +174,7 @@ class LogParser:
             or "acc" in text
             or ("global" in text and text.count("step") > 1)
             or (_AT in line and "precision" in text)
+            or (len(text) <= _STEP_ALONE and "step" in text)
         ):
             if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
                 self._keras.begin(int(heading[1]) - 1)
