@@ -65,7 +65,7 @@ def unread_notice(run: RunDir, summary: Summary) -> str:
             example = max(examples, key=lambda line: len(_pairs(line)))
             name = Path(program.program).name
             return (
-                f"lab read no step from {name}'s lines, such as"
+                f"no step was read from {name}'s lines, such as"
                 f' "{short(example.strip(), _EXAMPLE)}"; use'
                 f" --record {shlex.quote(_expression(example))}"
             )

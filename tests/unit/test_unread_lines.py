@@ -49,7 +49,7 @@ def test_the_notice_has_an_expression_that_reads_its_example(
     tmp_path: Path, printed: str, example: str, record: object
 ) -> None:
     found = notice(tmp_path, 2 * printed)
-    assert found.startswith(f'lab read no step from mine.py\'s lines, such as "{example}"; use ')
+    assert found.startswith(f'no step was read from mine.py\'s lines, such as "{example}"; use ')
     regex = shlex.split(found.rpartition(" --record ")[2])[0]
     assert LogParser(regex).read(example.encode()) == record
 
