@@ -25,8 +25,9 @@ _USUAL_JOBS: Final = frozenset({"ps", "worker", "chief", "master", "evaluator"})
 _BUILDS_CLUSTER: Final = frozenset(
     {"ClusterSpec", "SimpleClusterResolver", "ClusterDef", "ClusterDeviceFilters"}
 )
-_OWN_PARSER: Final = "lab.task"
-"""A program that imports this may use lab's parser, which accepts every flag of the cluster."""
+_LAB: Final = "lab.task."
+_LAB_PARSERS: Final = frozenset({"task_flags", "training_flags"})
+"""The functions of `lab` that make a parser, which accepts every flag of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,9 @@ def _each(value: str) -> str:
 
 
 def _has_lab_parser(tree: ast.Module) -> bool:
-    return any(f"{name}.".startswith(f"{_OWN_PARSER}.") for name in imported_names(tree))
+    imported = [name for name in imported_names(tree) if name.startswith(_LAB)]
+    used = (getattr(node, "attr", "") for node in ast.walk(tree)) if imported else ()
+    return not _LAB_PARSERS.isdisjoint([*used, *(name.rpartition(".")[2] for name in imported)])
 
 
 def _builds_cluster(tree: ast.Module) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 from lab.run.cluster_arguments import INDEX, JOB, ClusterArguments
 from lab.run.python_source import imports_horovod, uses_estimator
+from lab.run.tensorflow_use import STRATEGIES
 from lab.task.text import short
 
 _SHOWN: Final = 6
@@ -19,9 +20,9 @@ _NAMES: Final = {JOB: ("job", "{job}"), INDEX: ("index", "{index}")}
 
 _TF_CONFIG: Final = "TF_CONFIG"
 _READ_TF_CONFIG: Final = frozenset(
-    {"TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"}
-    | {"ParameterServerStrategy", "ParameterServerStrategyV1", "ParameterServerStrategyV2"}
-    | {"RunConfig", "train_and_evaluate", "model_to_estimator", "learn_runner"}
+    {"TFConfigClusterResolver", "RunConfig", "train_and_evaluate", "model_to_estimator"}
+    | {"learn_runner"}
+    | STRATEGIES
 )
 """Parts of TensorFlow that read TF_CONFIG by themselves."""
 

@@ -20,6 +20,7 @@ from lab.run.data_files import DataFiles, find_data_files
 from lab.run.executed_source import imports_dynamically
 from lab.run.python2 import Conversion
 from lab.run.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
+from lab.run.tensorflow_use import Need, has_coordinator, needed_tf1
 from lab.run.tf1_source import Use, tensorflow_1_use
 from lab.task.own.main_module import module_files
 from lab.task.protocol import RunSpec, TaskProgram
@@ -54,6 +55,8 @@ class OwnProgram:
         converted: File to conversion, for the files of a listing in Python 2.
         horovod: Whether a file that runs imports Horovod.
         estimator: Whether a file that runs uses Estimator.
+        coordinator: Whether its chief assigns all steps, and its workers only serve.
+        need: Why it needs the older TensorFlow version; None if it does not.
         notice: The notice that its tasks do not form the config's cluster; "" if they may.
     """
 
@@ -68,6 +71,8 @@ class OwnProgram:
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
     horovod: bool = False
     estimator: bool = False
+    coordinator: bool = False
+    need: Need | None = None
     notice: str = ""
 
     def complete(self, spec: RunSpec) -> RunSpec:
@@ -196,6 +201,8 @@ def read_program(
         converted=sources.converted,
         horovod=imports_horovod(sources.trees),
         estimator=uses_estimator(sources.trees.values()),
+        coordinator=has_coordinator(sources.trees),
+        need=needed_tf1(sources.trees, sum(jobs.values())),
         notice=notice or "",
     )
 

@@ -16,7 +16,7 @@ from lab.errors import LabError
 from lab.formatting import counted
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol.files import open_regular
-from lab.task.text import LONGEST_MESSAGE, short
+from lab.task.text import LONGEST_MESSAGE, printed, short
 
 MOST_PER_S: Final = 500
 """Maximum lines of a task that are shown in one second."""
@@ -41,7 +41,7 @@ _MESSAGE_LINES: Final = 4
 
 def readable(line: bytes) -> str:
     """Return one line of a log, safe for a terminal; a long line is cut and its length named."""
-    return short(line.removesuffix(b"\r"), LONGEST_MESSAGE)
+    return short(printed(line), LONGEST_MESSAGE)
 
 
 def prefixed(task: str, width: int, line: str) -> str:

@@ -27,6 +27,9 @@ EVALUATOR: Final = "evaluator"
 CLIENT: Final = "client"
 """The job that trains on the servers of all other jobs."""
 
+CHIEF: Final = "chief"
+"""The job that does this in a program with TensorFlow 2's coordinator."""
+
 
 def cluster_path(given: str | None, argument: str | None = None) -> Path:
     """Return the path of the config: the one of the flag, or `cluster.yaml` in this directory.
@@ -110,7 +113,7 @@ def experiment_of(
     Raises:
         InputError: A program is for a task that does not exist, or a task has no program.
     """
-    services = _services(cluster)
+    services = _services(cluster, CHIEF if program.coordinator else CLIENT)
     _check_tasks(program, cluster, services)
     return Experiment(
         name=program.name,
@@ -147,10 +150,11 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
         raise InputError(f"{without[0]} has no program", f"add {without[0]}=FILE.py")
 
 
-def _services(cluster: Cluster) -> tuple[str, ...]:
-    """Return the jobs that only serve: with a client, all other jobs."""
-    if CLIENT in cluster.jobs:
-        return tuple(job for job in cluster.jobs if job != CLIENT)
+def _services(cluster: Cluster, client: str) -> tuple[str, ...]:
+    """Return the jobs that only serve: with a job that assigns all steps, all other jobs."""
+    for job in (client, CLIENT):
+        if job in cluster.jobs:
+            return tuple(each for each in cluster.jobs if each != job)
     return tuple(job for job in SERVICES if job in cluster.jobs)
 
 

@@ -21,7 +21,7 @@ from lab.service.unread_lines import unread_notice
 from lab.task.agent.output import MAX_LINE_BYTES
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import Cause, State
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.task.text import LONGEST_REASON, printed, short, visible
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
@@ -120,7 +120,7 @@ def _report_log(task: str, path: Path, notify: Notify) -> bool:
     width = width_of(sys.stderr)
     lines = _last_lines(path)
     for line in lines:
-        text = Text(f"{task}  | {visible(line)}".expandtabs())
+        text = Text(f"{task}  | {printed(line)}".expandtabs())
         text.truncate(width, overflow="ellipsis")
         notify(text.plain)
     if lines:

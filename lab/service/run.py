@@ -298,17 +298,14 @@ def _own_experiment(
     own: OwnProgram, options: RunOptions, project: Project, notify: Notify
 ) -> Experiment:
     """Return the experiment of a user's own program, with the TensorFlow version that it needs."""
-    default = TF1 if own.horovod else CURRENT
+    default = CURRENT if own.need is None else TF1
     tensorflow = options.tensorflow or default.tensorflow
     horovod = own.horovod and bool(IMAGES[tensorflow].horovod)
     made = files.experiment_of(own, project.cluster, tensorflow, horovod=horovod)
-    if own.horovod and not horovod:
-        notify(
-            f"{own.program} imports Horovod, which TensorFlow {tensorflow} lacks: its tasks form no"
-            f" ring; --tensorflow {TF1.tensorflow} has Horovod"
-        )
-    elif horovod and options.tensorflow is None:
-        notify(f"{own.program} imports Horovod: it runs with TensorFlow {tensorflow}")
+    if own.need is not None:
+        chosen = options.tensorflow is not None
+        if notice := own.need.notice(own.program, tensorflow, chosen=chosen):
+            notify(notice)
     # A program that gets its job may serve without Horovod.
     gets_job = any("{job}" in each for each in (*own.cluster_args, *options.spec.args))
     if horovod and not own.programs and not gets_job:

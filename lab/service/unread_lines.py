@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from lab.run.program_output import own_lines
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.task.agent.echo import TensorFlowLines
 from lab.task.agent.log_parsers import LogParser
 from lab.task.protocol.record_pattern import LONGEST, PatternError, RecordPattern
-from lab.task.text import short
+from lab.task.text import last_state, short
 
 _SEARCHED_BYTES: Final = 1 << 20
 """The number of bytes at a log's beginning that are searched for an example."""
@@ -81,10 +81,10 @@ def _lines(path: Path) -> list[bytes]:
 
 def _unread(info: RunInfo, lines: list[bytes]) -> Iterator[str]:
     """The lines with a number of the training that give no record."""
-    parser, of_tensorflow = LogParser(info.spec.record), TensorFlowLines()
-    for line in lines:
-        if parser.read(line) is None and not of_tensorflow.has(line) and len(line) <= LONGEST:
-            text = line.decode(errors="replace").rpartition("\r")[2]
+    parser = LogParser(info.spec.record)
+    for line in own_lines(lines):
+        if parser.read(line) is None and len(line) <= LONGEST:
+            text = last_state(line.decode(errors="replace"))
             if not _NO_EXAMPLE.match(text) and _pairs(text):
                 yield text
 

@@ -17,11 +17,15 @@ LONGEST_REASON: Final = 500
 LONGEST_MESSAGE: Final = 1_000
 """Maximum characters of a message."""
 
+SPLIT_MARK: Final = "…[line split]"
+"""The end of a part of a line that was split, because it is too long."""
+
 # Characters that control a terminal or hide text: the control characters C0 (except the tab), DEL
 # and C1, line separators, directional marks, and halves of surrogate pairs.
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+_CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]")  # such as a colour
 # A quoted name may contain spaces. An apostrophe between two letters is not a quote.
 _WHOLE = re.compile(r"`[^`]*`|(?<!\w)'(?=\S)[^']*'(?!\w)")
 _LONG = re.compile(rf"(?<!\w)'(?P<quoted>(?=\S)[^']{{{LONGEST + 1},}})'(?!\w)|\S{{{LONGEST + 1},}}")
@@ -40,6 +44,30 @@ def visible(text: str | bytes) -> str:
     if text.isprintable():
         return text
     return _UNSAFE.sub(_escape, text)
+
+
+def last_state(line: str) -> str:
+    """Return what a terminal shows of a line that its program has overwritten, without colours.
+
+    Progress bars move to the beginning of their line (U+000D), or back by characters (U+0008). Of
+    the first part of a split line, this is the last complete state.
+    """
+    if "\r" in line or "\b" in line:
+        if line.endswith(SPLIT_MARK):
+            line = line.rpartition("\r")[0] or line
+        kept: list[str] = []
+        for character in line.rstrip("\r\b").rpartition("\r")[2]:
+            if character != "\b":
+                kept.append(character)
+            elif kept:
+                kept.pop()
+        line = "".join(kept)
+    return _CONTROL_SEQUENCE.sub("", line) if "\x1b" in line else line
+
+
+def printed(line: bytes) -> str:
+    """Make a line of a program safe: only its last state, without its line end."""
+    return visible(last_state(line.decode("utf-8", errors="replace")))
 
 
 def short(text: str | bytes, limit: int = LONGEST) -> str:

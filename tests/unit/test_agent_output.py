@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from lab.records import FIELDS, format_record
 from lab.task.agent.appender import Appender
-from lab.task.agent.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
+from lab.task.agent.output import MAX_LINE_BYTES, Lines, Output
 from lab.task.agent.record_tags import RecordTags
 from lab.task.probes import health, pause
 from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.text import bounded, clipped, short, visible
+from lab.task.text import SPLIT_MARK, bounded, clipped, printed, short, visible
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 
@@ -52,6 +52,38 @@ def test_nothing_unsafe_is_ever_shown(raw: str | bytes) -> None:
     assert visible(shown) == shown
     assert not [c for c in shown if c != "\t" and (ord(c) < 32 or 127 <= ord(c) < 160)]
     shown.encode()
+
+
+BAR = (
+    "\x1b[1m{0}/20\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m1s\x1b[0m 2ms/step - loss: 0.{0}"
+)
+STATES = ("\b" * 40 + "\r").join(BAR.format(step) for step in range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (STATES, "20/20 ━━ 1s 2ms/step - loss: 0.20"),
+        (f"\r{STATES}\b\b\r", "20/20 ━━ 1s 2ms/step - loss: 0.20"),
+        (STATES[: STATES.rindex("2ms")] + SPLIT_MARK, "19/20 ━━ 1s 2ms/step - loss: 0.19"),
+        (f"a{SPLIT_MARK}", f"a{SPLIT_MARK}"),
+        ("step 1\rstep 2\r", "step 2"),
+        ("\r\b\r", ""),
+        ("working |\b/\b-\bdone", "working done"),
+        ("\b\bab", "ab"),
+        ("\x1b[2K\x1b[31mred \x1b[0m[b]\x1b[38;5;1m é", "red [b] é"),
+        ("\ttwo  blanks ", "\ttwo  blanks "),
+        ("\x1b]0;title\x07\x1b", "\\x1b]0;title\\x07\\x1b"),
+        ("\x1b\x1b[m[31mx", "\\x1b[31mx"),
+    ],
+)
+def test_of_an_overwritten_line_the_last_state_is_shown(line: str, shown: str) -> None:
+    assert printed(line.encode()) == shown
+
+
+@given(st.text(st.sampled_from("ab\r\b\x1b[31mK;é")))
+def test_no_printed_line_controls_the_terminal(line: str) -> None:
+    assert visible(printed(line.encode())) == printed(line.encode())
 
 
 def test_short() -> None:
@@ -108,9 +140,9 @@ def test_long_lines_are_split_visibly(end: bytes, step: int) -> None:
     for position in range(0, len(data), step):
         found += lines.feed(data[position : position + step])
     found += lines.close()
-    assert [len(line) for line in found[:-1]] == [MAX_LINE_BYTES + len(SPLIT_MARK)] * 2
-    assert all(line.endswith(SPLIT_MARK) for line in found[:-1])
-    assert b"".join(line.removesuffix(SPLIT_MARK) for line in found) == data.rstrip(b"\n")
+    assert [len(line) for line in found[:-1]] == [MAX_LINE_BYTES + len(SPLIT_MARK.encode())] * 2
+    assert all(line.endswith(SPLIT_MARK.encode()) for line in found[:-1])
+    assert b"".join(line.removesuffix(SPLIT_MARK.encode()) for line in found) == data.rstrip(b"\n")
 
 
 def test_line_of_maximal_length_is_not_split() -> None:
@@ -396,7 +428,8 @@ def test_log_shows_records_as_text_and_tensorflow_in_one_line(tmp_path: Path) ->
         b"lab kind=epoch epoch=0 local_step=550 global_step=1580 loss=2.9155 staleness=2",
         b"2026-11-23 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN",
         WAITING,
-        b"\x1b[31mmine",
+        b"\x1b[31mmine\x1b[0m",
+        b"\r1/2 [=>..]\b\b\b\r2/2 [====]",
         b'lab kind=eval global_step=1650 accuracy=0.75 message="final parameters"',
         b"lab kind=result name=w value=2.0004",
         b"F0000 00:00:1795476759.779848 20 x.cc:1] Check failed",
@@ -409,7 +442,8 @@ def test_log_shows_records_as_text_and_tensorflow_in_one_line(tmp_path: Path) ->
         "local step 500, global step 1,415, loss 3.5000",
         "epoch 1: local step 550, global step 1,580, loss 2.9155, staleness 2",
         "waits for worker-2",
-        r"\x1b[31mmine",
+        "mine",
+        "2/2 [====]",
         "test: global step 1,650, accuracy 0.7500 (final parameters)",
         "w 2.0004",
         "F0000 00:00:1795476759.779848 20 x.cc:1] Check failed",

@@ -38,7 +38,15 @@ ADD = "p.add_argument"
         ("import sys; print(sys.argv[1])", ()),
         (f"{ADD}('--epochs')", ()),
         # lab's own parser.
-        ("from lab.task.sdk.flags import training_flags", CLUSTER_ARGS),
+        ("from lab.task.sdk.flags import parse, training_flags", CLUSTER_ARGS),
+        ("from lab.task.sdk import flags\nflags.parse(flags.task_flags('mine'))", CLUSTER_ARGS),
+        ("import lab.task.sdk.flags\nlab.task.sdk.flags.task_flags('mine')", CLUSTER_ARGS),
+        # lab's data with a parser of the program's own.
+        (
+            f"from lab.task.sdk.data import load_mnist\n{ADD}('--task_index')",
+            ("--task_index={index}",),
+        ),
+        (f"from lab.task.sdk.flags import hosts\n{ADD}('--epochs')", ()),
         # The ways to declare a flag.
         (f"{ADD}('--job_name')\n{ADD}('--task_id')", ("--job_name={job}", "--task_id={index}")),
         (f"{ADD}('-t', '--task_index', '--task_id')", ("--task_index={index}",)),

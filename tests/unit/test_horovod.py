@@ -86,6 +86,14 @@ def test_it_gets_a_ring_and_the_tensorflow_with_horovod() -> None:
 
 
 @pytest.mark.usefixtures("project")
+def test_fit_in_a_strategy_gets_the_older_tensorflow_without_a_ring() -> None:
+    run, notices = prepared("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n")
+    assert run.submission.plan.tensorflow == "2.15"
+    assert not run.submission.spec.horovod
+    assert any(line.endswith(": it runs with TensorFlow 2.15") for line in notices)
+
+
+@pytest.mark.usefixtures("project")
 def test_other_programs_get_no_ring() -> None:
     run, notices = prepared("import tensorflow\n")
     spec = run.submission.spec

@@ -235,6 +235,7 @@ def test_a_flood_is_counted_and_named() -> None:
 
 
 def test_a_line_is_safe_and_of_bounded_length() -> None:
+    assert readable(b"\r1/2 [=>..]\b\b\b\r\x1b[1m2/2\x1b[0m [====]\r") == "2/2 [====]"
     assert readable(b"\x1b]0;owned\x07 \xff\r") == "\\x1b]0;owned\\x07 �"
     long = readable(b"a" * 20_000)
     assert len(long) == 1_000
@@ -275,7 +276,7 @@ def test_the_lines_of_a_run_have_a_task_prefix(
     assert out.splitlines()[:3] == [
         "ps-0      | serves",
         "worker-0  | one",
-        "worker-0  | \\x1b[31mtwo",
+        "worker-0  | two",
     ]
     assert out.splitlines()[-1] == "worker-0  | NameError: x"
     assert "Traceback" in out

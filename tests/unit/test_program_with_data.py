@@ -344,6 +344,31 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 
 
+COORDINATOR = "coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)"
+STRATEGY = "strategy = tf.distribute.ParameterServerStrategy(resolver)"
+
+
+@pytest.mark.parametrize(
+    ("source", "jobs", "services"),
+    [
+        (COORDINATOR, "chief ps worker", ("ps", "worker")),
+        (STRATEGY, "chief ps worker", ("ps", "worker")),
+        (COORDINATOR, "worker client", ("worker",)),
+        (COORDINATOR, "ps worker", ("ps",)),
+        (f"{STRATEGY}\ntf.estimator.RunConfig(strategy)", "chief ps worker", ("ps",)),
+        ("tf.estimator.train_and_evaluate(a, b, c)", "chief ps worker", ("ps",)),
+        ("strategy = MultiWorkerMirroredStrategy()", "chief worker", ()),
+    ],
+)
+def test_a_job_that_assigns_all_steps_makes_the_others_services(
+    tmp_path: Path, source: str, jobs: str, services: tuple[str, ...]
+) -> None:
+    write(tmp_path, a=source)
+    own = read_program(str(tmp_path / "a.py"))
+    described = cluster(", ".join(f"{job}: {{on: [tf1]}}" for job in jobs.split()))
+    assert experiment_of(own, described, "2.21").services == services
+
+
 def test_names_of_task_programs() -> None:
     assert names_a_program("worker-0=a,worker-1=b")
     assert names_a_program("worker-0=a.py")

@@ -72,6 +72,8 @@ def test_the_expression_is_short(tmp_path: Path) -> None:
         "I0000 00:00:1795270972.284139   15586 master.cc:243] step 5 loss 0.3\n",
         "INFO:tensorflow:global_step/sec: 120.3\n",
         '  File "train.py", line 10, in step\nValueError: loss 3\n',
+        'Traceback (most recent call last):\n  File "a.py", line 3\n    fit(x, epochs=2, step=3)\n'
+        "    ^^^^^^\nValueError: loss 3\n",
         "stepping 5 stones\nsteps_per_second5 3\n",
     ],
 )

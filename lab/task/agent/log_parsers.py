@@ -32,7 +32,7 @@ from typing import Final
 from lab.records import Record
 from lab.task.agent.printed_numbers import read_metrics, read_numbers
 from lab.task.protocol.record_pattern import PatternError, RecordPattern
-from lab.task.text import short
+from lab.task.text import last_state, short
 
 READY: Final = "ready"
 """The status of the event that a server has started; the programs of `scripts/` send it too."""
@@ -103,7 +103,6 @@ _KERAS_BAR = re.compile(
     r"(?:- (?=[\d:]++m?+s\b)|(?=[\d:hm]*+s? \d++[mu]?+s/))",
     re.ASCII,
 )
-_COLOUR = re.compile(r"\x1b\[[\d;]*+m", re.ASCII)
 _TRACEBACK = b'  File "'
 _AT = ord("@")
 
@@ -181,7 +180,7 @@ class LogParser:
             return None
         if before.startswith(_TRACEBACK):
             return None  # the source of the line in a traceback
-        return self._by_numbers(_last_state(text))
+        return self._by_numbers(last_state(text).strip())
 
     def _by_numbers(self, text: str) -> Record | None:
         """The record of a line in lower case that may have a step, a loss or an accuracy."""
@@ -195,7 +194,7 @@ class LogParser:
         """The record that the expression of `--record` gives, or an event with its fault."""
         record = None
         if self._pattern is not None:
-            record = self._pattern.read(_last_state(line.decode(errors="replace")))
+            record = self._pattern.read(last_state(line.decode(errors="replace")).strip())
             if self._pattern.is_slow:
                 self._pattern = None
                 self._fault = (
@@ -247,15 +246,6 @@ class KerasBars:
             return {"kind": "eval", **found}
         # Some versions print the last bar again, with the values of the validation.
         return {"kind": "eval", "epoch": self._ended, **of_validation} if of_validation else None
-
-
-def _last_state(line: str) -> str:
-    """What a terminal shows of a line that the program has overwritten, without colours."""
-    if "\r" in line or "\b" in line:
-        line = line.replace("\b", "\r").rpartition("\r")[2]
-    if "\x1b" in line:
-        line = _COLOUR.sub("", line)
-    return line.strip()
 
 
 def _book(line: bytes) -> Record | None:

@@ -29,13 +29,13 @@ from lab.task.agent.record_tags import RecordTags
 from lab.task.protocol import LOST_CONTACT
 from lab.task.protocol.clock import unix_time
 from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.text import short, visible
+from lab.task.text import SPLIT_MARK, printed, short, visible
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 MAX_LINE_BYTES = 20_000
-SPLIT_MARK = "…[line split]".encode()
+_MARK: Final = SPLIT_MARK.encode()
 
 _READ_BYTES = 256 * 1024
 _POLL_MS = 200
@@ -59,7 +59,7 @@ class Lines:
         for line in lines:
             yield from _split(line)
         while len(self._rest) > MAX_LINE_BYTES:
-            yield self._rest[:MAX_LINE_BYTES] + SPLIT_MARK
+            yield self._rest[:MAX_LINE_BYTES] + _MARK
             self._rest = self._rest[MAX_LINE_BYTES:]
 
     def close(self) -> Iterator[bytes]:
@@ -71,7 +71,7 @@ class Lines:
 
 def _split(line: bytes) -> Iterator[bytes]:
     while len(line) > MAX_LINE_BYTES:
-        yield line[:MAX_LINE_BYTES] + SPLIT_MARK
+        yield line[:MAX_LINE_BYTES] + _MARK
         line = line[MAX_LINE_BYTES:]
     yield line
 
@@ -228,7 +228,7 @@ class Output(threading.Thread):
             if record is None:
                 log += line + b"\n"
                 self.error_lines.feed(line)
-                if text := short(line):
+                if text := short(printed(line)):
                     self.last_lines.append(text)
                 record = self._derived(line)
                 shown = self._terminal_line(whole, record)
@@ -249,8 +249,8 @@ class Output(threading.Thread):
         """A line that is not a record, as a terminal shows it; "" if it is hidden."""
         if not self._tensorflow_lines.has(line):
             self.own_lines += 1
-            self.last_own_line = short(line.strip()) or self.last_own_line
-            return visible(line.removesuffix(b"\r")) or " "
+            self.last_own_line = short(printed(line).strip()) or self.last_own_line
+            return printed(line) or " "
         if derived is not None:
             return readable(derived)
         notice = "" if self._notice_shown else NOTICE
@@ -321,7 +321,7 @@ class Output(threading.Thread):
 
     def _derived(self, line: bytes) -> Record | None:
         """The record of a line in a listing's or TensorFlow's format; None for other lines."""
-        is_rest, self._is_cut = self._is_cut, line.endswith(SPLIT_MARK)
+        is_rest, self._is_cut = self._is_cut, line.endswith(_MARK)
         if self._is_cut:
             return None
         if is_rest:  # of a line that was overwritten; its first state began in the part before
