@@ -140,6 +140,26 @@ def test_of_a_graph_error_the_message_is_shown() -> None:
 
 
 LIBRARY = {
+    "waits": b"""\
+I0000 00:00:1.2 3 coordination_service.cc:505] Example stragglers:
+/job:worker/replica:0/task:1
+/job:worker/replica:0/task:2
+""",
+    "dump": b"""\
+I0000 00:00:1.2 3 eager_service_impl.cc:355] SessionOptions: goo.gle/debugproto   \x20
+device_count {
+  key: "CPU"
+  value: 1
+}
+experimental {
+  collective_group_leader: "/job:ps/replica:0/task:0"
+  options {
+    share: -1
+  }
+}
+allow_soft_placement: true
+
+""",
     "labels": b"""\
 WARNING:tensorflow:From a.py:3: softmax_cross_entropy_with_logits (from x) is deprecated
 Instructions for updating:

@@ -37,6 +37,7 @@ _BELOW: Final = re.compile(
     rb"|Relying on driver to perform ptx compilation|Modify \$PATH to customize ptxas location"
     rb"|This message will be only logged once"
     rb"|Please report this to the TensorFlow team|To silence this warning, decorate the function"
+    rb"|/job:\w+/replica:\d+/task:\d+$"  # a task for which the others wait
     rb"|Cause: .*"
     rb"|Instead of:$|results = tf\.|Use:$"  # of advice below "Instructions for updating:"
 )
@@ -57,6 +58,10 @@ _CONFIG: Final = b"INFO:tensorflow:Using config: {"
 _CONFIG_LINES: Final = 40
 """Maximum further lines of Estimator's configuration, which ends with its last bracket."""
 
+_DUMP: Final = re.compile(rb"(?:  )*(?:\w+ \{|\}|\w+: (?:true|false|-?\d+|\".*\"))")
+_DUMP_FOLLOWS: Final = b" goo.gle/debugproto"
+"""The end of a line before a message of protocol buffers, which ends with an empty line."""
+
 _NUMBERS: Final = (
     ("local_step", "local step", "{:,}"),
     ("global_step", "global step", "{:,}"),
@@ -73,12 +78,16 @@ class TensorFlowLines:
         self._above = b""  # the line above, if it is a library's
         self._open_brackets = 0
         self._config_lines = 0
+        self._is_in_dump = False
 
     def has(self, line: bytes) -> bool:
         """Whether the next line is a library's; a fatal error counts as the program's."""
         line = line.rstrip()
         is_own = not (
-            self._continues_config(line) or _TENSORFLOW.match(line) or _WARNING.match(line)
+            self._continues_config(line)
+            or self._continues_dump(line)
+            or _TENSORFLOW.match(line)
+            or _WARNING.match(line)
         )
         if is_own and (not self._above or not self._continues(line)):
             self._above = b""
@@ -105,6 +114,14 @@ class TensorFlowLines:
         self._config_lines -= 1
         self._open_brackets += line.count(b"{") - line.count(b"}")
         return True
+
+    def _continues_dump(self, line: bytes) -> bool:
+        """Whether a line continues a message of protocol buffers."""
+        was_in_dump, self._is_in_dump = self._is_in_dump, line.endswith(_DUMP_FOLLOWS)
+        if was_in_dump and _DUMP.fullmatch(line):
+            self._is_in_dump = True
+            return True
+        return was_in_dump and not line
 
 
 def readable(record: Record) -> str:
