@@ -53,7 +53,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     Returns:
         The figure; None if no record holds a loss.
     """
-    columns = [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
+    columns = _drawn(runs)
     if not columns:
         return None
     figure, axes = panels(runs, 4.8, 1, len(columns), share_y=True)
@@ -67,7 +67,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         ax.set_xlim(left=0)
         thousands(ax, "x")
         ax.locator_params(axis="x", nbins=4)
-    axes[0].set_ylabel("loss of a batch (cross entropy)")
+    is_own = any(run.info.spec.own for run in runs)
+    axes[0].set_ylabel("loss" if is_own else "loss of a batch (cross entropy)")
     if _is_steep(runs):
         logarithmic(axes[0])
         # From the lines: the interval of a mean may reach 0, which a logarithmic axis lacks.
@@ -87,19 +88,20 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def caption(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    most = max((len(run.of(task)) for run in runs for task in run.workers), default=0)
+    before, after = (_PANELS_READ, _ASK) if len(_drawn(runs)) == len(_COLUMNS) else ("", "")
     if len(runs) > 1:
         window = window_for(max(len(run.steps) for run in runs))
-        return (
-            f"{_PANELS_READ} Lines are means over {window} neighbouring records."
-            f"{groups_caption(runs)}{_ASK}"
-        )
-    step = stride(most)
+        lines = f" Lines are means over {window} neighbouring records." if window > 1 else ""
+        return f"{before}{lines}{groups_caption(runs)}{after}".strip()
+    most = max((len(run.of(task)) for run in runs for task in run.workers), default=0)
+    step, window = stride(most), window_for(most)
     drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""
-    return (
-        f"{_PANELS_READ} A faint point is the loss of one batch{drawn}; a line is the mean over"
-        f" {window_for(most)} neighbouring points.{_ASK}"
+    what = "record" if runs[0].info.spec.own else "batch"
+    points = f" A faint point is the loss of one {what}{drawn}; a line is the mean over {window}"
+    points = (
+        f"{points} neighbouring points." if window > 1 else f" A point is the loss of one {what}."
     )
+    return f"{before}{points}{after}".strip()
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
@@ -123,6 +125,11 @@ def describe(runs: Sequence[Trace]) -> list[str]:
     if missing:
         found.append(f"No loss can be drawn of {counted(missing, 'record')}.")
     return found
+
+
+def _drawn(runs: Sequence[Trace]) -> list[str]:
+    """Return the columns that the loss can be drawn against."""
+    return [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
 
 
 def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:

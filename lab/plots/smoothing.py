@@ -16,13 +16,19 @@ __all__ = ["Floats", "mean_curve", "rates", "smoothed", "stride", "window_for"]
 MOST_POINTS: Final = 1500
 """The most points of a line that are drawn; more overlap, and are thinned."""
 
+_FEWEST: Final = 15
+"""The fewest records that are smoothed."""
+
 _GRID: Final = 200
 _BINS: Final = 60
 
 
 def window_for(points: int) -> int:
-    """The number of records in the smoothing window: 1/25 of them, at least 5, and odd."""
-    return max(5, points // 25 | 1)
+    """The number of records in the smoothing window: 1/25 of them, at least 5, and odd.
+
+    A few records are not smoothed: their window would contain most of them.
+    """
+    return max(5, points // 25 | 1) if points >= _FEWEST else 1
 
 
 def smoothed(values: Floats) -> Floats:

@@ -129,6 +129,10 @@ def _of_one(run: ReportRun) -> str:
     accuracy = _accuracy(run)
     if accuracy is not None:
         main = f"{subject} reached an accuracy of {_percent(accuracy)}{step}{after}"
+    elif run.info.spec.own:
+        last = [task.accuracy for task in run.summary.tasks if task.accuracy is not None]
+        main = f"{subject} succeeded{step}{after}"
+        main += f"; the last accuracy is {_percent(last[0])}" if last else ""
     elif step:
         main = f"{subject} succeeded{step}{after}, and recorded no accuracy of the final parameters"
     else:

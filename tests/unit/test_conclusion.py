@@ -252,3 +252,14 @@ def test_texts_of_a_run_are_short_and_without_control_characters() -> None:
     for found in (title(runs), title(runs[:1]), text(*runs), str(conclude(runs[:1]))):
         assert found.isprintable()
         assert len(found) < 500
+
+
+def test_of_an_own_program_the_last_accuracy_is_known() -> None:
+    about = run(accuracy=None, global_step=None, updates_conserved=None, epoch=2)
+    info = replace(about.info, spec=replace(about.info.spec, own=True))
+    tested = [replace(task, accuracy=0.905) for task in about.summary.tasks]
+    own = replace(about, trace=replace(about.trace, info=info))
+    text = "async with 3 workers succeeded at epoch 3 after 12.0 s"
+    assert str(conclude([own])) == f"{text}."
+    own = replace(own, summary=replace(about.summary, tasks=tested))
+    assert str(conclude([own])) == f"{text}; the last accuracy is 90.5%."

@@ -125,7 +125,26 @@ def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     middle = slice(2, -2)
     assert smoothing.smoothed(straight)[middle] == pytest.approx(straight[middle])
     assert smoothing.window_for(1000) == 41
-    assert smoothing.window_for(3) == 5
+    assert smoothing.window_for(20) == 5
+
+
+def own_program() -> RunInfo:
+    about = info()
+    return replace(about, spec=replace(about.spec, own=True))
+
+
+def test_a_few_records_of_an_own_program_are_drawn_as_they_are() -> None:
+    run = trace(*steps("worker-0", 3, global_step=np.nan, examples=np.nan), info=own_program())
+    line = next(each for each in loss.draw([run]).axes[0].get_lines() if each.get_label() != "_")
+    assert list(line.get_ydata()) == [8, 4, 8 / 3]
+    assert loss.describe([run])[0] == "The loss goes from about 8 to 2.67."
+    assert loss.caption([run]) == "A point is the loss of one record."
+    assert "cross entropy" not in texts(loss.draw([run]))
+
+
+def test_an_own_program_gets_no_advice_about_flags_that_it_lacks() -> None:
+    run = trace(*steps("worker-0"), info=own_program())
+    assert accuracy.missing([run]).endswith("such as `step 500 test accuracy 0.91`")
 
 
 def test_the_interval_is_students() -> None:
