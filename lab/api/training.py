@@ -34,6 +34,7 @@ from lab.run.view import BriefView
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
+from lab.service.unread_lines import unread_notice
 from lab.task.protocol import STALL_S, RunSpec
 from lab.task.protocol.results import is_number
 
@@ -156,6 +157,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     report(_line(summary))
     if check:
         check_succeeded(made, summary, notify)
+    elif notice := unread_notice(made, summary):
+        notify(notice)
     return Run(made)
 
 

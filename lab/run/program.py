@@ -57,6 +57,7 @@ class OwnProgram:
         estimator: Whether a file that runs uses Estimator.
         coordinator: Whether its chief assigns all steps, and its workers only serve.
         need: Why it needs the older TensorFlow version; None if it does not.
+        single: Whether the config has one task.
         notice: The notice that its tasks do not form the config's cluster; "" if they may.
     """
 
@@ -73,6 +74,7 @@ class OwnProgram:
     estimator: bool = False
     coordinator: bool = False
     need: Need | None = None
+    single: bool = False
     notice: str = ""
 
     def complete(self, spec: RunSpec) -> RunSpec:
@@ -84,8 +86,8 @@ class OwnProgram:
             listing=spec.listing or self.tensorflow_1 is not None,
             cluster_args=self.cluster_args,
             programs=self.programs,
-            # With TF_CONFIG each rank's Estimator would expect TensorFlow's own cluster.
-            tf_config=not (spec.horovod and self.estimator),
+            # With TF_CONFIG an Estimator expects TensorFlow's own cluster, with a chief.
+            tf_config=not (self.estimator and (spec.horovod or self.single)),
         )
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
@@ -203,6 +205,7 @@ def read_program(
         estimator=uses_estimator(sources.trees.values()),
         coordinator=has_coordinator(sources.trees),
         need=needed_tf1(sources.trees, sum(jobs.values())),
+        single=sum(jobs.values()) == 1,
         notice=notice or "",
     )
 

@@ -229,6 +229,22 @@ def test_a_failed_run_raises_unless_check_is_false(
     assert api.run("async", check=False).summary.state == "failed"
 
 
+def prints(volume: Volume, request: Request) -> None:
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+    volume.log(request.run_id, "worker-0").write_text("batch 3 loss 0.5\n" * 5)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_lines_that_are_not_read_are_reported(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str], check: bool
+) -> None:
+    environment.tasks_do = prints
+    Path("own.py").write_text("import os; os.environ['TF_CONFIG']\n")
+    api.run("own.py", check=check)
+    assert capfd.readouterr().err.count("read from own.py's lines") == 1
+
+
 def test_ctrl_c_removes_the_environment(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,10 @@ def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(source: str
     assert not run.submission.spec.tf_config
     run, _ = prepared(f"{source}\n")
     assert run.submission.spec.tf_config
+    run, _ = prepared(f"{source}\n", jobs="worker: {on: [tf1]}")
+    assert not run.submission.spec.tf_config
+    run, _ = prepared("import os; os.environ['TF_CONFIG']\n", jobs="worker: {on: [tf1]}")
+    assert run.submission.spec.tf_config
 
 
 @pytest.mark.usefixtures("project")

@@ -140,6 +140,34 @@ def test_of_a_graph_error_the_message_is_shown() -> None:
 
 
 LIBRARY = {
+    "types": b"""\
+2026-11-26 07:40:00.076345: W tensorflow/core/type_inference.cc:339] Type inference failed. This is:
+type_id: TFT_OPTIONAL
+args {
+  type_id: TFT_INT64
+}
+ is neither a subtype nor a supertype of the combined inputs preceding it:
+type_id: TFT_OPTIONAL
+
+\tfor Tuple type infernce function 0
+\twhile inferring type of node 'dnn/zero_fraction/cond/output/_9'
+""",
+    "older dump": b"""\
+2026-11-26 07:39:17.189858: I tensorflow/core/eager_impl.cc:318] SessionOptions: device_count {
+  key: "CPU"
+}
+device_count {
+}
+
+""",
+    "config by Abseil": b"""\
+I1126 07:40:42.708150 140400236686208 run_config.py:548] TF_CONFIG environment variable: {'cluster'
+I1126 07:40:42.712150 140400236686208 estimator.py:201] Using config: {'_session_config': a: true
+graph_options {
+}
+, '_keep_checkpoint_max': 5}
+I1126 07:40:42.713376 140400236686208 training.py:776] Start Tensorflow server.
+""",
     "waits": b"""\
 I0000 00:00:1.2 3 coordination_service.cc:505] Example stragglers:
 /job:worker/replica:0/task:1

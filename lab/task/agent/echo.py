@@ -21,7 +21,8 @@ _TENSORFLOW: Final = re.compile(
     rb"|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ (?:(?!\w+\.py:)|(?:deprecation|cross_device_ops"
     rb"|mirrored_strategy|collective_all_reduce_strategy|parameter_server_strategy|estimator"
     rb"|parameter_server_strategy_v2|cluster_coordinator|basic_session_run_hooks|monitored_session"
-    rb"|session_manager|saver|supervisor|ag_logging)\.py:)"
+    rb"|session_manager|saver|supervisor|ag_logging|run_config|estimator_training)\.py:"
+    rb"|training\.py:\d+\] (?:Start Tensorflow server|Waiting \d|Running training and eval))"
     rb"|WARNING: All log messages before absl::InitializeLog"
     rb"|(?:INFO|WARNING|ERROR):tensorflow:"
     rb"|WARNING:absl:(?:You are saving|Compiled the loaded|Found untraced|At this time, the v2\.11)"
@@ -38,6 +39,7 @@ _BELOW: Final = re.compile(
     rb"|This message will be only logged once"
     rb"|Please report this to the TensorFlow team|To silence this warning, decorate the function"
     rb"|/job:\w+/replica:\d+/task:\d+$"  # a task for which the others wait
+    rb"|\tfor Tuple type infernce function \d|\twhile inferring type of node "
     rb"|Cause: .*"
     rb"|Instead of:$|results = tf\.|Use:$"  # of advice below "Instructions for updating:"
 )
@@ -54,13 +56,21 @@ _LABELS: Final = (
 _WARNING: Final = re.compile(rb"\S*/(?:site|dist)-packages/\S+:\d+: \w+Warning: ")
 """A warning by Python's `warnings` in a library; a line of the library's source follows."""
 
-_CONFIG: Final = b"INFO:tensorflow:Using config: {"
+_CONFIG: Final = re.compile(
+    rb"(?:INFO:tensorflow:|I\d{4} [\d:.]+ +\d+ estimator\.py:\d+\] )Using config: \{"
+)
 _CONFIG_LINES: Final = 40
 """Maximum further lines of Estimator's configuration, which ends with its last bracket."""
 
-_DUMP: Final = re.compile(rb"(?:  )*(?:\w+ \{|\}|\w+: (?:true|false|-?\d+|\".*\"))")
-_DUMP_FOLLOWS: Final = b" goo.gle/debugproto"
-"""The end of a line before a message of protocol buffers, which ends with an empty line."""
+_DUMP: Final = re.compile(
+    rb"(?:  )*(?:\w+ \{|\}|\w+: (?:true|false|-?\d+|[A-Z]+_[A-Z\d_]+|\".*\"))"
+    rb"| is neither a subtype nor a supertype of the combined inputs preceding it:"
+)
+_DUMP_FOLLOWS: Final = re.compile(
+    rb".* goo\.gle/debugproto|.*\] SessionOptions: device_count \{"
+    rb"|.*] Type inference failed\..*:"
+)
+"""A line before a message of protocol buffers, which ends with an empty line."""
 
 _NUMBERS: Final = (
     ("local_step", "local step", "{:,}"),
@@ -107,7 +117,7 @@ class TensorFlowLines:
 
     def _continues_config(self, line: bytes) -> bool:
         """Whether a line continues Estimator's configuration, whose brackets are not closed."""
-        if line.startswith(_CONFIG):
+        if _CONFIG.match(line):
             self._open_brackets, self._config_lines = 0, _CONFIG_LINES
         elif not self._config_lines or not self._open_brackets:
             return False
@@ -117,7 +127,7 @@ class TensorFlowLines:
 
     def _continues_dump(self, line: bytes) -> bool:
         """Whether a line continues a message of protocol buffers."""
-        was_in_dump, self._is_in_dump = self._is_in_dump, line.endswith(_DUMP_FOLLOWS)
+        was_in_dump, self._is_in_dump = self._is_in_dump, bool(_DUMP_FOLLOWS.fullmatch(line))
         if was_in_dump and _DUMP.fullmatch(line):
             self._is_in_dump = True
             return True

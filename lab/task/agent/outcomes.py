@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.task.agent.download_hint import download_hint
+from lab.task.agent.failure_hints import failure_hint
 from lab.task.agent.fault_injection import Process
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
@@ -156,7 +156,7 @@ def failed(
         return TaskOutcome(State.FAILED, f"{why} (the injected fault `{fault}`)", cause)
     message = output.error_lines.error_line()
     if message:
-        message = unshared_directory(message, ps_count) or message + download_hint(message)
+        message = unshared_directory(message, ps_count) or message + failure_hint(message)
         # The exit code of every Python program with an exception or a message is 1.
         return TaskOutcome(State.FAILED, message if code == 1 else f"{why}: {message}", cause)
     if code >= 0 and output.last_own_line:

@@ -1,11 +1,13 @@
-"""The hint for a program that fails because tasks have no Internet."""
+"""Hints for programs that fail because a pseudo-cluster is not what they expect."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-HINT: Final = "tasks have no Internet; put the file beside the program or into data/"
+DOWNLOAD: Final = "tasks have no Internet; put the file beside the program or into data/"
+CHIEF: Final = "give the config a job named chief, as in clusters/estimator.yaml"
+ONE_FILE: Final = "another task has opened the same file; let only one task write it"
 
 # Messages of a host that was not found or not reached. An HTTP error is an answer of the host.
 _NO_ADDRESS: Final = (
@@ -24,10 +26,19 @@ _FAILED_DOWNLOAD: Final = re.compile(
 )
 
 
-def download_hint(error_line: str) -> str:
-    """Return "; " and the hint if an error is a failed download; else "".
+_HINTS: Final = (
+    (_FAILED_DOWNLOAD, DOWNLOAD),
+    # Estimator's RunConfig.
+    (re.compile(r'"cluster" is set in TF_CONFIG, it must have one "chief" node'), CHIEF),
+    # HDF5 locks a file; its tasks share a directory, unlike those of several hosts.
+    (re.compile(r"\[Errno 11\] Unable to .*lock file"), ONE_FILE),
+)
+
+
+def failure_hint(error_line: str) -> str:
+    """Return "; " and the hint for an error; "" if there is none.
 
     Args:
         error_line: The line with the reason of the failure.
     """
-    return f"; {HINT}" if _FAILED_DOWNLOAD.search(error_line) else ""
+    return next((f"; {hint}" for error, hint in _HINTS if error.search(error_line)), "")

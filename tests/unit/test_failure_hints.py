@@ -1,4 +1,4 @@
-"""The hint for a failed download."""
+"""The hints for failed programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.download_hint import HINT, download_hint
+from lab.task.agent.failure_hints import CHIEF, DOWNLOAD, ONE_FILE, failure_hint
 from lab.task.agent.outcomes import failed
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
@@ -40,7 +40,7 @@ URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-
     ],
 )
 def test_a_failed_download_has_a_hint(line: str) -> None:
-    assert download_hint(line) == f"; {HINT}"
+    assert failure_hint(line) == f"; {DOWNLOAD}"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,28 @@ def test_a_failed_download_has_a_hint(line: str) -> None:
     ],
 )
 def test_other_errors_have_none(line: str) -> None:
-    assert not download_hint(line)
+    assert not failure_hint(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            'a.py:3: ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.',
+            CHIEF,
+        ),
+        (
+            "BlockingIOError: [Errno 11] Unable to synchronously create file (unable to lock file,"
+            " errno = 11, error message = 'Resource temporarily unavailable')",
+            ONE_FILE,
+        ),
+        ("OSError: [Errno 11] Unable to open file (unable to lock file, errno = 11)", ONE_FILE),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", ""),
+        ("ValueError: no chief node", ""),
+    ],
+)
+def test_other_hints(line: str, hint: str) -> None:
+    assert failure_hint(line) == (f"; {hint}" if hint else "")
 
 
 def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
@@ -78,5 +99,5 @@ def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
     for line in ended.stderr.splitlines():
         output.error_lines.feed(line)
     none = OomKills(None, None)
-    assert failed(1, output, (none, none)).reason.endswith(f"; {HINT}")
+    assert failed(1, output, (none, none)).reason.endswith(f"; {DOWNLOAD}")
     os.close(reading)
