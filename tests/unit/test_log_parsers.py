@@ -120,6 +120,14 @@ TODAY = (  # TensorFlow 2.21, as it was printed
             "knows job worker: tf2:2222, tf3:2222, localhost:2222",
         ),
         (
+            "INFO:tensorflow:Waiting 599.628217 secs before starting next eval run.",
+            "waits 599 s before starting next eval run",
+        ),
+        (
+            "INFO:tensorflow:Waiting 5 secs before starting training.",
+            "waits 5 s before starting training",
+        ),
+        (
             f"I {RUNTIME}master.cc:209] CreateSession still waiting for response from worker: "
             "/job:worker/replica:0/task:2",
             "waits for worker-2",

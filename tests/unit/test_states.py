@@ -250,6 +250,24 @@ def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
     assert stall.check(states(3, 3)) is None
 
 
+def test_an_evaluator_may_sleep_after_the_training() -> None:
+    clock = Clock()
+    stall = StallDetector(2.0, ("chief-0", "evaluator-0"), monotonic=clock)
+    step = TaskStatus("evaluator-0", State.TRAINING, global_step=400)
+    after = {"chief-0": TaskStatus("chief-0", State.SUCCEEDED), "evaluator-0": step}
+    during = {**after, "chief-0": TaskStatus("chief-0", State.TRAINING, global_step=9)}
+
+    def checked(statuses: dict[str, TaskStatus]) -> list[bool]:
+        found = []
+        for _ in range(5):
+            clock.now += 1.0
+            found.append(stall.check(statuses) is not None)
+        return found
+
+    assert not any(checked(after))
+    assert any(checked(during))
+
+
 def test_the_first_unended_task_reports() -> None:
     stall = StallDetector(1.0, WORKERS)
     both = states(1, 1)

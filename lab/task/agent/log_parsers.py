@@ -119,6 +119,7 @@ _WAITING = re.compile(
     rb"CreateSession still waiting for response from worker: "
     rb"/job:(\w++)/replica:\d++/task:(\d++)"
 )
+_PAUSE = re.compile(rb"INFO:tensorflow:Waiting (\d++)[.\d]*+ secs before (starting [\w ]++)")
 _SESSION = re.compile(rb"Start master session (\w++)(?: with config:.*+)?")
 
 
@@ -293,6 +294,8 @@ def _dated(line: bytes) -> Record | None:
 
 
 def _tensorflow(line: bytes) -> Record | None:
+    if pause := _PAUSE.match(line):
+        return {"kind": "event", "message": short(b"waits %b s before %b" % pause.groups())}
     head, bracket, text = line.partition(b"] ")
     if not bracket:
         return None

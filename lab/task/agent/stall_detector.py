@@ -13,6 +13,10 @@ from lab.task.protocol.states import State
 _MAX_INTERVAL_S: Final = 1.0
 _NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 
+_EVALUATOR: Final = "evaluator-"
+"""The beginning of the names of tasks that may sleep after the training. Estimator's evaluator
+sleeps for ten minutes before its last evaluation by default (`throttle_secs` of EvalSpec)."""
+
 _PERIOD_S: Final = 10.0
 """Maximum seconds between two looks for a sign of life. TensorFlow logs every ten seconds that it
 waits, so such a burst counts as part of a long wait."""
@@ -104,6 +108,9 @@ class StallDetector:
         self._checked_at = now
         # After a restart from a checkpoint, tasks that have ended may have a higher step.
         active = [states[task] for task in self._tasks if not states[task].state.ended]
+        if active and all(each.task.startswith(_EVALUATOR) for each in active):
+            self._stalled_s = 0.0
+            return None
         steps = [status.global_step for status in active if status.global_step is not None]
         counts = self._counts or bool(steps)
         starts = self._counts and not steps and any(each.state in _NOT_YET for each in active)
