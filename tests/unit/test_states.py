@@ -18,7 +18,7 @@ from lab.task.agent.outcomes import TaskOutcome, failed, same_failure, unshared_
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills, cpu_time_s, oom_kills, shared_oom_counters
 from lab.task.agent.record_tags import RecordTags
-from lab.task.agent.stall_detector import LONGER, SignsOfLife, StallDetector
+from lab.task.agent.stall_detector import LOCALHOST, LONGER, SignsOfLife, StallDetector
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import (
     ENDED,
@@ -248,6 +248,13 @@ def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
     assert stall.check(states(3, 3)) is None
     clock.now += 3600.0
     assert stall.check(states(3, 3)) is None
+
+
+def test_servers_at_localhost_do_not_find_each_other() -> None:
+    both = states(None, None, worker_0="serves at grpc://localhost:1", worker_1="waits")
+    assert (watched(1.0, [both] * 2)[1] or "").endswith(f"; {LOCALHOST}")
+    both = states(None, None, worker_0="serves at grpc://tf1:1", worker_1="waits")
+    assert (watched(1.0, [both] * 2)[1] or "").endswith("waits)")
 
 
 def test_an_evaluator_may_sleep_after_the_training() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -23,6 +24,11 @@ waits, so such a burst counts as part of a long wait."""
 
 LONGER: Final = "if it only sleeps, give a longer `--stall`"
 """The way out if no task waits for another one."""
+
+LOCALHOST: Final = "each node has its own localhost: use the addresses of the config"
+"""The way out if tasks wait for each other at `localhost`."""
+
+_LOCAL_SERVER: Final = re.compile(r"serves at grpc://(?:localhost|127\.0\.0\.1):")
 
 _ALIVE: Final = 0.02
 """The share of a CPU core from which a silent program counts as alive. A program of TensorFlow 2.21
@@ -127,8 +133,10 @@ class StallDetector:
             return None
         details = ", ".join(_describe(status, counts) for status in active) or "no task is left"
         if not counts:
-            longer = "" if any(each.message for each in active) else f"; {LONGER}"
-            return f"no sign of life for {self._patience_s:g} s ({details}){longer}"
+            hint = "" if any(each.message for each in active) else f"; {LONGER}"
+            if len(active) > 1 and any(_LOCAL_SERVER.search(each.message) for each in active):
+                hint = f"; {LOCALHOST}"
+            return f"no sign of life for {self._patience_s:g} s ({details}){hint}"
         last_step = f"the last one was {max(steps):,}" if steps else "no step was made"
         return f"no new global step for {self._patience_s:g} s, {last_step} ({details})"
 
