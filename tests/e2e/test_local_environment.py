@@ -212,7 +212,7 @@ def test_failure_stops_the_others(kind: str, project: Path) -> None:
     collected = Home().follow(environment)
     failed = collected.status("worker-1")
     assert (failed.state, failed.exit_code) == (State.FAILED, 1)
-    assert failed.reason == "exit code 1: error: worker 1 gives up"
+    assert failed.reason == "error: worker 1 gives up"
     for task in ("ps-0", "worker-0"):
         assert collected.status(task).state is State.CANCELLED
         assert collected.status(task).reason == f"worker-1 failed: {failed.reason}"
