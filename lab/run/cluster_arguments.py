@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +18,8 @@ from lab.run.declared_flags import DeclaredFlag, Form, declared_flags, imported_
 from lab.task.protocol.cluster_args import CLUSTER_ARGS, jobs_in
 from lab.task.text import short, suggestion
 
-JOB, INDEX, HOSTS = "job_name", "task_index", "_hosts"
-"""What a flag can mean; the addresses of a job are `JOB_hosts`."""
+JOB, INDEX, HOSTS, NAMES = "job_name", "task_index", "_hosts", "_names"
+"""What a flag can mean; the addresses of a job are `JOB_hosts`, its hosts `JOB_names`."""
 
 _USUAL_JOBS: Final = frozenset({"ps", "worker", "chief", "master", "evaluator"})
 _BUILDS_CLUSTER: Final = frozenset(
@@ -43,39 +43,21 @@ class _Names:
     vague: tuple[str, ...]
 
 
-_PAIR: Final = ("taskid", "tasknumber", "index", "task", "idx", "workerid")
-"""Vague names of the index that are clear beside a clear name of the job."""
-
 _JOB: Final = _Names(
-    ("jobname", "tasktype", "jobtype", "workertype", "nodetype", "taskrole", "jobrole"),
-    ("job", "role", "rolename", "replicatype", "processtype", "servertype"),
+    ("jobname", "tasktype", "jobtype", "workertype"), ("job", "role", "rolename", "replicatype")
 )
 _INDEX: Final = _Names(
     ("taskindex", "workerindex", "taskidx", "workeridx"),
     (
-        *(
-            "taskid",
-            "tasknumber",
-            "index",
-            "task",
-            "idx",
-            "workerid",
-            "worker",
-            "replicaindex",
-            "nodeindex",
-        ),
-        *("processindex", "serverindex", "machineindex", "rank", "workerrank", "noderank"),
-        *("nodeid", "replicaid", "processid", "serverid", "machineid", "jobid", "jobindex", "id"),
+        *("taskid", "tasknumber", "index", "task", "idx", "workerid", "worker", "rank"),
+        *("workerrank", "nodeid", "replicaid", "jobid", "id"),
     ),
 )
-
-
 _ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
 """Names that have their meaning even if the flag takes a text, or has another default."""
 
 _OF_HOSTS: Final = _Names(
-    ("hosts", "shosts", "hostlist", "addresses", "addrs", "endpoints"),
-    ("s", "", "list", "nodes", "machines", "servers", "host", "address", "addr"),
+    ("hosts", "shosts", "hostlist", "addresses"), ("s", "", "list", "nodes", "servers", "host")
 )
 """What follows the job in the names of flags for its addresses."""
 
@@ -104,58 +86,32 @@ class ClusterArguments:
     other: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Choice:
-    """The flags of a program, of which each gets at most one meaning."""
+def _fits(flag: DeclaredFlag, meaning: str, jobs: Collection[str], *, clear: bool) -> bool:
+    """Whether a flag with a name of a meaning has a fitting form and default."""
+    is_sure = clear and not _ANY_TEXT.isdisjoint(map(_plain, flag.names))
+    if meaning == JOB:
+        known = flag.choices or flag.default
+        fits = not known or _names_a_job(flag, jobs) or (is_sure and not flag.choices)
+        return fits and flag.form in {Form.TEXT, Form.UNKNOWN}
+    if meaning == INDEX and flag.form is Form.TEXT:
+        return _is_number(flag.default) or (is_sure and not flag.default)
+    if meaning == INDEX:
+        return flag.form in {Form.WHOLE, Form.UNKNOWN}
+    return flag.form not in {Form.WHOLE, Form.OTHER} and not _is_number(flag.default)
 
-    flags: Sequence[DeclaredFlag]
-    jobs: Collection[str]
-    found: dict[str, DeclaredFlag] = field(default_factory=dict)
 
-    def find(self, meaning: str, names: Iterable[str], *, clear: bool) -> None:
-        """Give a meaning to the first flag with one of the names that has a fitting form."""
-        for name in names:
-            for flag in self.flags:
-                if (
-                    meaning not in self.found
-                    and flag not in self.found.values()
-                    and name in map(_plain, flag.names)
-                    and (clear or not flag.guessed)
-                    and self._fits(flag, meaning, clear=clear)
-                ):
-                    self.found[meaning] = flag
+def _names_a_job(flag: DeclaredFlag, jobs: Collection[str]) -> bool:
+    return any(value in jobs or value in _USUAL_JOBS for value in (*flag.choices, flag.default))
 
-    def _fits(self, flag: DeclaredFlag, meaning: str, *, clear: bool) -> bool:
-        is_sure = not _ANY_TEXT.isdisjoint(map(_plain, flag.names))
-        if meaning == JOB:
-            known = [value for value in (flag.choices or (flag.default,)) if value]
-            fits = not known or self._name_a_job(known) or (is_sure and not flag.choices)
-            return fits and flag.form in {Form.TEXT, Form.NEXT, Form.UNKNOWN}
-        if meaning == INDEX and flag.form is Form.TEXT:
-            return _is_number(flag.default) or (clear and is_sure and not flag.default)
-        if meaning == INDEX:
-            return flag.form in {Form.WHOLE, Form.NEXT, Form.UNKNOWN}
-        return flag.form not in {Form.WHOLE, Form.OTHER} and not _is_number(flag.default)
 
-    def _name_a_job(self, values: Iterable[str]) -> bool:
-        return any(value in self.jobs or value in _USUAL_JOBS for value in values)
+def _is_job_by_values(flag: DeclaredFlag, jobs: Collection[str]) -> bool:
+    """Whether a flag's choices or default, beside a vague name, show that it is the job's.
 
-    def find_job_by_values(self) -> None:
-        """Find the flag of the job by its choices or its default, beside a vague name.
-
-        A flag that accepts all jobs of the config is the job's, whatever its name.
-        """
-        for flag in self.flags:
-            is_named = not {*_JOB.vague}.isdisjoint(map(_plain, flag.names))
-            names_all = len(self.jobs) > 1 and set(self.jobs) <= set(flag.choices)
-            if names_all or (is_named and self._name_a_job([*flag.choices, flag.default])):
-                self.found.setdefault(JOB, flag)
-
-    def shows_cluster(self) -> bool:
-        """Whether the flags show that the program has a cluster."""
-        job = self.found.get(JOB)
-        named = job is not None and self._name_a_job([*job.choices, job.default])
-        return named or any(meaning != JOB for meaning in self.found)
+    A flag that accepts all jobs of the config is the job's, whatever its name.
+    """
+    is_named = not {*_JOB.vague}.isdisjoint(map(_plain, flag.names))
+    names_all = len(jobs) > 1 and set(jobs) <= set(flag.choices)
+    return names_all or (is_named and _names_a_job(flag, jobs))
 
 
 def find_arguments(
@@ -182,7 +138,9 @@ def find_arguments(
     }
     others = [flag for flag in flags if flag not in used.values() or not (flag.flag or passed)]
     return ClusterArguments(
-        tuple(_templates(found, positional)), frozenset(found), tuple(_shown(others))
+        tuple(_templates(found, flags)),
+        frozenset(found),
+        tuple(each.flag or each.names[0] for each in others if each.form is not Form.OTHER),
     )
 
 
@@ -201,25 +159,27 @@ def _choose(
         given: Flag to meaning, as the user gave them.
         builds: Whether the program builds TensorFlow's cluster or server.
     """
-    choice = _Choice(flags, jobs)
-    for flag, meaning in given.items():
-        choice.found[meaning] = _declared_as(flag, flags)
-    every = {f"{job}{HOSTS}": _hosts(job) for job in (*jobs, *sorted(_USUAL_JOBS - set(jobs)))}
-    every = {JOB: _JOB, INDEX: _INDEX, **every}
+    found = {meaning: _declared_as(flag, flags) for flag, meaning in given.items()}
+    every = {JOB: _JOB, INDEX: _INDEX}
+    every |= {f"{job}{HOSTS}": _hosts(job) for job in (*jobs, *sorted(_USUAL_JOBS - set(jobs)))}
+
+    def find(meaning: str, names: Iterable[str], *, clear: bool) -> None:
+        for flag in (flag for name in names for flag in flags if name in map(_plain, flag.names)):
+            is_free = meaning not in found and flag not in found.values()
+            if is_free and _fits(flag, meaning, jobs, clear=clear):
+                found[meaning] = flag
+
     for meaning, names in every.items():
-        choice.find(meaning, names.clear, clear=True)
-    choice.find_job_by_values()
-    if not (builds or given or choice.shows_cluster()):
-        choice.find(INDEX, _PAIR, clear=False)
-        addresses = [f"{job}{HOSTS}" for job in jobs]
-        for meaning in addresses:
-            choice.find(meaning, every[meaning].vague, clear=False)
-        # Vague names are clear beside each other: --job_name and --task_id, or --ps and --workers.
-        if not {JOB, INDEX} <= choice.found.keys() and len(choice.found.keys() & addresses) <= 1:
-            return {}
-    for meaning, names in every.items():
-        choice.find(meaning, names.vague, clear=False)
-    return choice.found
+        find(meaning, names.clear, clear=True)
+    for flag in flags:
+        if _is_job_by_values(flag, jobs):
+            found.setdefault(JOB, flag)
+    is_job_shown = JOB in found and _names_a_job(found[JOB], jobs)
+    if builds or given or is_job_shown or found.keys() - {JOB}:
+        for meaning, names in every.items():
+            find(meaning, names.vague, clear=False)
+        return found
+    return {}
 
 
 def has_placeholders(
@@ -284,43 +244,36 @@ def _is_number(text: str) -> bool:
 def _declared_as(flag: str, flags: Iterable[DeclaredFlag]) -> DeclaredFlag:
     """Return the flag that the user named, in the program's spelling if it declares the flag."""
     for each in flags:
-        if not each.guessed and _plain(flag) in map(_plain, each.names):
+        if _plain(flag) in map(_plain, each.names):
             return each
     dashes = "" if flag.startswith("-") else "--" if len(flag) > 1 else "-"
     return DeclaredFlag(dashes + flag, (flag.lstrip("-"),))
 
 
-def _shown(flags: Iterable[DeclaredFlag]) -> Iterator[str]:
-    for flag in flags:
-        if not flag.guessed and flag.form is not Form.OTHER:
-            yield flag.flag or flag.names[0]
-
-
-def _templates(
-    found: Mapping[str, DeclaredFlag], positional: Sequence[DeclaredFlag]
-) -> Iterator[str]:
+def _templates(found: Mapping[str, DeclaredFlag], flags: Sequence[DeclaredFlag]) -> Iterator[str]:
     """Yield the arguments; a flag that takes several has no positional argument behind it."""
-    values = {flag: _VALUES.get(meaning, f"{{{meaning}}}") for meaning, flag in found.items()}
-    yield from (values[flag] for flag in positional if flag in values)
-    words = [flag for flag in values if flag.form is Form.SEVERAL]
-    for flag in words:
-        yield from (flag.flag, _each(values[flag]))
-    for flag, value in values.items():
-        if flag in words or not flag.flag:
-            continue
-        if flag.form is Form.REPEATED:
-            yield f"{flag.flag}={_each(value)}"
-        elif flag.flag.startswith("--") and flag.form is not Form.NEXT:
-            yield f"{flag.flag}={value}"
-        else:  # optparse and getopt take `-j=worker` as "=worker"
-            yield from (flag.flag, value)
+    has_port = any(_plain(name).endswith("port") for flag in flags for name in flag.names)
+    values = {
+        flag: {JOB: "{job}", INDEX: "{index}"}.get(meaning) or _addresses(meaning, flag, has_port)
+        for meaning, flag in found.items()
+    }
+    yield from (values[flag] for flag in flags if flag in values and not flag.flag)
+    named = [flag for flag in values if flag.flag]
+    for flag in sorted(named, key=lambda flag: flag.form is not Form.SEVERAL):
+        if flag.form is Form.SEVERAL or not flag.flag.startswith("--"):
+            yield from (flag.flag, values[flag])  # optparse takes `-j=worker` as "=worker"
+        else:
+            yield f"{flag.flag}={values[flag]}"
 
 
-_VALUES: Final = {JOB: "{job}", INDEX: "{index}"}
+def _addresses(meaning: str, flag: DeclaredFlag, has_port: bool) -> str:
+    """Return the placeholder of a job's addresses, or of its hosts if the program adds a port.
 
-
-def _each(value: str) -> str:
-    return value.replace(f"{HOSTS}}}", f"{HOSTS}...}}")
+    Such a program has a flag for the port, and the default is a host, such as `localhost`.
+    """
+    adds_port = has_port and flag.default and ":" not in flag.default
+    several = "..." if flag.form in {Form.SEVERAL, Form.REPEATED} else ""
+    return f"{{{meaning.removesuffix(HOSTS)}{NAMES if adds_port else HOSTS}{several}}}"
 
 
 def _has_lab_parser(tree: ast.Module) -> bool:

@@ -12,10 +12,8 @@ from typing import Final
 
 from lab.run.executed_source import executed
 
-_DECLARING: Final = frozenset(
-    {"add_argument", "add_option", "add", "add_arg", "option", "argument"}
-)
-"""Functions of argparse, optparse, configargparse and click that declare a flag."""
+_DECLARING: Final = frozenset({"add_argument", "add_option", "option", "argument"})
+"""Functions of argparse, optparse and click that declare a flag."""
 
 _DEFINE: Final = "DEFINE_"
 """The prefix of the functions of `tf.app.flags` and `absl.flags`."""
@@ -32,7 +30,6 @@ class Form(Enum):
 
     TEXT = "a text"
     WHOLE = "a whole number"
-    NEXT = "the next argument"
     SEVERAL = "several arguments after the flag"
     REPEATED = "the flag once for each value"
     UNKNOWN = "the source does not show it"
@@ -49,7 +46,6 @@ class DeclaredFlag:
         form: How it takes its value.
         choices: All values that it accepts, if the source lists them.
         default: Its default, if it is a text or a whole number.
-        guessed: Whether its name is computed, so that the program may have no such flag.
     """
 
     flag: str
@@ -57,59 +53,27 @@ class DeclaredFlag:
     form: Form = Form.UNKNOWN
     choices: tuple[str, ...] = ()
     default: str = ""
-    guessed: bool = False
 
 
 def declared_flags(trees: Mapping[Path, ast.Module]) -> list[DeclaredFlag]:
     """Return the flags that a program declares, in the order of its source.
 
-    If it computes names, as in `for name in NAMES: parser.add_argument(f"--{name}")`, each text of
-    that module counts as such a name.
-
     Args:
         trees: The syntax trees of the program, which is the first, and of the modules that it
             imports.
     """
-    bodies = executed(trees)
-    functions = {
-        each.name: each
-        for body in bodies
-        for each in ast.walk(body)
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
     found: list[DeclaredFlag] = []
-    for body in bodies:
-        computed = [call for call in _calls(body) if _declares(call) and not _literal(call)]
-        for call in _calls(body):
-            if _declares(call):
-                found += _declared(call)
-            elif _name(call.func) == "Fire" and call.args:
-                found += _parameters(functions.get(_name(call.args[0])))
-            elif _name(call.func) in {"getopt", "gnu_getopt"}:
-                found += _long_options(call)
-        found += _of_commands(body)
-        if computed:
-            found += _computed(computed, body, bodies)
-    return found or [flag for body in bodies for flag in _by_hand(body)]
+    for call in (call for part in executed(trees) for call in _calls(part)):
+        kind = _name(call.func)
+        if kind.startswith(_DEFINE) or kind in _DECLARING:
+            found += _declared(call)
+        elif kind in {"getopt", "gnu_getopt"}:
+            found += _long_options(call)
+    return found
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-
-
-def _declares(call: ast.Call) -> bool:
-    name = _name(call.func)
-    if name.startswith(_DEFINE):
-        return bool(_name_nodes(call))
-    if name not in _DECLARING:
-        return False
-    if name in {"add", "add_arg"}:  # names with other meanings too
-        return any(map(_FLAG.fullmatch, _texts(call.args)))
-    return bool(call.args)
-
-
-def _literal(call: ast.Call) -> bool:
-    return bool(_texts(_name_nodes(call)))
 
 
 def _name_nodes(call: ast.Call) -> Sequence[ast.expr]:
@@ -149,8 +113,7 @@ def _absl(
 ) -> tuple[Form, tuple[str, ...], str]:
     form = {
         **{"string": Form.TEXT, "enum": Form.TEXT, "list": Form.TEXT, "integer": Form.WHOLE},
-        **{"str": Form.TEXT, "int": Form.WHOLE},
-        **{"multi_string": Form.REPEATED, "multistring": Form.REPEATED},
+        **{"multi_string": Form.REPEATED},
     }.get(kind.removeprefix(_DEFINE).lower(), Form.OTHER)
     values = call.args[1:2]
     values += [given[name] for name in ("default", "default_value") if name in given]
@@ -195,58 +158,6 @@ def _form(type_: ast.expr | None, default: ast.expr | None) -> Form:
     return Form.TEXT if kind else Form.UNKNOWN
 
 
-def _parameters(function: ast.AST | None, *, typer: bool = False) -> Iterator[DeclaredFlag]:
-    """Yield the flags that Fire or typer makes of a function's parameters, or of a constructor."""
-    if isinstance(function, ast.ClassDef):
-        made = (each for each in function.body if getattr(each, "name", "") == "__init__")
-        function = next(made, None)
-    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-        return
-    own = function.args
-    parameters = [*own.posonlyargs, *own.args, *own.kwonlyargs]
-    without = len(own.posonlyargs) + len(own.args) - len(own.defaults)
-    defaults = [*[None] * without, *own.defaults, *own.kw_defaults]
-    for parameter, default in zip(parameters, defaults, strict=True):
-        if parameter.arg not in {"self", "cls"}:
-            yield _parameter(parameter, default, typer=typer)
-
-
-def _parameter(parameter: ast.arg, default: ast.expr | None, *, typer: bool) -> DeclaredFlag:
-    annotation = parameter.annotation
-    marks = [each for each in (annotation, default) if each is not None]
-    mark = next((call for each in marks for call in _calls(each)), None)  # typer.Option("--job")
-    if isinstance(annotation, ast.Subscript):  # Annotated[int, …], Optional[int], List[str]
-        kind, inner = annotation.value, annotation.slice
-        first = inner.elts[0] if isinstance(inner, ast.Tuple) else inner
-        annotation = kind if _name(kind).lower() == "list" else first
-    if mark is not None and mark is default:
-        default = mark.args[0] if mark.args else None
-    flags = [text for text in _texts(mark.args if mark else []) if _FLAG.fullmatch(text)]
-    name = parameter.arg
-    flag = (*flags, f"--{name.replace('_', '-') if typer else name}")[0]
-    if typer and (_name(mark.func) == "Argument" if mark else default is None):
-        flag = ""
-    names = _plain([*flags, name])
-    return DeclaredFlag(flag, names, _form(annotation, default), (), _shown(default))
-
-
-def _of_commands(body: ast.AST) -> Iterator[DeclaredFlag]:
-    """Yield the flags of typer's commands: `@app.command()`, or `typer.run(main)`."""
-    imported = {_root(name) for name in imported_names(body)}
-    if "typer" not in imported:
-        return
-    run = {_name(call.args[0]) for call in _calls(body) if _name(call.func) == "run" and call.args}
-    for each in ast.walk(body):
-        if isinstance(each, ast.FunctionDef) and (
-            each.name in run or any(_is_command(made) for made in each.decorator_list)
-        ):
-            yield from _parameters(each, typer=True)
-
-
-def _is_command(decorator: ast.expr) -> bool:
-    return isinstance(decorator, ast.Call) and _name(decorator.func) in {"command", "callback"}
-
-
 def imported_names(tree: ast.AST) -> Iterator[str]:
     """Yield the dotted names that a source imports, without its own package's."""
     for node in ast.walk(tree):
@@ -254,10 +165,6 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
             yield from (each.name for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from (f"{node.module}.{each.name}" for each in node.names)
-
-
-def _root(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _long_options(call: ast.Call) -> Iterator[DeclaredFlag]:
@@ -268,85 +175,6 @@ def _long_options(call: ast.Call) -> Iterator[DeclaredFlag]:
         name = text.removesuffix("=")
         form = Form.UNKNOWN if text.endswith("=") else Form.OTHER
         yield DeclaredFlag(f"--{name}", (name,), form)
-
-
-def _by_hand(body: ast.AST) -> Iterator[DeclaredFlag]:
-    """Yield the flags that a source looks for in `sys.argv`: `"--job_name="`, `"--job_name"`."""
-    nodes = list(ast.walk(body))
-    if "subprocess" in imported_names(body):  # they may be the flags of another program
-        return
-    if "argv" not in map(_name, nodes):
-        return
-    texts = _texts(node for node in nodes if isinstance(node, ast.Constant))
-    from_second = any(_constant(getattr(node, "lower", None)) == 2 for node in nodes)  # noqa: PLR2004
-    # It takes any `--name=value` apart: `dict(a[2:].split("=") for a in sys.argv[1:])`.
-    takes_any = "=" in texts and (from_second or not {"-", "--"}.isdisjoint(texts))
-    for text in texts:
-        flag = text.removesuffix("=")
-        if _FLAG.fullmatch(flag):
-            form = Form.NEXT if flag == text else Form.UNKNOWN
-            yield DeclaredFlag(flag, (flag.lstrip("-"),), form)
-        elif takes_any:
-            yield DeclaredFlag(f"--{text}", (text,), guessed=True)
-
-
-def _computed(
-    calls: Sequence[ast.Call], body: ast.AST, bodies: Iterable[ast.AST]
-) -> Iterator[DeclaredFlag]:
-    """Yield the flags that calls with computed names may declare."""
-    wrappers = {
-        each.name
-        for each in ast.walk(body)
-        if isinstance(each, ast.FunctionDef) and any(call in calls for call in _calls(each))
-    }
-    texts = dict.fromkeys(_names_in(body))
-    for other in bodies:
-        for call in _calls(other):
-            if _name(call.func) in wrappers:
-                texts |= dict.fromkeys(_texts(call.args))
-    for call in calls:
-        first = next(iter(_name_nodes(call)))
-        before, after = _around(first)
-        dashes = any(
-            _name(each.func) == "replace" and _texts(each.args) == ["_", "-"]
-            for each in _calls(first)
-        )
-        for text in texts:
-            name = f"{before}{text}{after}".lstrip("-")
-            name = name.replace("_", "-") if dashes else name
-            yield DeclaredFlag(f"--{name}", (name,), guessed=True)
-
-
-def _names_in(body: ast.AST) -> Iterator[str]:
-    """Yield the texts of a module, and the keywords and attributes that can become names."""
-    for node in ast.walk(body):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.Call) and _name(node.func) == "dict":
-            yield from (each.arg for each in node.keywords if each.arg)
-        elif isinstance(node, ast.AnnAssign):
-            yield _name(node.target)
-
-
-def _around(name: ast.expr) -> tuple[str, str]:
-    """Return the fixed texts before and after the computed part of a name."""
-    if isinstance(name, ast.JoinedStr):
-        parts = [_constant(each) for each in name.values]
-        return str(parts[0] or ""), str(parts[-1] or "") if len(parts) > 1 else ""
-    if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):
-        left, right = name.left, name.right
-        if isinstance(left, ast.BinOp):  # "--" + job + "_hosts"
-            return str(_constant(left.left) or ""), str(_constant(right) or "")
-        return str(_constant(left) or ""), str(_constant(right) or "")
-    template = None
-    if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Mod):
-        template = _constant(name.left)
-    elif isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute):
-        template = _constant(name.func.value) if name.func.attr == "format" else None
-    if not isinstance(template, str):
-        return "", ""
-    before, *after = re.split(r"%s|\{\w*\}", template, maxsplit=1)
-    return before, "".join(after)
 
 
 def _name(node: ast.AST | None) -> str:
@@ -361,6 +189,8 @@ def _constant(node: ast.AST | None) -> object:
 
 
 def _shown(node: ast.AST | None) -> str:
+    if isinstance(node, ast.List | ast.Tuple):
+        return ",".join(map(_shown, node.elts))
     value = _constant(node)
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,29 +24,28 @@ def imports_dynamically(trees: Iterable[ast.Module]) -> bool:
     )
 
 
-def executed(trees: Mapping[Path, ast.Module]) -> list[ast.Module]:
-    """Return the source of each module without the parts that are not executed.
+def executed(trees: Mapping[Path, ast.Module]) -> list[ast.AST]:
+    """Return the program, and the statements of its modules that it executes.
 
-    In an imported module, these are the block below `if __name__ == "__main__":`, and functions
-    that are named nowhere else, such as the `main()` of that block.
+    These are not the block below `if __name__ == "__main__":` in an imported module, and functions
+    that no executed statement names, such as the `main()` of that block.
 
     Args:
         trees: The syntax trees; the program is the first.
     """
     program, *modules = trees.values()
-    bodies = [
-        ast.Module([each for each in module.body if not _is_main_block(each)], [])
-        for module in modules
+    statements = [each for module in modules for each in module.body if not _is_main_block(each)]
+    # A decorator may register a function, so that it is called without its name.
+    functions = [
+        each for each in statements if isinstance(each, ast.FunctionDef) and not each.decorator_list
     ]
-    while True:
-        named = _named([program, *bodies])
-        fewer = [
-            ast.Module([each for each in body.body if not _is_unused(each, named)], [])
-            for body in bodies
-        ]
-        if [len(body.body) for body in fewer] == [len(body.body) for body in bodies]:
-            return [program, *bodies]
-        bodies = fewer
+    found = [program, *(each for each in statements if each not in functions)]
+    names = _names(found)
+    while called := [each for each in functions if each.name in names]:
+        functions = [each for each in functions if each not in called]
+        found += called
+        names |= _names(called)
+    return found
 
 
 def _is_main_block(node: ast.stmt) -> bool:
@@ -55,27 +54,12 @@ def _is_main_block(node: ast.stmt) -> bool:
     )
 
 
-def _is_unused(node: ast.stmt, named: Mapping[str, int]) -> bool:
-    # A decorator may register a function, so that it is called without its name.
-    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-        return False
-    return named.get(node.name, 0) <= _own(node)
-
-
-def _own(function: ast.FunctionDef) -> int:
-    """Return how often a function names itself."""
-    return _named([function]).get(function.name, 0)
-
-
-def _named(trees: Sequence[ast.AST]) -> dict[str, int]:
-    """Return how often each name is used, without its definition."""
-    counts: dict[str, int] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            names = [getattr(node, "id", None), getattr(node, "attr", None)]
-            if isinstance(node, ast.ImportFrom):
-                names += [each.name for each in node.names]
-            for name in names:
-                if isinstance(name, str):
-                    counts[name] = counts.get(name, 0) + 1
-    return counts
+def _names(trees: Iterable[ast.AST]) -> set[str]:
+    """Return the names that are used, without those that are defined."""
+    names: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.ImportFrom):
+            names |= {each.name for each in node.names}
+        else:
+            names |= {getattr(node, "id", ""), getattr(node, "attr", "")}
+    return names

@@ -51,7 +51,7 @@ def test_unchanged_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> N
     assert (
         f"KnownFaultError: sync_three_faults.py:{CALLS[0]}: "
         "`operation = rounds.local_step_init_op()`"
-        " calls an operation as if it were a function; start it with `lab run --listing --mend`"
+        " calls an operation as if it were a function; start it with `lab run --mend`"
     ) in output.splitlines()[-1]
 
 
@@ -156,6 +156,8 @@ def test_fixed_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
 
 def test_a_worker_whose_round_cannot_be_completed_is_recognized(tmp_path: Path) -> None:
     done = alone(tmp_path, 2, workers=2, gone="worker-1")
-    assert "known fault: worker-1 has ended" in done.stdout
-    assert done.stderr.splitlines()[-1].startswith("KnownFaultError: worker-1 has ended, because")
+    assert "known fault: this worker waits for worker-1" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(
+        "KnownFaultError: this worker waits for worker-1, "
+    )
     assert done.returncode == 1

@@ -1,6 +1,6 @@
 """Synchronous softmax regression that does not reach its end: it has three faults on purpose.
 
-`docs/listings.md` describes them. Nothing here is to be corrected: `lab run --listing --mend` is
+`docs/listings.md` describes them. Nothing here is to be corrected: `lab run --mend` is
 tested with it.
 """
 

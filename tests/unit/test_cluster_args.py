@@ -18,6 +18,8 @@ CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1"], "chief": []}
         ("--all=ps|{ps_hosts},worker|{worker_hosts}", ["--all=ps|tf1:1,worker|tf2:1,tf3:1"]),
         ("{worker_hosts...}", ["tf2:1", "tf3:1"]),
         ("--host={worker_hosts...}@{index}", ["--host=tf2:1@1", "--host=tf3:1@1"]),
+        ("--hosts={worker_names}", ["--hosts=tf2,tf3"]),
+        ("{worker_names...}", ["tf2", "tf3"]),
         ("--plain", ["--plain"]),
         ('{"a": {}, "index": 0}', ['{"a": {}, "index": 0}']),
         ("--chiefs={chief_hosts}", []),

@@ -28,6 +28,8 @@ def arguments(
 
 
 ADD = "p.add_argument"
+SERVER = "s = tf.train.Server(c)\n"
+PORT = f"{SERVER}{ADD}('--port', type=int, default=2222)\n"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,8 @@ ADD = "p.add_argument"
         ),
         (f"from lab.task.sdk.flags import hosts\n{ADD}('--epochs')", ()),
         # The ways to declare a flag.
-        (f"{ADD}('--job_name')\n{ADD}('--task_id')", ("--job_name={job}", "--task_id={index}")),
+        (f"{SERVER}{ADD}('--job_name')\n{ADD}('--task_id')",
+         ("--job_name={job}", "--task_id={index}")),
         (f"{ADD}('-t', '--task_index', '--task_id')", ("--task_index={index}",)),
         (f"{ADD}('-task_index')", ("-task_index", "{index}")),
         (f"{ADD}('-t', dest='task_index', type=int)", ("-t", "{index}")),
@@ -62,68 +65,14 @@ ADD = "p.add_argument"
             "getopt.getopt(argv, 'h', ['help', 'job_name=', 'task_index='])",
             ("--job_name={job}", "--task_index={index}"),
         ),
-        ("def main(task_index=0): pass\nfire.Fire(main)", ("--task_index={index}",)),
-        (
-            "class Train:\n    def __init__(self, task_index: int): pass\nfire.Fire(Train)",
-            ("--task_index={index}",),
-        ),
-        (
-            "import typer\n@app.command()\n"
-            "def main(*, task_index: int = 0, ps_hosts: str = typer.Option('', '--ps')): pass",
-            ("--task-index={index}", "--ps={ps_hosts}"),
-        ),
-        (
-            "import typer\ndef main(task_index: int): pass\ntyper.run(main)",
-            ("{index}",),
-        ),
         # The description of a flag is not its name.
         ("flags.DEFINE_string('mode', default='task_index', help='job_name')", ()),
         # Positional arguments, if all are known.
         (f"{ADD}('job', choices=['ps', 'worker'])\n{ADD}('index', type=int)", ("{job}", "{index}")),
         (f"{ADD}('task_index')\n{ADD}('folder')", ()),
-        # Arguments that a program takes apart itself.
-        ("import sys\ni = sys.argv.index('--task_index')", ("--task_index", "{index}")),
-        (
-            "from sys import argv\nimport sys\n"
-            "for a in sys.argv:\n    if a.startswith('--task_index='): pass",
-            ("--task_index={index}",),
-        ),
-        (
-            "import sys\nd = dict(a[2:].split('=') for a in sys.argv[1:])\nprint(d['task_index'])",
-            ("--task_index={index}",),
-        ),
-        (
-            "import sys\nd = dict(a.split('=') for a in sys.argv[1:])\nprint(d['task_index'])",
-            (),
-        ),
-        ("import subprocess, sys\nsubprocess.run([sys.argv[0], '--task_index'])", ()),
-        # Names that the program computes.
-        (
-            "for name in ('job_name', 'task_index', 'epochs'):\n    p.add_argument(f'--{name}')",
-            ("--job_name={job}", "--task_index={index}"),
-        ),
-        (
-            "for name in ['--job-name', '--task-index']:\n    p.add_argument(name)",
-            ("--job-name={job}", "--task-index={index}"),
-        ),
-        (
-            "D = dict(job_name='', task_index=0)\nfor k in D:\n    p.add_argument('--' + k)",
-            ("--job_name={job}", "--task_index={index}"),
-        ),
-        ("for job in ('ps', 'worker'):\n    p.add_argument(f'--{job}_hosts')", HOSTS),
-        ("for job in ('ps', 'worker'):\n    p.add_argument('--%s_hosts' % job)", HOSTS),
-        ("for job in ('ps', 'worker'):\n    p.add_argument('--{}_hosts'.format(job))", HOSTS),
-        ("for job in ('ps', 'worker'):\n    p.add_argument('--' + job + '_hosts')", HOSTS),
-        (
-            "def define(name, value):\n    flags.DEFINE_string(name, value, '')\n"
-            "define('job_name', '')\ndefine('task_index', '0')",
-            ("--job_name={job}", "--task_index={index}"),
-        ),
-        (
-            "class C:\n    task_index: int = 0\n"
-            "for k in C.__annotations__:\n    p.add_argument('--' + k.replace('_', '-'))",
-            ("--task-index={index}",),
-        ),
+        # Arguments that a program takes apart itself, and names that it computes: it has a notice.
+        ("import sys\ni = sys.argv.index('--task_index')", ()),
+        ("for name in ('job_name', 'task_index'):\n    p.add_argument(f'--{name}')", ()),
         ("flags.DEFINE_string(name, 'worker', '')", ()),
         # Spellings.
         (f"{ADD}('--jobName')\n{ADD}('--taskIndex')", ("--jobName={job}", "--taskIndex={index}")),
@@ -151,7 +100,7 @@ ADD = "p.add_argument"
          ("--job={job}", "--task={index}")),
         ("tf.train.Server(c)\n" + f"{ADD}('--role')\n{ADD}('--idx', type=int)",
          ("--role={job}", "--idx={index}")),
-        (f"{ADD}('--task_id', type=int)\n{ADD}('--ps')\n{ADD}('--worker')",
+        (f"{SERVER}{ADD}('--task_id', type=int)\n{ADD}('--ps')\n{ADD}('--worker')",
          ("--task_id={index}", "--ps={ps_hosts}", "--worker={worker_hosts}")),
         # Names with other meanings.
         (f"{ADD}('--workers', type=int, default=4)", ()),
@@ -172,14 +121,23 @@ ADD = "p.add_argument"
         (f"{ADD}('--task', type=str)\n{ADD}('--job')\n{ADD}('--model')", ()),
         (f"{ADD}('--worker')\n{ADD}('--index')\n{ADD}('--id')", ()),
         (f"{ADD}('--workers')\n{ADD}('--ps', type=int)", ()),
-        ("numbers.add('--task_index', 1); print('--job_name')", ("--task_index={index}",)),
-        ("numbers.add(task_index)", ()),
+        ("numbers.add('--task_index', 1); print('--job_name')", ()),
         # How a flag takes the addresses.
         (
             f"{ADD}('--task_index')\n{ADD}('--ps_hosts', nargs='+')",
             ("--ps_hosts", "{ps_hosts...}", "--task_index={index}"),
         ),
         ("flags.DEFINE_list('ps_hosts', [], '')", ("--ps_hosts={ps_hosts}",)),
+        # A program with a flag for the port adds it to the hosts.
+        (
+            f"{PORT}{ADD}('--ps-host', type=str, default='localhost')\n"
+            f"{ADD}('--worker-host', type=str, nargs='*', default=['localhost'])",
+            ("--worker-host", "{worker_names...}", "--ps-host={ps_names}"),
+        ),
+        (f"{PORT}{ADD}('--ps_hosts', default='a,b')", ("--ps_hosts={ps_names}",)),
+        (f"{PORT}{ADD}('--ps_hosts', default='a:1,b:1')", ("--ps_hosts={ps_hosts}",)),
+        (f"{PORT}{ADD}('--ps_hosts', default='')", ("--ps_hosts={ps_hosts}",)),
+        (f"{ADD}('--ps_hosts', default='p0')", ("--ps_hosts={ps_hosts}",)),
         ("flags.DEFINE_multi_string('ps_hosts', [], '')", ("--ps_hosts={ps_hosts...}",)),
         (f"{ADD}('--ps_hosts', action='append')", ("--ps_hosts={ps_hosts...}",)),
         (
@@ -275,12 +233,6 @@ REAL = {
         f"{ADD}('--ps_hosts', nargs='+')\n{ADD}('-W', '--worker_hosts', nargs='+')"
     )
     + "got = [found[k] for k in ('job', 'index', 'ps_hosts', 'worker_hosts')]",
-    "computed": ARGPARSE.format(
-        "for name in ('job_name', 'task_index'):\n    p.add_argument('--' + name)\n"
-        "for job in ('ps', 'worker'):\n    p.add_argument(f'--{job}-hosts')"
-    )
-    + "got = [found['job_name'], int(found['task_index'])]\n"
-    "got += [found[f'{job}_hosts'].split(',') for job in ('ps', 'worker')]",
     "absl": ABSL.format(
         "flags.DEFINE_enum('job_name', 'ps', ['ps', 'worker'], '')\n"
         "flags.DEFINE_integer('task_id', 0, '')\nflags.DEFINE_list('ps_hosts', [], '')\n"
@@ -296,9 +248,6 @@ REAL = {
     "'psHosts=', 'workerHosts='])[0])\n"
     "got = [d['--jobName'], int(d['--taskIndex']), d['--psHosts'].split(','),"
     " d['--workerHosts'].split(',')]",
-    "fire": "import fire\ndef main(job_name, task_index, ps_hosts, worker_hosts):\n"
-    "    return [job_name, task_index, ps_hosts.split(','), worker_hosts.split(',')]\n"
-    "got = fire.Fire(main, serialize=lambda _: None)",
     "click": "import click\n@click.command()\n"
     "@click.option('--role', type=click.Choice(['ps', 'worker']))\n"
     "@click.option('--task-index', 'n', type=int)\n@click.option('--ps-hosts', multiple=True)\n"
@@ -306,10 +255,6 @@ REAL = {
     "def main(role, n, ps_hosts, worker_hosts):\n"
     "    return [role, n, list(ps_hosts), worker_hosts.split(',')]\n"
     "got = main(standalone_mode=False)",
-    "by hand": "import sys\nv = sys.argv\ngot = [v[v.index('--job_name') + 1]]\n"
-    "got += [int(v[v.index('--task_index') + 1])]\n"
-    "for a in v:\n    for flag in ('--ps_hosts=', '--worker_hosts='):\n"
-    "        if a.startswith(flag):\n            got.append(a[len(flag):].split(','))",
 }
 """Programs with a parser of each kind; `got` has what the program received."""
 

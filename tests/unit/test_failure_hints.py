@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.failure_hints import CHIEF, DOWNLOAD, ONE_FILE, failure_hint
+from lab.task.agent.failure_hints import CHIEF, DOWNLOAD, FEWER_TASKS, ONE_FILE, failure_hint
 from lab.task.agent.outcomes import failed
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
@@ -101,3 +101,14 @@ def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
     none = OomKills(None, None)
     assert failed(1, output, (none, none)).reason.endswith(f"; {DOWNLOAD}")
     os.close(reading)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'main.py:31: InternalError: Task 2 was not defined in job "worker"',
+        'main.py:31: InternalError: Job "ps" was not defined in cluster',
+    ],
+)
+def test_a_task_that_the_programs_cluster_lacks_has_a_hint(line: str) -> None:
+    assert failure_hint(line) == f"; {FEWER_TASKS}"

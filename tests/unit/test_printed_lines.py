@@ -14,6 +14,7 @@ from lab.records import FIELDS, KINDS, Record, format_record
 from lab.task.agent.log_parsers import LogParser
 
 LOSS = {"kind": "step", "loss": 0.5}
+STEP = {"kind": "step", "global_step": 500}
 ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "
 
 
@@ -53,6 +54,22 @@ def read(*lines: str) -> list[Record]:
             {**LOSS, "global_step": 10, "epoch": 0},
         ),
         ("Test-Accuracy: 0.91", {"kind": "final", "accuracy": 0.91}),
+        ("acc: 9123/10000", {"kind": "final", "accuracy": 0.9123}),
+        (
+            "On task 1 On iteration 500 ps it reaches 0.912000 accuracy",
+            {"kind": "step", "global_step": 500, "accuracy": 0.912},
+        ),
+        ("step 500, reached 91.2% test accuracy", {**STEP, "accuracy": 0.912}),
+        (
+            "step 200: task_index=0 global_step=403 train_acc=0.93",
+            {"kind": "step", "local_step": 200, "global_step": 403, "accuracy": 0.93},
+        ),
+        ("Train step 500, loss: 0.5", {**STEP, "loss": 0.5}),
+        (
+            "2017-11-02 09:10:11.123456: Worker 1: training step 40 done (global step:110,"
+            " cross entropy=0.50)",
+            {**LOSS, "local_step": 40, "global_step": 110},
+        ),
         ("Final Cost: 0.5000", {"kind": "final", "loss": 0.5}),
         ("worker 0, step 20, loss 0.5", {**LOSS, "global_step": 20}),
         ("global_step: 120 loss: 0.5", {**LOSS, "global_step": 120}),
@@ -258,6 +275,12 @@ NOTHING = [
     "accuracy 0.9 is required",
     "training accuracy: 0.9",
     "accuracy: 101",
+    "accuracy: 11/10",
+    "acc: 5/0",
+    "loss: 5/10",
+    "stops when it reaches 0.9 accuracy",
+    "step 500 of the plan: stop as soon as it reaches 0.9 accuracy",
+    "step 5 reaches 0.9 speed",
     "accuracy: -0.5",
     "accuracy: nan",
     "Accuracy: 9837/10000 correct",

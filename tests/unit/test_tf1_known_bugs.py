@@ -63,7 +63,7 @@ def failing(folder: Path, line: str) -> BaseException:
 def test_a_called_operation_is_recognized(tmp_path: Path) -> None:
     assert called_operation_message(failing(tmp_path, "x = op()"), tmp_path) == (
         "program.py:1: `x = op()` calls an operation as if it were a function;"
-        " start it with `lab run --listing --mend`"
+        " start it with `lab run --mend`"
     )
     assert called_operation_message(failing(tmp_path, "len(op)"), tmp_path) is None
     assert called_operation_message(failing(tmp_path, "raise ValueError"), tmp_path) is None
@@ -95,7 +95,7 @@ class Trial:
     """A watch with a clock and the set of ended tasks, and its reports."""
 
     def __init__(self) -> None:
-        self.clock = Time()
+        self.clock, self.cpu = Time(), Time()
         self.ended: set[str] = set()
         self.told: list[str] = []
         self.left: list[str] = []
@@ -105,6 +105,7 @@ class Trial:
             ended=lambda: self.ended,
             give_up=self.left.append,
             clock=self.clock,
+            cpu_time=self.cpu,
         )
 
     def after(self, seconds: float, frame: FrameType) -> None:
@@ -124,6 +125,40 @@ def test_a_worker_without_peers_reports_it_then_ends() -> None:
     assert trial.told == [f"known fault: {worker_ended_message('worker-1')}"]
     trial.after(GIVE_UP_S, waits)
     assert trial.left == [worker_ended_message("worker-1")]
+
+
+def test_a_worker_that_computes_is_not_suspected() -> None:
+    trial, runs = Trial(), inside(SESSION, "run")
+    trial.ended = {"worker-1"}
+    for _ in range(100):
+        trial.cpu.now += 0.5
+        trial.after(PATIENCE_S, runs)
+    assert (trial.told, trial.left) == ([], [])
+
+
+def test_the_ended_chief_is_named() -> None:
+    assert worker_ended_message("worker-0") == (
+        "this worker waits for worker-0, the chief, which updates the model, but worker-0 has"
+        " ended; start it with `lab run --mend`"
+    )
+
+
+def test_a_wait_that_tensorflow_ends_without_an_error_is_no_fault() -> None:
+    trial = Trial()
+    source = "def join(ignore_live_threads):\n    import sys\n    return sys._getframe()\n"
+    space: dict[str, Callable[[bool], FrameType]] = {}
+    exec(compile(source, COORDINATOR, "exec"), space)  # noqa: S102
+    goes = threading.Event()
+    runner = threading.Thread(target=goes.wait, name="QueueRunnerThread-sync_token_q-")
+    runner.start()
+    try:
+        for ignores in (True, False):
+            trial.watch.look(frame := space["join"](ignores))
+            trial.after(PATIENCE_S, frame)
+            assert bool(trial.told) is not ignores
+    finally:
+        goes.set()
+        runner.join()
 
 
 def test_a_working_worker_is_not_suspected() -> None:

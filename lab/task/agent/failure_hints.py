@@ -8,6 +8,10 @@ from typing import Final
 DOWNLOAD: Final = "tasks have no Internet; put the file beside the program or into data/"
 CHIEF: Final = "give the config a job named chief, as in clusters/estimator.yaml"
 ONE_FILE: Final = "another task has opened the same file; let only one task write it"
+FEWER_TASKS: Final = (
+    "the cluster in the program has fewer tasks than the config;"
+    " use a config with the program's tasks"
+)
 
 # Messages of a host that was not found or not reached. An HTTP error is an answer of the host.
 _NO_ADDRESS: Final = (
@@ -30,6 +34,10 @@ _HINTS: Final = (
     (_FAILED_DOWNLOAD, DOWNLOAD),
     # Estimator's RunConfig.
     (re.compile(r'"cluster" is set in TF_CONFIG, it must have one "chief" node'), CHIEF),
+    (
+        re.compile(r'Task \d+ was not defined in job "|Job "[^"]*" was not defined in cluster'),
+        FEWER_TASKS,
+    ),
     # HDF5 locks a file; its tasks share a directory, unlike those of several hosts.
     (re.compile(r"\[Errno 11\] Unable to .*lock file"), ONE_FILE),
 )

@@ -25,13 +25,17 @@ from lab.records import Record
 from lab.task.protocol.printed_values import fraction, number, whole
 
 _TOKEN: Final = re.compile(r"(?:[\w./+%-]|,(?=\d))++", re.ASCII)
-_OF_ALL: Final = re.compile(r"([\d,]++)/[\d,]++", re.ASCII)
+_OF_ALL: Final = re.compile(r"([\d,]++)/([\d,]++)", re.ASCII)
 _GAP: Final = re.compile(r"[\s:=#(\[\"'|]*+")
 _PERCENT: Final = re.compile(r" ?%")
 _AT_1: Final = re.compile(r"\b(?:precision|accuracy) ?@ ?1\b")
 # `after 100 training steps (2882 global steps)` is read as `after step 100, (global step 2882,`.
 _COUNTED: Final = re.compile(
     r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)(?:\(s\)|s)?(?=[ ,):])"
+)
+# `on iteration 500 ps it reaches 0.91 accuracy` is read as `… iteration 500, accuracy 0.91`.
+_REACHED: Final = re.compile(
+    r"((?:step|iteration) \d{1,18}),?(?: \w+){0,3} reach(?:es|ed) ([\d.]+ ?%?) (?:\w+ )?accuracy"
 )
 _STEP_ALONE: Final = re.compile(r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+")
 _EXCLUDED: Final = re.compile(
@@ -148,11 +152,11 @@ _LONGEST: Final = 7  # terms of a phrase, without the key
 
 
 class _Value(NamedTuple):
-    """A printed number: its text, whether a per cent sign follows, and whether `/ALL` follows."""
+    """A printed number: its text, whether a per cent sign follows, and the text after `/`."""
 
     text: str
     percent: bool = False
-    of_all: bool = False
+    of_all: str = ""
 
 
 @dataclass(slots=True)
@@ -190,7 +194,8 @@ def read_numbers(line: str) -> Record | None:
     """Read a line in lower case; None if it is no record. An epoch is as printed."""
     if "lab kind=" in line or _EXCLUDED.match(line):
         return None
-    found = _understand(_COUNTED.sub(r"\1 \3\4 \2,", _HEADER.sub("", line, count=1)))
+    line = _REACHED.sub(r"\1, accuracy \2", _HEADER.sub("", line, count=1))
+    found = _understand(_COUNTED.sub(r"\1 \3\4 \2,", line))
     if found.is_wrong:
         return None
     steps = _steps(found)
@@ -247,7 +252,7 @@ def _understand(line: str) -> _Numbers:
             step = None if value.percent else whole(value.text)
             if step is None or found.steps.setdefault(name, step) != step:
                 found.is_wrong = True
-            found.is_of_all |= value.of_all and name != "epoch"
+            found.is_of_all |= bool(value.of_all) and name != "epoch"
             awaited = _trained(phrase[: _joint(phrase)])
         elif phrase and phrase[-1] not in _NEUTRAL:
             found.is_clear = False
@@ -256,9 +261,14 @@ def _understand(line: str) -> _Numbers:
 
 def _add(found: _Numbers, known: tuple[str, str], value: _Value) -> None:
     read = None
-    if not value.of_all:
-        is_loss = known[0] == "loss"
-        read = number(value.text) if is_loss else fraction(value.text, percent=value.percent)
+    if value.of_all:  # `accuracy: 9123/10000`
+        right, of_all = whole(value.text), whole(value.of_all)
+        if known[0] == "accuracy" and right is not None and of_all and right <= of_all:
+            read = right / of_all
+    elif known[0] == "loss":
+        read = number(value.text)
+    else:
+        read = fraction(value.text, percent=value.percent)
     if read is None or (known[0] == "loss" and value.percent):
         found.is_clear = False
     else:
@@ -312,7 +322,7 @@ def _pairs(line: str) -> Iterator[tuple[list[str], _Value | None]]:
 
 def _value(token: str, line: str, end: int) -> _Value | None:
     if of_all := _OF_ALL.fullmatch(token):
-        return _Value(of_all[1], of_all=True)
+        return _Value(of_all[1], of_all=of_all[2])
     text = token.rstrip(".%")
     if number(text) is None:
         return None

@@ -5,6 +5,7 @@ A template has placeholders: `--task={index}`, `--machines={worker_hosts}`.
 ========================  ==================================================================
 `{job}`, `{index}`        the task's job and its index in the job
 `{JOB_hosts}`             the addresses of the job's tasks, joined by commas
+`{JOB_names}`             the same without ports
 `{JOB_hosts...}`          one argument for each of them: `--host={ps_hosts...}`
 ========================  ==================================================================
 """
@@ -20,8 +21,8 @@ from lab.task.protocol.names import CLUSTER_FLAGS, ClusterSpec
 CLUSTER_ARGS: Final = tuple(f"--{name}={value}" for name, value in CLUSTER_FLAGS.items())
 """The templates for a program of lab."""
 
-PLACEHOLDER: Final = re.compile(r"\{(?:(job|index)|([a-z]+)_hosts(\.\.\.)?)\}")
-"""A placeholder: `job` or `index`, or else the job of the addresses, and `...`."""
+PLACEHOLDER: Final = re.compile(r"\{(?:(job|index)|([a-z]+)_(hosts|names)(\.\.\.)?)\}")
+"""A placeholder: `job` or `index`, or else the job of the addresses, their kind, and `...`."""
 
 
 def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterator[str]:
@@ -31,14 +32,18 @@ def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterat
     if not all(cluster.get(each) for each in jobs):
         return
 
-    def value(match: re.Match[str]) -> str:
-        return own[match[1]] if match[1] else ",".join(cluster[match[2]])
+    def hosts(match: re.Match[str]) -> list[str]:
+        addresses = cluster[match[2]]
+        return addresses if match[3] == "hosts" else [each.rpartition(":")[0] for each in addresses]
 
-    several = next((match for match in PLACEHOLDER.finditer(template) if match[3]), None)
+    def value(match: re.Match[str]) -> str:
+        return own[match[1]] if match[1] else ",".join(hosts(match))
+
+    several = next((match for match in PLACEHOLDER.finditer(template) if match[4]), None)
     if several is None:
         yield PLACEHOLDER.sub(value, template)
         return
-    for host in cluster[several[2]]:
+    for host in hosts(several):
         yield PLACEHOLDER.sub(value, template.replace(several[0], host))
 
 

@@ -3,7 +3,8 @@
     python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [ARGUMENTS]
     python -m lab.task.tf1 [--faithful] [--mend] -m MODULE [ARGUMENTS]
 
-`--faithful` keeps the polling interval of 30 seconds, and resumes from checkpoints of earlier runs.
+`--faithful` keeps the polling interval of 30 seconds and the wait of two minutes at the end, and
+resumes from checkpoints of earlier runs.
 `--mend` fixes the known faults of synchronous programs.
 """
 
@@ -32,7 +33,13 @@ from lab.task.tf1.missing import (
     missing_file_line,
     record_missing_files,
 )
-from lab.task.tf1.sessions import refuse_stale_checkpoints, shorten_polling
+from lab.task.tf1.one_element import convert_fetched
+from lab.task.tf1.sessions import (
+    hide_cancelled_queue_runners,
+    refuse_stale_checkpoints,
+    shorten_polling,
+    shorten_stop,
+)
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
 
@@ -66,11 +73,7 @@ def main() -> None:
     from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
 
     retry_refused_steps(notify, known_bugs.exit_with_known_fault)
-    if _FAITHFUL not in switches:
-        shorten_polling()
-        # In a run, the program file is a copy made at the start. Started by hand, it is older than
-        # all its checkpoints.
-        refuse_stale_checkpoints(program.stat().st_mtime)
+    _change_sessions(program, faithful=_FAITHFUL in switches)
     noted = record_missing_files()
     exit_on_missing_file(noted, program.name)
     try:
@@ -124,6 +127,17 @@ def _provide_tensorflow(folder: Path, optimizer: type) -> None:
     provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
     # All flags of the libraries are declared here; those of the program are not.
     restore_flags()
+
+
+def _change_sessions(program: Path, *, faithful: bool) -> None:
+    convert_fetched()
+    hide_cancelled_queue_runners()
+    if not faithful:
+        shorten_polling()
+        shorten_stop()
+        # In a run, the program file is a copy made at the start. Started by hand, it is older than
+        # all its checkpoints.
+        refuse_stale_checkpoints(program.stat().st_mtime)
 
 
 def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:

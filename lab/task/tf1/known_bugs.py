@@ -20,8 +20,12 @@ PATIENCE_S: Final = 10.0
 GIVE_UP_S: Final = 60.0
 """After this wait `lab` ends the program, in seconds."""
 
+_ALIVE: Final = 0.02
+"""The share of a CPU core from which a program computes, and does not wait."""
+
 _POLL_S: Final = 1.0
-_FIX: Final = "start it with `lab run --listing --mend`"
+_CHIEF: Final = "worker-0"
+_FIX: Final = "start it with `lab run --mend`"
 _CALLED: Final = re.compile(r"'(Operation|Tensor|SymbolicTensor)' object is not callable")
 
 NEVER_STOPS: Final = (
@@ -46,11 +50,9 @@ def exit_with_known_fault(line: str) -> None:
 
 
 def worker_ended_message(worker: str) -> str:
-    """Return the message for a worker that waits for the gradients of an ended worker."""
-    return (
-        f"{worker} has ended, because each worker counts its own steps, and this one"
-        f" waits for its gradients; {_FIX}"
-    )
+    """Return the message for a worker that waits for an ended worker, or for the chief."""
+    gives = "the chief, which updates the model" if worker == _CHIEF else "whose gradients it needs"
+    return f"this worker waits for {worker}, {gives}, but {worker} has ended; {_FIX}"
 
 
 def called_operation_message(error: BaseException, folder: Path) -> str | None:
@@ -91,6 +93,7 @@ class Watch:
         ended: Callable[[], Set[str]],
         give_up: NotifyTask = exit_with_known_fault,
         clock: Callable[[], float] = time.monotonic,
+        cpu_time: Callable[[], float] = time.process_time,
     ) -> None:
         """Prepare the watch; `start` begins it.
 
@@ -100,14 +103,16 @@ class Watch:
             ended: Returns the names of the run's tasks that have ended.
             give_up: Ends the program; receives a line with the reason.
             clock: Returns the time in seconds.
+            cpu_time: Returns the CPU time of this process in seconds.
         """
         self._notify = notify
         self._is_synchronous = is_synchronous
         self._ended = ended
         self._give_up = give_up
         self._clock = clock
+        self._cpu_time = cpu_time
         self._at: FrameType | None = None
-        self._since = 0.0
+        self._since = self._cpu_s = 0.0
         self._reported: set[str] = set()
 
     def start(self) -> None:
@@ -126,9 +131,11 @@ class Watch:
     def look(self, frame: FrameType | None) -> None:
         """Check for a known fault from the innermost frame of the main thread."""
         place = _waiting_place(frame)
-        if place is not self._at:
-            self._at, self._since = place, self._clock()
         waited_s = self._clock() - self._since
+        computed_s = self._cpu_time() - self._cpu_s
+        if place is not self._at or (waited_s >= PATIENCE_S and computed_s >= _ALIVE * waited_s):
+            self._at, self._since, self._cpu_s = place, self._clock(), self._cpu_time()
+            return
         fault = None if place is None or waited_s < PATIENCE_S else self._fault(place)
         if fault is None:
             return
@@ -162,7 +169,12 @@ def _waits(frame: FrameType) -> bool:
     file, name = frame.f_code.co_filename, frame.f_code.co_name
     return (
         (name == "run" and file.endswith("tensorflow/python/client/session.py"))
-        or (name == "join" and file.endswith("tensorflow/python/training/coordinator.py"))
+        or (
+            name == "join"
+            and file.endswith("tensorflow/python/training/coordinator.py")
+            # TensorFlow ends this wait by itself, without an error.
+            and not frame.f_locals.get("ignore_live_threads")
+        )
         or (name == "_shutdown" and file == threading.__file__)
     )
 

@@ -1,21 +1,29 @@
-"""Change TensorFlow's `SessionManager` for printed programs.
+"""Change TensorFlow's `SessionManager` and `Coordinator` for printed programs.
 
 Supervisor and MonitoredTrainingSession restore any checkpoint that they find. Their workers check
 every 30 seconds whether the chief is ready. A printed program always uses the same directory, such
 as `/tmp/train`: without a check, its second run would end at once.
+
+The chief of a synchronous program waits for two minutes at its end, for a queue runner that waits
+for gradients. Then MonitoredTrainingSession ignores the queue runner's thread, and ends.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from pathlib import Path
 from typing import Any, Final
 
 from lab.task.sdk.program import ProgramError
 
 POLL_S: Final = 0.5
+STOP_S: Final = 10.0
+"""The longest wait for threads that TensorFlow ignores afterwards, in seconds."""
+
 _SECONDS: Final = "recovery_wait_secs"
+_GRACE: Final = "stop_grace_period_secs"
 
 
 def shorten_polling() -> None:
@@ -33,6 +41,37 @@ def shorten_polling() -> None:
         original_init(*given.args, **given.kwargs)
 
     SessionManager.__init__ = init_with_short_wait
+
+
+def shorten_stop() -> None:
+    """Make coordinators wait only a short time for threads that they ignore afterwards."""
+    from tensorflow.python.training.coordinator import Coordinator  # noqa: PLC0415
+
+    original_join = Coordinator.join
+    signature = inspect.signature(original_join)
+
+    @functools.wraps(original_join)
+    def join_soon(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        if given.arguments["ignore_live_threads"]:
+            given.arguments[_GRACE] = min(given.arguments[_GRACE], STOP_S)
+        original_join(*given.args, **given.kwargs)
+
+    Coordinator.join = join_soon
+
+
+def hide_cancelled_queue_runners() -> None:
+    """Print no traceback of a queue runner whose session the program has closed."""
+    show = threading.excepthook
+
+    def hide(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread is not None else ""
+        cancelled = args.exc_type.__name__ == "CancelledError"
+        if not (cancelled and name.startswith("QueueRunnerThread-")):
+            show(args)
+
+    threading.excepthook = hide
 
 
 def check_checkpoint_age(checkpoint: str | None, begun_unix: float) -> None:
