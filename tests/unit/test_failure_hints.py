@@ -100,6 +100,10 @@ def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
         output.error_lines.feed(line)
     none = OomKills(None, None)
     assert failed(1, output, (none, none)).reason.endswith(f"; {DOWNLOAD}")
+    output.error_lines.feed(
+        b'ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'
+    )
+    assert failed(1, output, (none, none)).reason.endswith(f'"chief" node; {CHIEF}')
     os.close(reading)
 
 

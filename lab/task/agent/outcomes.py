@@ -156,7 +156,8 @@ def failed(
         return TaskOutcome(State.FAILED, f"{why} (the injected fault `{fault}`)", cause)
     message = output.error_lines.error_line()
     if message:
-        message = unshared_directory(message, ps_count) or message + failure_hint(message)
+        hint = failure_hint(message)
+        message = unshared_directory(message, ps_count) or message.rstrip("." * bool(hint)) + hint
         # The exit code of every Python program with an exception or a message is 1.
         return TaskOutcome(State.FAILED, message if code == 1 else f"{why}: {message}", cause)
     if code >= 0 and output.last_own_line:
