@@ -128,7 +128,7 @@ def find_arguments(
     if any(_has_lab_parser(tree) for tree in trees.values()):
         return ClusterArguments(CLUSTER_ARGS, frozenset({JOB, INDEX}))
     flags = declared_flags(trees)
-    used = _choose(flags, jobs, given, builds=any(map(_builds_cluster, trees.values())))
+    used = _choose(flags, jobs, given, builds=any(map(builds_cluster, trees.values())))
     positional = [flag for flag in flags if not flag.flag]
     passed = all(flag in used.values() for flag in positional)
     found = {
@@ -282,7 +282,7 @@ def _has_lab_parser(tree: ast.Module) -> bool:
     return not _LAB_PARSERS.isdisjoint([*used, *(name.rpartition(".")[2] for name in imported)])
 
 
-def _builds_cluster(tree: ast.Module) -> bool:
+def builds_cluster(tree: ast.Module) -> bool:
     """Whether a source uses TensorFlow's cluster or server."""
     for node in ast.walk(tree):
         name = getattr(node, "attr", None) or getattr(node, "id", None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.run.cluster_arguments import INDEX, JOB, ClusterArguments
+from lab.run.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
 from lab.run.python_source import imports_horovod, uses_estimator
 from lab.run.tensorflow_use import STRATEGIES
 from lab.task.text import short
@@ -17,6 +17,9 @@ _SHOWN: Final = 6
 """The number of flags that the notice names."""
 
 _NAMES: Final = {JOB: ("job", "{job}"), INDEX: ("index", "{index}")}
+
+_ADDRESS: Final = re.compile(r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
+"""An address of a server on another host."""
 
 _TF_CONFIG: Final = "TF_CONFIG"
 _READ_TF_CONFIG: Final = frozenset(
@@ -47,7 +50,9 @@ def missing_notice(
     """
     needed = [JOB] * (len(jobs) > 1) + [INDEX] * (max(jobs.values()) > 1)
     missing = [meaning for meaning in needed if meaning not in arguments.meanings]
-    if not missing or knows_its_place(trees):
+    if not missing:
+        return _foreign_notice(program, trees, arguments, jobs)
+    if knows_its_place(trees):
         return None
     what = " or ".join(_NAMES[each][0] for each in missing)
     placeholders = " and ".join(_NAMES[each][1] for each in missing)
@@ -63,6 +68,26 @@ def missing_notice(
     return (
         f"{short(program)} declares flags, but none that lab knows for its {what}{flags}: {alike};"
         f" name it with --map FLAG={missing[0]}, or write {placeholders} after --"
+    )
+
+
+def _foreign_notice(
+    program: str,
+    trees: Mapping[Path, ast.Module],
+    arguments: ClusterArguments,
+    jobs: Mapping[str, int],
+) -> str | None:
+    """Return the notice that a program's own cluster has addresses of other hosts, or None."""
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    found = next((text for text in _texts(nodes) if _ADDRESS.fullmatch(text)), None)
+    gets_hosts = any(meaning.endswith(HOSTS) for meaning in arguments.meanings)
+    if found is None or gets_hosts or sum(jobs.values()) == 1:
+        return None
+    if not any(map(builds_cluster, trees.values())):
+        return None
+    return (
+        f"{short(program)} has addresses of other hosts in its source, such as {found}: its tasks"
+        " do not find each other; replace them by NODE:PORT of the config"
     )
 
 

@@ -59,6 +59,18 @@ def test_a_program_that_forms_its_cluster_has_no_notice(source: str, tmp_path: P
     assert notice(tmp_path, source, PS) == ""
 
 
+def test_addresses_of_other_hosts_have_a_notice(tmp_path: Path) -> None:
+    cluster = "c = tf.train.ClusterSpec({'ps': ['192.168.1.4:80'], 'worker': ['192.168.1.5:80']})\n"
+    assert notice(tmp_path, FLAGS + cluster, PS) == (
+        "main.py has addresses of other hosts in its source, such as 192.168.1.4:80: its tasks do"
+        " not find each other; replace them by NODE:PORT of the config"
+    )
+    hosts = "p.add_argument('--ps_hosts', default='192.168.1.4:80')\n"
+    assert notice(tmp_path, FLAGS + hosts + cluster, PS) == ""
+    assert notice(tmp_path, FLAGS + cluster.replace("192.168.1", "127.0.0"), PS) == ""
+    assert notice(tmp_path, FLAGS + "other = '192.168.1.4:80'", PS) == ""
+
+
 @pytest.mark.parametrize(
     ("source", "jobs"),
     [

@@ -34,6 +34,31 @@ def test_no_two_tasks_or_attempts_draw_the_same_seeds() -> None:
     assert len(set.union(*drawn)) == len(pairs) * WINDOW
 
 
+FORKS = """\
+import ctypes, os
+from lab.task.tf1 import request_ids
+
+place = ctypes.c_void_p()
+request_ids._table_entries = lambda symbol: [(ctypes.addressof(place), 3)]
+assert request_ids.number_requests(2, 1, 4)
+random = ctypes.CDLL(None).random
+random()
+for _ in range(2):
+    if not (child := os.fork()):
+        print(random(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+print(random())
+"""
+
+
+def test_a_forked_process_draws_the_seeds_of_a_task_that_the_cluster_lacks() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    own = seeds(2, 1)
+    next(own)
+    assert [*map(int, done.stdout.split())] == [next(seeds(6, 1)), next(seeds(10, 1)), next(own)]
+
+
 def test_jumping_ahead_is_counting() -> None:
     number = 1
     for position in range(100):

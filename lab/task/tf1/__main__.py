@@ -150,7 +150,8 @@ def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
     from lab.task.tf1.request_ids import number_requests  # noqa: PLC0415
 
     try:
-        done = number_requests(names.index(task), int(os.environ.get("LAB_ATTEMPT", "0")))
+        attempt = int(os.environ.get("LAB_ATTEMPT", "0"))
+        done = number_requests(names.index(task), attempt, len(names))
     except OSError as error:
         notify(f"request ids may repeat, and TensorFlow may refuse a step: {error}")
     else:

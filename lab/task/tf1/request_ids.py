@@ -20,7 +20,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,14 +65,16 @@ class Mapping(NamedTuple):
     path: Path
 
 
-def number_requests(task: int, attempt: int) -> bool:
+def number_requests(task: int, attempt: int, tasks: int = TASKS) -> bool:
     """Make this process draw request ids that no other task and no other attempt draws.
 
-    TensorFlow must be imported before.
+    TensorFlow must be imported before. A process that this one forks draws the ids of a task that
+    the cluster does not have: a program may start servers in several processes.
 
     Args:
         task: The task's number in the cluster, from 0.
         attempt: The number of earlier starts of its program.
+        tasks: The number of the cluster's tasks.
 
     Returns:
         Whether it succeeded: there are at most 256 tasks and 16 attempts, and TensorFlow's
@@ -81,13 +83,29 @@ def number_requests(task: int, attempt: int) -> bool:
     if task >= TASKS or attempt >= ATTEMPTS:
         return False
     c = ctypes.CDLL(None, use_errno=True)
-    # Each task has a part of the generator's period, with room for 524,288 threads of each attempt.
-    position = (task * ATTEMPTS + attempt) * (_PERIOD // (TASKS * ATTEMPTS))
+
+    def begin(task: int) -> None:
+        c.initstate(number_at(position_of(task, attempt)), _STATE, len(_STATE))
+
     done = call_instead(DEVICE, c.random)
     if done:
         call_instead(SEEDING, c.abs)  # has no effect
-        c.initstate(number_at(position), _STATE, len(_STATE))
+        begin(task)
+        forks = count()
+        numbers: list[int] = []
+        os.register_at_fork(
+            before=lambda: numbers.append(next(forks) + 1),
+            after_in_child=lambda: begin((task + numbers[-1] * tasks) % TASKS),
+        )
     return done
+
+
+def position_of(task: int, attempt: int) -> int:
+    """Return the position of the first number of a task's attempt.
+
+    Each task has a part of the generator's period, with room for 524,288 threads of each attempt.
+    """
+    return (task * ATTEMPTS + attempt) * (_PERIOD // (TASKS * ATTEMPTS))
 
 
 def number_at(position: int) -> int:
