@@ -17,18 +17,19 @@ from lab.placement.plan import Plan
 from lab.run import project as files
 from lab.run.collect import View
 from lab.run.fault_injection import check_followed, resolve
-from lab.run.prepare import Submission, check_resumable, inherited_args, prepare, resumed_end
+from lab.run.prepare import Submission, prepare
 from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.run_info import RunInfo
 from lab.run.runner import execute_run
-from lab.run.status import RunStatus, StatusProber, status_or_warn
+from lab.run.status import StatusProber, status_or_warn
 from lab.run.store import RunDir, find_run
 from lab.run.summary import Summary
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.record_option import check_record
+from lab.service.run_steps import check_joins, resumed_args
 from lab.service.target import Target, find_target, run_in_turn
 from lab.task.protocol import READY_S, RunSpec
-from lab.task.protocol.experiments import Experiment, defaults, hyperparameters
+from lab.task.protocol.experiments import Experiment
 from lab.task.protocol.faults import Fault, parse, parse_resolved
 from lab.task.protocol.policy import OnFailure, Policy
 from lab.task.protocol.trigger import parse_trigger
@@ -156,8 +157,8 @@ def prepare_run(
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
         status = status_or_warn(resumes, StatusProber(lambda: known), notify)
-        spec = replace(spec, args=_resumed_args(resumes, status, experiment, options.spec, data))
-    _check_joins(experiment, spec, planned.plan, data)
+        spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
+    check_joins(experiment, spec, planned.plan, data)
     if options.detach:
         check_followed(map(parse_resolved, spec.faults))
     find = partial(
@@ -361,58 +362,3 @@ def _resolve(
             notify,
         ),
     )
-
-
-def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
-    """Check that training reaches every step after which a worker joins.
-
-    Raises:
-        InputError: Training ends before one of the steps.
-        DataError: The data cannot be read.
-    """
-    joins = any(parse_trigger(text).steps is not None for text in spec.start.values())
-    if not experiment.steps_add_up or not joins:
-        return
-    parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
-    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
-    if not isinstance(epochs, int) or not isinstance(batch_size, int):
-        return  # the program itself refuses such values
-    all_steps = parameters.get("global_steps") or 0
-    schedule.check_joins(
-        spec.start,
-        [task.name for task in plan.tasks if task.job == schedule.WORKER],
-        own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
-        all_steps=all_steps,
-    )
-
-
-def _resumed_args(
-    run: RunDir,
-    status: RunStatus,
-    experiment: Experiment,
-    requested: RunSpec,
-    data: Path | None,
-) -> tuple[str, ...]:
-    """Return all arguments of a program that resumes a run; the user's arguments take precedence.
-
-    Raises:
-        InputError: The run cannot be resumed.
-        DataError: The data cannot be read.
-    """
-    info = check_resumable(run, experiment, None if data is None else str(data), status)
-    given = hyperparameters(experiment, requested.args)
-    if "checkpoint_dir" in given:
-        raise InputError(
-            f"--resume uses the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
-        )
-    argv = (*inherited_args(info, given), *requested.args)
-    parameters = defaults(experiment) | hyperparameters(experiment, argv)
-    if experiment.steps_add_up:
-        argv += tuple(resumed_end(info, parameters, lambda: _training_images(data)))
-    return argv
-
-
-def _training_images(data: Path | None) -> int:
-    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
-
-    return len(load_mnist(data).train)
