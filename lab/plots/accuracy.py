@@ -24,11 +24,14 @@ _READ: Final = (
     "Each point is a test of the shared parameters on all test images. Diamonds are the final"
     " parameters, after the last update."
 )
-_NO_CURVE: Final = "no program tested the parameters during the training; "
 _EXPERIMENT: Final = (
-    "run async, sync, async-fast or sync-fast with --eval-every 500 to get the curve"
+    "no program tested the parameters during the training; run async, sync, async-fast or sync-fast"
+    " with --eval-every 500 to get the curve"
 )
-_OWN: Final = "print the accuracy of several tests, such as `step 500 test accuracy 0.91`"
+_OWN: Final = (
+    "no two tests during the training are recorded; print a line for each, such as"
+    " step 500, test accuracy 0.91"
+)
 _COLUMNS: Final = {"global_step": "global step (updates)", "seconds": "wall time (s)"}
 
 
@@ -70,7 +73,7 @@ def caption(runs: Sequence[Trace]) -> str:
 def missing(runs: Sequence[Trace]) -> str:
     """Return the final accuracies, and how to get the curve."""
     fix = _OWN if all(run.info.spec.own for run in runs) else _EXPERIMENT
-    return "; ".join([*_ends(runs), _NO_CURVE + fix])
+    return "; ".join([*_ends(runs), fix])
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:

@@ -144,7 +144,7 @@ def test_a_few_records_of_an_own_program_are_drawn_as_they_are() -> None:
 
 def test_an_own_program_gets_no_advice_about_flags_that_it_lacks() -> None:
     run = trace(*steps("worker-0"), info=own_program())
-    assert accuracy.missing([run]).endswith("such as `step 500 test accuracy 0.91`")
+    assert accuracy.missing([run]).endswith("such as step 500, test accuracy 0.91")
 
 
 def test_the_interval_is_students() -> None:
