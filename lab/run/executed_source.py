@@ -7,20 +7,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from lab.run.python_source import imported_by_call
+
 _DYNAMIC: Final = frozenset(
-    {"import_module", "__import__", "exec", "execfile", "load_module", "exec_module", "run_path"}
-    | {"run_module", "SourceFileLoader", "spec_from_file_location"}
+    {"exec", "execfile", "load_module", "exec_module", "run_path", "run_module"}
+    | {"SourceFileLoader", "spec_from_file_location"}
 )
 """Functions that import a module by a computed name."""
 
 
 def imports_dynamically(trees: Iterable[ast.Module]) -> bool:
     """Whether a program may import modules that its import statements do not name."""
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return any(
-        isinstance(node, ast.Call)
-        and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) in _DYNAMIC
-        for tree in trees
-        for node in ast.walk(tree)
+        imported_by_call(node) == ""
+        or (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) in _DYNAMIC
+        for node in nodes
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -15,7 +14,7 @@ from lab.run.python2 import Conversion, convert, convert_names
 
 SUFFIX: Final = ".py"
 
-_IMPORT_CALL: Final = re.compile(r"([\w.]*\bimport_module|__import__)\('horovod\b")
+_IMPORT_CALLS: Final = frozenset({"import_module", "__import__"})
 
 _OF_PYTHON_2: Final = "Missing parentheses in call to"
 """The beginning of Python's message about a print statement."""
@@ -114,10 +113,9 @@ def imports_horovod(trees: Mapping[Path, ast.Module]) -> bool:
     """
     if any(file.parts[0] in {"horovod", f"horovod{SUFFIX}"} for file in trees):
         return False  # the user has a module of this name
-    imports = any(
+    return any(
         name[:1] == ("horovod",) for file, tree in trees.items() for name in _imported(file, tree)
     )
-    return imports or any(map(_names_horovod, chain.from_iterable(map(ast.walk, trees.values()))))
 
 
 def uses_estimator(trees: Iterable[ast.Module]) -> bool:
@@ -129,9 +127,19 @@ def uses_estimator(trees: Iterable[ast.Module]) -> bool:
     )
 
 
-def _names_horovod(node: ast.AST) -> bool:
-    """Whether a node calls `import_module` or `__import__` for Horovod."""
-    return isinstance(node, ast.Call) and _IMPORT_CALL.match(ast.unparse(node)) is not None
+def imported_by_call(node: ast.AST) -> str | None:
+    """Return the module that a call of `import_module` or `__import__` names; "" if computed.
+
+    None: the node is no such call.
+    """
+    if not isinstance(node, ast.Call) or _function_name(node) not in _IMPORT_CALLS:
+        return None
+    name = getattr(node.args[0], "value", None) if node.args else None
+    return name if isinstance(name, str) and not name.startswith(".") else ""
+
+
+def _function_name(call: ast.Call) -> str:
+    return getattr(call.func, "attr", "") or getattr(call.func, "id", "")
 
 
 def _tree(source: bytes, path: Path) -> ast.Module:
@@ -151,6 +159,8 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
             base = base if node.module else base[:-1]
             yield base
             yield from ((*base, each.name) for each in node.names if each.name != "*")
+        elif name := imported_by_call(node):
+            yield tuple(name.split("."))
 
 
 def _packages(folder: Path, program: Path) -> Iterator[Path]:

@@ -310,6 +310,8 @@ GOT = ("--task_index={index}",)
         # Modules that the source does not name.
         ("import importlib\nimportlib.import_module(name)", INDEX, GOT),
         ("part = __import__(name)", INDEX, GOT),
+        ("part = __import__('part')", INDEX, GOT),
+        ("import importlib\npart = importlib.import_module('part')", "", ()),
         ("x = 1", INDEX, ()),
     ],
 )  # fmt: skip
