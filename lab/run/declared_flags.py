@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,13 +64,36 @@ def declared_flags(trees: Mapping[Path, ast.Module]) -> list[DeclaredFlag]:
             imports.
     """
     found: list[DeclaredFlag] = []
-    for call in (call for part in executed(trees) for call in _calls(part)):
+    parts = executed(trees)
+    for call in (call for part in (*parts, *_unrolled(parts)) for call in _calls(part)):
         kind = _name(call.func)
         if kind.startswith(_DEFINE) or kind in _DECLARING:
             found += _declared(call)
         elif kind in {"getopt", "gnu_getopt"}:
             found += _long_options(call)
     return found
+
+
+def _unrolled(parts: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield the statements of each loop over texts, once for each of its texts.
+
+    `for name in ("job_name", "task_index"): parser.add_argument(f"--{name}")` declares two flags.
+    """
+    for loop in (node for part in parts for node in ast.walk(part)):
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple | ast.List):
+            for text in _texts(loop.iter.elts):
+                put = _Put(_name(loop.target), text)
+                yield from (put.visit(copy.deepcopy(each)) for each in loop.body)
+
+
+class _Put(ast.NodeTransformer):
+    """Puts a text in the place of a variable."""
+
+    def __init__(self, variable: str, text: str) -> None:
+        self._variable, self._text = variable, text
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(self._text) if node.id == self._variable else node
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
@@ -196,5 +220,21 @@ def _shown(node: ast.AST | None) -> str:
 
 
 def _texts(nodes: Iterable[ast.expr]) -> list[str]:
-    values = [each.value for each in nodes if isinstance(each, ast.Constant)]
-    return [value for value in values if isinstance(value, str)]
+    return [text for text in map(_text, nodes) if text is not None]
+
+
+def _text(node: ast.expr) -> str | None:
+    """Return a text, also one that is put together from texts; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        values = [
+            each.value if isinstance(each, ast.FormattedValue) else each for each in node.values
+        ]
+        texts = _texts(values)
+        return "".join(texts) if len(texts) == len(values) else None
+    if isinstance(node, ast.BinOp):
+        left, right = _text(node.left), _text(node.right)
+        if left is not None and right is not None:
+            return left + right if isinstance(node.op, ast.Add) else left.replace("%s", right, 1)
+    return None

@@ -72,7 +72,22 @@ PORT = f"{SERVER}{ADD}('--port', type=int, default=2222)\n"
         (f"{ADD}('task_index')\n{ADD}('folder')", ()),
         # Arguments that a program takes apart itself, and names that it computes: it has a notice.
         ("import sys\ni = sys.argv.index('--task_index')", ()),
-        ("for name in ('job_name', 'task_index'):\n    p.add_argument(f'--{name}')", ()),
+        ("for name in NAMES:\n    p.add_argument(f'--{name}')", ()),
+        # Names in a loop over texts.
+        (
+            "for name in ('job_name', 'task_index', 'epochs'):\n    p.add_argument(f'--{name}')",
+            ("--job_name={job}", "--task_index={index}"),
+        ),
+        (
+            "for name in ['--job-name', '--task-index']:\n    p.add_argument(name)",
+            ("--job-name={job}", "--task-index={index}"),
+        ),
+        (
+            "for name in ('job_name', 'ps_hosts'):\n    flags.DEFINE_string(name, '', '')",
+            ("--job_name={job}", "--ps_hosts={ps_hosts}"),
+        ),
+        ("for job in ('ps', 'worker'):\n    p.add_argument('--%s_hosts' % job)", HOSTS),
+        ("for job in ('ps', 'worker'):\n    p.add_argument('--' + job + '_hosts')", HOSTS),
         ("flags.DEFINE_string(name, 'worker', '')", ()),
         # Spellings.
         (f"{ADD}('--jobName')\n{ADD}('--taskIndex')", ("--jobName={job}", "--taskIndex={index}")),
