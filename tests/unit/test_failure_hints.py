@@ -83,7 +83,7 @@ def test_other_hints(line: str, hint: str) -> None:
     assert failure_hint(line) == (f"; {hint}" if hint else "")
 
 
-def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
+def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Path) -> None:
     source = "import urllib.request; urllib.request.urlopen('http://nothing.invalid/x')"
     ended = subprocess.run(
         [sys.executable, "-c", source],
@@ -104,6 +104,11 @@ def test_the_reason_of_a_real_download_has_the_hint(tmp_path: Path) -> None:
         b'ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'
     )
     assert failed(1, output, (none, none)).reason.endswith(f'"chief" node; {CHIEF}')
+    output.error_lines.feed(b"NotFoundError: t/model.ckpt-0_temp; No such file or directory")
+    unshared = failed(1, output, (none, none), ps_count=2)
+    assert unshared.reason == "the parameter servers do not share t; use a relative path"
+    injected = failed(-9, output, (none, none), ps_count=2, fault="kill worker-1")
+    assert injected.reason == "killed by SIGKILL (the injected fault `kill worker-1`)"
     os.close(reading)
 
 

@@ -26,7 +26,7 @@ KERAS = "it needs Keras 2; add --tensorflow 2.15"
 GONE = "TensorFlow 2 removed it"
 ESTIMATOR = "TensorFlow 2.15 is the last version with it; add --tensorflow 2.15"
 LEARN = "TensorFlow 2 has no tf.contrib.learn; use tf.estimator with --tensorflow 2.15"
-IMPORTED = ("contrib", "mnist_model", "parts", "renames")
+IMPORTED = ("contrib", "layers", "mnist_model", "parts", "renames")
 """The modules of the package that import TensorFlow."""
 
 CELLS = "tensorflow.python.keras.layers.legacy_rnn.rnn_cell_impl"
@@ -76,6 +76,8 @@ def modern(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modern]:
     cells = Modern(CELLS, GRUCell="GRUCell")
     for module in (top, compat, v1, python, slim, layers, adapted, cells):
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    # Another test of this process may have imported the real one.
+    monkeypatch.setitem(sys.modules, "tensorflow.python.layers.layers", None)
     monkeypatch.setattr(builtins, "__import__", builtins.__import__)
     forget()
     yield v1
