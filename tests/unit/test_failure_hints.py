@@ -107,8 +107,8 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Pa
     output.error_lines.feed(b"NotFoundError: t/model.ckpt-0_temp; No such file or directory")
     unshared = failed(1, output, (none, none), ps_count=2)
     assert unshared.reason == "the parameter servers do not share t; use a relative path"
-    injected = failed(-9, output, (none, none), ps_count=2, fault="kill worker-1")
-    assert injected.reason == "killed by SIGKILL (the injected fault `kill worker-1`)"
+    injected = failed(143, output, (none, none), ps_count=2, fault="stop worker-1")
+    assert injected.reason == "exit code 143 (the injected fault `stop worker-1`)"
     os.close(reading)
 
 
