@@ -53,6 +53,9 @@ _INDEX: Final = _Names(
         *("workerrank", "nodeid", "replicaid", "jobid", "id"),
     ),
 )
+_BESIDE_JOB: Final = ("taskid", "tasknumber", "index", "task", "idx", "workerid")
+"""Vague names of the index that are clear beside a clear name of the job."""
+
 _ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
 """Names that have their meaning even if the flag takes a text, or has another default."""
 
@@ -175,6 +178,8 @@ def _choose(
         if _is_job_by_values(flag, jobs):
             found.setdefault(JOB, flag)
     is_job_shown = JOB in found and _names_a_job(found[JOB], jobs)
+    if JOB in found:
+        find(INDEX, _BESIDE_JOB, clear=False)
     if builds or given or is_job_shown or found.keys() - {JOB}:
         for meaning, names in every.items():
             find(meaning, names.vague, clear=False)

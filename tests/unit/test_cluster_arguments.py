@@ -117,6 +117,8 @@ PORT = f"{SERVER}{ADD}('--port', type=int, default=2222)\n"
          ("--role={job}", "--idx={index}")),
         (f"{SERVER}{ADD}('--task_id', type=int)\n{ADD}('--ps')\n{ADD}('--worker')",
          ("--task_id={index}", "--ps={ps_hosts}", "--worker={worker_hosts}")),
+        (f"{ADD}('--job_name')\n{ADD}('--task_id', type=int)\n{ADD}('--ps')",
+         ("--job_name={job}", "--task_id={index}", "--ps={ps_hosts}")),
         # Names with other meanings.
         (f"{ADD}('--workers', type=int, default=4)", ()),
         (f"{ADD}('--ps_hosts')\n{ADD}('--workers', default=4)", ("--ps_hosts={ps_hosts}",)),
