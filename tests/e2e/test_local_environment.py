@@ -219,7 +219,7 @@ def test_failure_stops_the_others(kind: str, project: Path) -> None:
     assert collected.files["logs/worker-1.log"].endswith(b"\x1b[31merror: worker 1 gives up\n")
     shown = "\n".join(environment.logs([], follow=False, tail=None))
     assert "\x1b" not in shown
-    assert "\\x1b[31merror: worker 1 gives up" in shown
+    assert "worker-1  | error: worker 1 gives up" in shown
 
 
 def test_cancel(kind: str, project: Path) -> None:
