@@ -14,6 +14,7 @@ from lab.task.agent.outcomes import failed
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
 from lab.task.agent.record_tags import RecordTags
+from lab.task.protocol import TaskStatus
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"
 
@@ -109,6 +110,9 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Pa
     assert unshared.reason == "the parameter servers do not share t; use a relative path"
     injected = failed(143, output, (none, none), ps_count=2, fault="stop worker-1")
     assert injected.reason == "exit code 143 (the injected fault `stop worker-1`)"
+    for outcome in (unshared, injected):  # as the agent reports it
+        status = TaskStatus("worker-0", outcome.state, reason=outcome.reason)
+        assert TaskStatus.from_json(status.to_json()).reason == outcome.reason
     os.close(reading)
 
 
