@@ -35,8 +35,6 @@ from benchmarks import (
     reports,
     results,
     scaling,
-    second_machine,
-    slow_link,
     slurm,
     slurm_records,
     start,
@@ -68,8 +66,6 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "slurm": slurm.measure,
     "slurm-records": slurm_records.measure,
     "scaling": scaling.measure,
-    "slow-link": slow_link.measure,
-    "second-machine": second_machine.measure,
     "in-graph": in_graph.measure,
 }
 UNMEASURED: Final = (

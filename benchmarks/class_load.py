@@ -17,7 +17,7 @@ from benchmarks import engine, pairs
 from benchmarks.marks import put
 from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome, Target
-from benchmarks.scaling_tables import table
+from benchmarks.tables import table
 from benchmarks.trainings import CLUSTER, ROOT, Workplace, must
 from lab.classroom import names
 

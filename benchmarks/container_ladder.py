@@ -15,8 +15,8 @@ from benchmarks.containers import Form, by_containers
 from benchmarks.marks import put
 from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
-from benchmarks.scaling_tables import table
 from benchmarks.steps import Records, common_time, steps_per_second
+from benchmarks.tables import table
 from benchmarks.trainings import ROOT, Workplace, by_hand, by_lab
 from lab.task.probes.netem import MTU
 

@@ -23,8 +23,8 @@ from ruamel.yaml import YAML
 
 from benchmarks import in_graph, outgrow
 from benchmarks.marks import put
-from benchmarks.scaling_tables import table
 from benchmarks.steps import STEPS
+from benchmarks.tables import table
 from benchmarks.trainings import ROOT, json_records
 from lab.reproduce.statistics import mannwhitney_p
 from lab.run.summary import Summary
@@ -215,7 +215,7 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "sync": lambda: outcome("chapter/sync"),
         "quick": quick,
     },
-    "docs/outgrow.md": {"simulated": outgrow.printed, "predictions": outgrow.predictions},
+    "docs/outgrow.md": {"simulated": outgrow.printed},
     "docs/lessons/in-graph.md": {"in-graph": in_graph.table_of_file, "killed": killed},
 }
 """Page to the names of its marks, and the functions for the texts between them."""

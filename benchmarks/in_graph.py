@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
-from benchmarks.scaling_tables import table
+from benchmarks.tables import table
 from benchmarks.trainings import ROOT, must
 from lab.reproduce.statistics import mean_interval
 

@@ -55,9 +55,9 @@ ORDER = (
     "slurm-records",
     "reading",
     "telemetry",
-    "simulation-rate",
-    "simulation-wire",
-    "wire-bytes",
+    "simulation-async",
+    "simulation-sync",
+    "simulation-multiworker",
 )
 """The order of the table's rows; other keys follow at the end."""
 

@@ -1,27 +1,42 @@
-"""One training of a given shape by `lab run` on processes, and the costs of its steps."""
+"""One training by `lab run` on processes: its speed, and the CPU time of a step."""
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.steps import Records, UnfitError, marks, steps_per_second
+from benchmarks.steps import UnfitError
 from benchmarks.trainings import ROOT, TIMEOUT_S, TrainingError, Workplace, json_records
 from benchmarks.watcher import Sample, Watcher
-from lab.simulation import Box, Shape, Way
+from lab.records import Record
+from lab.simulation import Host, Shape
+from lab.simulation.calibration import STEP_KINDS, Speed, speed_of
 from lab.task.protocol.experiments import EXPERIMENTS
 
 EVERY_S: Final = 0.25
 SEED: Final = 1
-EXPERIMENT: Final = {Way.ASYNC: "async", Way.SYNC: "sync", Way.RING: "multiworker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A training to measure: its shape, and the host that it gets.
+
+    Attributes:
+        shape: The shape; a share below 1 slows a worker by the fault `slow`.
+        host: The cores of this host that the run may use, and the links of its nodes.
+        singly: Whether each step is recorded.
+    """
+
+    shape: Shape
+    host: Host
+    singly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,56 +44,28 @@ class Measured:
     """A training's figures while all of its workers trained.
 
     Attributes:
-        shape: The shape.
-        steps_per_s: Global steps per second, from the workers' records.
-        seconds: The time in which all workers trained.
+        case: What was trained.
+        speed: What `lab simulate --from` reads from the run.
+        seconds: The time between the first and the last sample.
         worker_cpu_s: CPU seconds of all workers' programs per global step.
         ps_cpu_s: CPU seconds of all parameter servers' programs per global step.
-        wire_bytes: Bytes on the wire per global step, with the headers of TCP and IP; None if the
-            programs shared the host's network.
-        staleness: The mean over the records; None if they have no staleness.
-        taken: The mean number of cores that other work used; None if it was not measured.
+        taken: The mean number of cores that other work used, the client and agents included.
     """
 
-    shape: Shape
-    steps_per_s: float
+    case: Case
+    speed: Speed
     seconds: float
     worker_cpu_s: float
     ps_cpu_s: float
-    wire_bytes: float | None
-    staleness: float | None
-    taken: float | None
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU seconds of all programs per global step."""
-        return self.worker_cpu_s + self.ps_cpu_s
-
-    def box(self, cores: int) -> Box:
-        """Return the host for the simulation: its cores, and the cores that other work used."""
-        return Box(cores, taken=self.taken or 0.0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all figures."""
-        return {
-            "steps_per_s": self.steps_per_s,
-            "images_per_s": self.steps_per_s * self.shape.images_per_step,
-            "seconds": self.seconds,
-            "worker_cpu_s": self.worker_cpu_s,
-            "ps_cpu_s": self.ps_cpu_s,
-            "cpu_s": self.cpu_s,
-            "wire_bytes": self.wire_bytes,
-            "staleness": self.staleness,
-            "taken": self.taken,
-        }
+    taken: float
 
 
-def train(place: Workplace, shape: Shape, steps: int, record_every: int) -> Measured:
-    """Train softmax regression on MNIST in a shape, including boot and removal of the environment.
+def train(place: Workplace, case: Case, steps: int, record_every: int) -> Measured:
+    """Train softmax regression on MNIST, including boot and removal of the environment.
 
     Args:
         place: The directory and the environment variables.
-        shape: The shape; its ways are the experiments async, sync and multiworker.
+        case: What to train; its ways are the experiments async, sync and multiworker.
         steps: Global steps.
         record_every: Local steps from one record to the next.
 
@@ -86,33 +73,44 @@ def train(place: Workplace, shape: Shape, steps: int, record_every: int) -> Meas
         TrainingError: The run did not succeed, or its programs could not be sampled.
         UnfitError: The training was too short.
     """
+    shape = case.shape
     folder = Path(tempfile.mkdtemp(prefix="shape-", dir=place.folder))
     for name in ("scripts", "data"):
         (folder / name).symlink_to(ROOT / name)
-    (folder / "cluster.yaml").write_text(config_text(shape), encoding="utf-8")
-    experiment = EXPERIMENTS[EXPERIMENT[shape.way]]
-    command = [sys.executable, "-m", "lab", "run", experiment.name]
+    (folder / "cluster.yaml").write_text(config_text(case), encoding="utf-8")
+    experiment = EXPERIMENTS[shape.way.value]
+    cpus = ",".join(map(str, range(case.host.cores)))
+    command = ["taskset", "-c", cpus, sys.executable, "-m", "lab", "run", experiment.name]
     command += ["--backend=local", "--gpus=none", "--cluster", str(folder / "cluster.yaml")]
     command += ["--runs-dir", str(folder / "runs"), "--model=softmax", f"--seed={SEED}"]
     command += [f"--global_steps={steps}", f"--record_every={record_every}"]
     command += [f"--batch_size={shape.batch_size}"]
+    for number, share in enumerate(shape.shares):
+        if share < 1:
+            command += ["--fault", f"slow:{share:g},{TIMEOUT_S}s worker-{number}"]
     marker = f"LAB_STATE={place.environ['LAB_STATE']}".encode()
     watcher = Watcher(marker, experiment.program, shape.workers + shape.ps)
     samples = _watched(place, folder, command, watcher)
     (run,) = (folder / "runs").iterdir()
-    records = {
-        f"worker-{index}": json_records(run / f"tasks/worker-{index}.jsonl")
-        for index in range(shape.workers)
-    }
-    return measured(shape, records, samples)
+    names = [f"worker-{index}" for index in range(shape.workers)]
+    records = [json_records(run / f"tasks/{name}.jsonl") for name in names]
+    return measured(case, records, samples)
 
 
-def config_text(shape: Shape) -> str:
-    """Return the config: all tasks on one node, so that its loopback has all their traffic."""
-    tasks = {"ps": shape.ps, "worker": shape.workers}
-    jobs = {job: {"on": ["tf1"] * count} for job, count in tasks.items() if count}
-    # JSON is YAML.
-    return json.dumps({"version": 1, "name": "lab-scaling", "nodes": {"tf1": {}}, "jobs": jobs})
+def config_text(case: Case) -> str:
+    """Return the config: all tasks on one node, or with links each on a node of its own."""
+    shape, host = case.shape, case.host
+    count = shape.ps + shape.workers
+    linked = host.bandwidth != float("inf")
+    names = [f"tf{number + 1}" for number in range(count)] if linked else ["tf1"] * count
+    jobs = {"ps": names[: shape.ps], "worker": names[shape.ps :]}
+    config: dict[str, Any] = {"version": 1, "name": "lab-scaling"}
+    config["nodes"] = {name: {} for name in names}
+    config["jobs"] = {job: {"on": on} for job, on in jobs.items() if on}
+    if linked:
+        rate = f"{host.bandwidth * 8 / 1e3:.0f}kbit"
+        config["links"] = {name: {"rate": rate} for name in names}
+    return json.dumps(config)  # JSON is YAML
 
 
 def _watched(
@@ -142,64 +140,39 @@ def _watched(
     return samples
 
 
-def measured(shape: Shape, records: Records, samples: Sequence[Sample]) -> Measured:
-    """Return the costs of a step, between the first and the last sample while all workers trained.
+def measured(
+    case: Case, records: Sequence[Sequence[Record]], samples: Sequence[Sample]
+) -> Measured:
+    """Return the figures of a training; CPU times are those between samples while all trained.
 
     Raises:
-        UnfitError: There are fewer than two samples while all workers trained.
+        UnfitError: The workers have too few records, or there are fewer than two samples.
     """
-    rate = steps_per_second(records)
-    of_each = [marks(each) for each in records.values()]
-    begin = max(each[0][0] for each in of_each)
-    end = min(each[-1][0] for each in of_each)
+    try:
+        speed = speed_of(records)
+    except ValueError as error:
+        raise UnfitError(f"{error}; use more steps") from error
+    times = [
+        [float(each["time_unix"]) for each in of if each["kind"] in STEP_KINDS] for of in records
+    ]
+    begin, end = max(each[0] for each in times), min(each[-1] for each in times)
     inside = [sample for sample in samples if begin <= sample.time_unix <= end]
     if len(inside) < 2:  # noqa: PLR2004
         raise UnfitError("the training was too short for two samples; use more steps")
     first, last = inside[0], inside[-1]
     seconds = last.time_unix - first.time_unix
-    steps = rate * seconds
 
     def cpu_s(job: str) -> float:
         tasks = [task for task in last.cpu_s if task.startswith(f"{job}-")]
         return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks)
 
-    programs_s = cpu_s("worker") + cpu_s("ps")
-    wire = None
-    if first.wire_bytes is not None and last.wire_bytes is not None:
-        wire = (last.wire_bytes - first.wire_bytes) / steps
-    stale = [
-        float(record["staleness"])
-        for each in records.values()
-        for record in each
-        if "staleness" in record and begin <= float(record["time_unix"]) <= end
-    ]
+    programs_s, steps = cpu_s("worker") + cpu_s("ps"), speed.steps_per_s * seconds
     return Measured(
-        shape=shape,
-        steps_per_s=rate,
-        seconds=end - begin,
+        case=case,
+        speed=speed,
+        seconds=seconds,
         worker_cpu_s=cpu_s("worker") / steps,
         ps_cpu_s=cpu_s("ps") / steps,
-        wire_bytes=wire,
-        staleness=sum(stale) / len(stale) if stale else None,
         # Both are counted in clock ticks, so the difference can be slightly below 0.
         taken=max(0.0, last.busy_s - first.busy_s - programs_s) / seconds,
-    )
-
-
-def middle(several: Sequence[Measured]) -> Measured:
-    """Return the median of each figure over trainings of the same shape."""
-
-    def of(figure: Callable[[Measured], float | None]) -> float | None:
-        values = [value for each in several if (value := figure(each)) is not None]
-        return statistics.median(values) if values else None
-
-    return Measured(
-        shape=several[0].shape,
-        steps_per_s=statistics.median(each.steps_per_s for each in several),
-        seconds=statistics.median(each.seconds for each in several),
-        worker_cpu_s=statistics.median(each.worker_cpu_s for each in several),
-        ps_cpu_s=statistics.median(each.ps_cpu_s for each in several),
-        wire_bytes=of(lambda each: each.wire_bytes),
-        staleness=of(lambda each: each.staleness),
-        taken=of(lambda each: each.taken),
     )

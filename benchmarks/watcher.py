@@ -1,4 +1,4 @@
-"""The CPU time and the traffic of a run's programs, and the CPU time of the whole host.
+"""The CPU time of a run's programs, and the CPU time of the whole host.
 
 The watcher reads the kernel's counters a few times a second. The run's records decide afterwards
 which of these samples are inside the training.
@@ -29,14 +29,11 @@ class Sample:
         cpu_s: CPU seconds of each task's program since its start, by task.
         busy_s: CPU seconds of all work on the host's cores since its boot, also the time that the
             hypervisor gave to other hosts.
-        wire_bytes: Bytes on the loopback of the node's own network since its creation, with the
-            headers of TCP and IP; None if the programs share the host's network.
     """
 
     time_unix: float
     cpu_s: Mapping[str, float]
     busy_s: float
-    wire_bytes: int | None
 
 
 class Watcher:
@@ -63,10 +60,9 @@ class Watcher:
         try:
             spent = {task: _cpu_s(folder) for folder, task in self._found.items()}
             busy = busy_s((self._proc / "stat").read_text(encoding="ascii"))
-            wire = self._wire_bytes()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return Sample(now, spent, busy, wire)
+        return Sample(now, spent, busy)
 
     def _programs(self) -> Iterator[tuple[Path, str]]:
         for folder in self._proc.glob("[0-9]*"):
@@ -83,13 +79,6 @@ class Watcher:
                 yield folder, name
             elif tasks and self._program in command:
                 yield folder, tasks[0].removeprefix(_TASK).decode()
-
-    def _wire_bytes(self) -> int | None:
-        """Return the loopback's received bytes; it counts each byte as sent and as received."""
-        folder = next(iter(self._found))
-        if (folder / "ns/net").readlink() == (self._proc / "self/ns/net").readlink():
-            return None  # the host's loopback, which other processes also use
-        return loopback_bytes((folder / "net/dev").read_text(encoding="ascii"))
 
 
 def _cpu_s(folder: Path) -> float:
@@ -109,16 +98,3 @@ def busy_s(stat: str) -> float:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, counts[:8])
             return (user + nice + system + irq + softirq + steal) / _TICKS
     raise ValueError("no line cpu in /proc/stat")
-
-
-def loopback_bytes(devices: str) -> int:
-    """Return the bytes that `lo` has received, from the text of /proc/net/dev.
-
-    Raises:
-        ValueError: There is no such device.
-    """
-    for line in devices.splitlines():
-        name, _, counts = line.partition(":")
-        if name.strip() == "lo":
-            return int(counts.split()[0])
-    raise ValueError("no device lo in /proc/net/dev")

@@ -153,6 +153,11 @@ def _this_host(
     )
 
 
+def usable_cpus() -> int:
+    """Return the number of CPUs that this process may use; 0 if it is unknown."""
+    return len(_cpu_ids()) or os.cpu_count() or 0
+
+
 def _cpu_ids() -> tuple[int, ...]:
     """Return the CPUs that this process may run on; () if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):

@@ -1,11 +1,9 @@
-"""Simulate trainings: one for each number of workers and parameter servers."""
+"""Predict trainings: one for each number of workers and parameter servers, with its error."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,19 +12,27 @@ from rich.table import Table
 from lab import units
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
-from lab.formatting import percent, rate
+from lab.formatting import counted, rate
+from lab.run.sources import open_runs
+from lab.run.store import runs_dir
 from lab.run.tables import table_of
+from lab.task.protocol.faults import Fault, Kind
 from lab.task.text import short
 
 if TYPE_CHECKING:
-    from lab.simulation import Box, Costs, Forecast  # SimPy is imported by a simulation only
+    from lab.simulation import Forecast, Host, Machine  # SimPy is imported by a simulation only
+    from lab.simulation.validation import Error
 
 WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
 MAX_PS: Final = 64
 MAX_CORES: Final = 1024
 MAX_BATCH: Final = 1_000_000
+MAX_STEPS: Final = 1_000_000
 LATENCY: Final = "20us"
+STEPS: Final = 2000
+BEYOND: Final = "--beyond-validated"
+ERRORS: Final = "± held for 9 of 10 predictions of its kind in the validation: docs/scaling.md"
 _MAX_SHAPES: Final = 64
 _WORKERS: Final = (1, 2, 4, 8)
 _PS: Final = (1,)
@@ -38,30 +44,44 @@ class SimulateOptions:
 
     Attributes:
         way: How the workers combine their updates: one of `WAYS`.
+        run: The run that calibrates the simulation; None: the shipped machine.
         workers: Numbers of workers; None: 1, 2, 4 and 8.
         ps: Numbers of parameter servers, each with each number of workers; None: 1.
         cluster: A config file that sets both numbers and the tasks' nodes; or None.
-        network: Bytes per second of each node's link; None: all tasks share one host.
-        latency_s: Seconds from one node to another; None: `LATENCY`.
-        cores: CPU cores of each node; None: the number of cores of this host.
+        links: Bytes per second of each task's link on one host; None: no links.
+        network: The same if each task has a host of its own; None: all tasks share one host.
+        latency_s: Seconds from one node to another; None: `LATENCY` with a network, else 0.
+        cores: CPU cores of each host; None: as the machine has that calibrates.
         step_s: Seconds that a GPU needs for a batch; None: CPU cores compute it.
         batch_size: Images in a worker's batch.
+        faults: Faults `slow` of workers; they last for the whole training.
+        steps: The measured steps of all workers together.
+        seed: The seed of all random numbers.
+        beyond: Whether to predict what was never validated, without a known error.
+        runs_dir: The run store; None: the default one.
     """
 
     way: str
-    workers: Sequence[int] | None
-    ps: Sequence[int] | None
-    cluster: str | Cluster | None
-    network: float | None
-    latency_s: float | None
-    cores: int | None
-    step_s: float | None
-    batch_size: int
+    run: str | None = None
+    workers: Sequence[int] | None = None
+    ps: Sequence[int] | None = None
+    cluster: str | Cluster | None = None
+    links: float | None = None
+    network: float | None = None
+    latency_s: float | None = None
+    cores: int | None = None
+    step_s: float | None = None
+    batch_size: int = 100
+    faults: Sequence[Fault] = ()
+    steps: int = STEPS
+    seed: int = 0
+    beyond: bool = False
+    runs_dir: str | None = None
 
     @property
-    def is_ring(self) -> bool:
-        """Whether there are no parameter servers."""
-        return self.way == WAYS[-1]
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs of the training."""
+        return ("worker",) if self.way == WAYS[-1] else ("ps", "worker")
 
     def check(self) -> None:
         """Check that the options fit together.
@@ -69,72 +89,86 @@ class SimulateOptions:
         Raises:
             InputError: They do not.
         """
-        if self.is_ring and self.ps is not None:
+        if "ps" not in self.jobs and self.ps is not None:
             raise InputError("multiworker has no parameter servers", "leave out --ps")
         if self.cluster is not None and (self.workers is not None or self.ps is not None):
-            raise InputError(
-                "--cluster already sets the number of tasks", "leave out --workers and --ps"
-            )
-        if self.latency_s is not None and self.network is None:
-            raise InputError("--latency needs a network", "add --network, or leave out --latency")
+            fix = "leave out --workers and --ps"
+            raise InputError("--cluster already sets the number of tasks", fix)
+        if self.links is not None and self.network is not None:
+            raise InputError("--links is for one host, --network for several", "leave one out")
+        if self.latency_s is not None and self.network is None and self.links is None:
+            fix = "add --links or --network, or leave out --latency"
+            raise InputError("--latency needs links", fix)
         workers, ps = len(self.workers or _WORKERS), len(self.ps or _PS)
         if workers * ps > _MAX_SHAPES:
-            raise InputError(
-                f"{workers} times {ps} trainings are too many", f"use {_MAX_SHAPES} or fewer"
-            )
+            what = f"{workers} times {ps} trainings are too many"
+            raise InputError(what, f"use {_MAX_SHAPES} or fewer")
+        for each in self.faults:
+            if each.kind is not Kind.SLOW or each.when or each.is_random:
+                fix = "use slow:0.3 worker-0"
+                raise InputError(f"fault {each.text!r} cannot be simulated", fix)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One simulated training.
+    """One predicted training.
 
     Attributes:
-        forecast: The simulated metrics.
-        efficiency: Images per second, divided by those of one worker times the number of workers.
+        forecast: The prediction.
+        error: What is known about its error.
     """
 
     forecast: Forecast
-    efficiency: float
+    error: Error
 
     def to_json(self) -> dict[str, Any]:
-        """Return all metrics as JSON, with the minimum of bytes that a step must transfer."""
-        from lab.simulation import least_bytes  # noqa: PLC0415
-
-        found = self.forecast
+        """Return the prediction with its errors as JSON; an unknown error is null."""
+        found, error = self.forecast, self.error
         return {
             "workers": found.shape.workers,
             "ps": found.shape.ps,
             "steps_per_s": found.steps_per_s,
             "images_per_s": found.images_per_s,
-            "efficiency": self.efficiency,
+            "error": error.steps_per_s,
             "staleness": found.staleness,
-            "computing": found.computing,
-            "waiting": found.waiting,
-            "ps_cores": found.ps_cores,
-            "cores_busy": found.cores_busy,
-            "link_busy": found.link_busy,
-            "worker_cpu_s": found.worker_cpu_s,
-            "ps_cpu_s": found.ps_cpu_s,
-            "wire_bytes": found.wire_bytes,
-            "least_bytes": least_bytes(found.shape),
+            "staleness_error": error.staleness,
+            "limit": found.limit,
+            "kind": error.kind,
+            "predictions": error.predictions,
+            "never_validated": error.why,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Simulated trainings.
+    """Predicted trainings.
 
     Attributes:
         options: The options.
-        box: The nodes.
-        costs: The costs of a step.
+        machine: The machine that calibrates.
+        host: The host.
         rows: The trainings.
     """
 
     options: SimulateOptions
-    box: Box
-    costs: Costs
+    machine: Machine
+    host: Host
     rows: list[Row]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the predictions are based on, and what was never validated, as sentences."""
+        machine, why = self.machine, dict.fromkeys(row.error.why for row in self.rows)
+        cores = counted(machine.host.cores, "core")
+        source = f"predicted for the machine of {machine.label}, with {cores}"
+        if self.options.run is None:
+            source = (
+                f"predicted for the shipped machine, {machine.label};"
+                " for your own machine use --from RUN"
+            )
+        never = [f"never validated: {each}" for each in why if each]
+        known = any(not row.error.why for row in self.rows)
+        return [source, *([ERRORS] if known else []), *never]
 
     def table(self) -> Table:
         """Return a table with a row for each training."""
@@ -143,100 +177,138 @@ class Simulation:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON, for a program."""
-        box = self.box
+        host = self.host
         return {
             "way": self.options.way,
             "batch_size": self.options.batch_size,
-            "box": {
-                "cores": box.cores,
-                "nodes": box.nodes,
-                "latency_s": box.latency_s,
-                "bandwidth": self.options.network,
-                "ps_on": box.ps_on,
-                "worker_on": box.worker_on,
+            "calibrated_on": self.options.run and self.machine.label,
+            "machine": self.machine.label,
+            "host": {
+                "cores": host.cores,
+                "separate": host.separate,
+                "bandwidth": self.options.network or self.options.links,
+                "latency_s": host.latency_s,
             },
-            "costs": self.costs.to_json(),
             "predictions": [row.to_json() for row in self.rows],
         }
 
 
 def simulate_all(options: SimulateOptions) -> Simulation:
-    """Simulate a training for each number of workers and parameter servers.
+    """Predict a training for each number of workers and parameter servers.
 
     Raises:
-        InputError: The options do not fit together, or the config lacks a job that they need.
+        InputError: The options do not fit together, the config lacks a job, the run cannot
+            calibrate, or a prediction was never validated and `beyond` is not set.
+        LabError: The run cannot be read.
     """
     options.check()
-    from lab.simulation import MEASURED, Shape, Way, simulate  # noqa: PLC0415
+    from lab.simulation import Shape, Way, simulate  # noqa: PLC0415
+    from lab.simulation.validation import SHIPPED  # noqa: PLC0415
 
-    given = options.cluster
+    given, way = options.cluster, Way(options.way)
     cluster = load_cluster(Path(given)) if isinstance(given, str) else given
-    counts, box = _counts(options, cluster), _box(options, cluster)
-    costs = MEASURED if options.step_s is None else replace(MEASURED, device_s=options.step_s)
-
-    @cache
-    def forecast(workers: int, ps: int) -> Forecast:
-        return simulate(Shape(Way(options.way), workers, ps, options.batch_size), costs, box)
-
+    counts, machine = _counts(options, cluster), _machine(options)
+    host = _host(options, cluster, machine)
+    predicted = []
+    for workers, ps in counts:
+        shares = _shares(options.faults, workers)
+        shape = Shape(way, workers, ps, options.batch_size, shares=shares)
+        error = SHIPPED.error(machine, shape, host, shipped=options.run is None)
+        if error.why and not options.beyond:
+            raise InputError(f"never validated: {error.why}", f"add {BEYOND} for unknown errors")
+        predicted.append((shape, error))
+    chance = {"seed": options.seed, "steps": options.steps}
     rows = [
-        Row(found, found.efficiency(forecast(1, ps)))
-        for workers, ps in counts
-        for found in [forecast(workers, ps)]
+        Row(simulate(shape, machine.costs, host, machine.ratios, **chance), error)
+        for shape, error in predicted
     ]
-    return Simulation(options, box, costs, rows)
+    return Simulation(options, machine, host, rows)
+
+
+def _machine(options: SimulateOptions) -> Machine:
+    """Return the machine of the named run, or the shipped one."""
+    from lab.simulation import Way  # noqa: PLC0415
+    from lab.simulation.calibration import machine_of  # noqa: PLC0415
+    from lab.simulation.validation import SHIPPED  # noqa: PLC0415
+
+    if options.run is None:
+        return SHIPPED.machine
+    store = runs_dir(options.runs_dir)
+    with open_runs([options.run], (), store, lambda _: None) as runs:
+        if len(runs) != 1:
+            what = f"{short(options.run)} has {counted(len(runs), 'run')}"
+            raise InputError(what, "name one run")
+        return machine_of(runs[0].directory, Way(options.way), options.cores, SHIPPED.machine)
 
 
 def _counts(options: SimulateOptions, cluster: Cluster | None) -> list[tuple[int, int]]:
     """Return pairs of numbers of workers and parameter servers, from the options or the config."""
-    ring = options.is_ring
+    served = "ps" in options.jobs
     if cluster is None:
-        servers = (0,) if ring else options.ps or _PS
+        servers = options.ps or _PS if served else (0,)
         return [(workers, ps) for ps in servers for workers in options.workers or _WORKERS]
     tasks = {name: len(job.on) for name, job in cluster.jobs.items()}
-    for job in _jobs(options):
+    for job in options.jobs:
         if not tasks.get(job):
             name = options.cluster if isinstance(options.cluster, str) else cluster.name
             raise InputError(
                 f"{short(name)} has no job {job!r}, which {options.way} needs",
                 "use another config, or --workers and --ps",
             )
-    return [(tasks["worker"], 0 if ring else tasks["ps"])]
+    return [(tasks["worker"], tasks["ps"] if served else 0)]
 
 
-def _jobs(options: SimulateOptions) -> tuple[str, ...]:
-    return ("worker",) if options.is_ring else ("worker", "ps")
+def _host(options: SimulateOptions, cluster: Cluster | None, machine: Machine) -> Host:
+    """Return the host: the machine's cores, or its options; tasks on the nodes of the config."""
+    from lab.simulation import Host  # noqa: PLC0415
+
+    separate = options.network is not None
+    latency_s = options.latency_s or (units.delay_s(LATENCY) if separate else 0.0)
+    nodes: tuple[int, ...] = ()
+    if cluster is not None:
+        names = list(cluster.nodes)
+        nodes = tuple(names.index(node) for job in options.jobs for node in cluster.jobs[job].on)
+    return Host(
+        options.cores or machine.host.cores,
+        options.network or options.links or float("inf"),
+        latency_s,
+        separate,
+        nodes,
+        options.step_s or 0.0,
+    )
 
 
-def _box(options: SimulateOptions, cluster: Cluster | None) -> Box:
-    """Return one host; or a network with a node for each task, or with the config's nodes."""
-    from lab.simulation import Box  # noqa: PLC0415
-
-    cores = options.cores or os.cpu_count() or 1
-    latency_s = units.delay_s(LATENCY) if options.latency_s is None else options.latency_s
-    if options.network is None:
-        return Box(cores)
-    apart = Box(cores, 0, options.network, latency_s)
-    if cluster is None:
-        return apart
-    numbers = {node: number for number, node in enumerate(cluster.nodes)}
-    on = {job: tuple(numbers[node] for node in cluster.jobs[job].on) for job in _jobs(options)}
-    return replace(apart, nodes=len(numbers), ps_on=on.get("ps", ()), worker_on=on["worker"])
+def _shares(faults: Sequence[Fault], workers: int) -> tuple[float, ...]:
+    """Return the share of the time for which each worker runs."""
+    if not faults:
+        return ()
+    shares = dict.fromkeys((f"worker-{number}" for number in range(workers)), 1.0)
+    for each in faults:
+        if each.target not in shares:
+            count, missing = counted(workers, "worker"), short(each.target)
+            what = f"fault {each.text!r}: with {count} there is no {missing}"
+            raise InputError(what, "name a worker of each training")
+        shares[each.target] = each.share
+    return tuple(shares.values())
 
 
 def _cells(row: Row) -> dict[str, str]:
     """Return a row of the table: column to text."""
-    found = row.forecast
-    speed = found.steps_per_s
-    stale = {} if found.staleness is None else {">stale": f"{found.staleness:.1f}"}
+    found, error = row.forecast, row.error
+    shape, speed = found.shape, found.steps_per_s
+    stale = {}
+    if found.staleness is not None:
+        stale = {">staleness": _figure(f"{found.staleness:.1f}", error.staleness)}
     return {
-        ">workers": str(found.shape.workers),
-        **({">ps": str(found.shape.ps)} if found.shape.ps else {}),
-        ">steps/s": rate(speed) if speed >= 10 else f"{speed:.2f}",  # noqa: PLR2004
-        ">images/s": rate(found.images_per_s),
-        ">effi-\nciency": percent(row.efficiency),
+        ">work-\ners": str(shape.workers),
+        **({">ps": str(shape.ps)} if shape.ps else {}),
+        ">steps/s": _figure(rate(speed) if speed >= 10 else f"{speed:.2f}", error.steps_per_s),  # noqa: PLR2004
+        ">images/s": _figure(rate(found.images_per_s), error.steps_per_s),
         **stale,
-        ">wait": percent(found.waiting),
-        ">busiest\ncores": percent(found.cores_busy),
-        ">busiest\nlink": percent(found.link_busy),
-        ">bytes\nper step": f"{found.wire_bytes / 1e3:,.1f} kB",
+        "limit": found.limit,
     }
+
+
+def _figure(value: str, error: float | None) -> str:
+    """Return a figure with its error: `463 ±15%`."""
+    return f"{value} no known error" if error is None else f"{value} ±{error:.0%}"

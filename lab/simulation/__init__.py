@@ -1,20 +1,11 @@
-"""Simulate a distributed training by discrete events, also for other hosts than this one.
+"""Simulate a distributed training by discrete events, and know the error of the result.
 
-It is pure arithmetic with SimPy: no TensorFlow, no clock, and no file except the measured costs.
-`programs.py` describes a step: the calls between tasks that TensorFlow derives from the training
-programs. `all_reduce.py` is the step without parameter servers. `engine.py` simulates the tasks,
-cores and links that take time. `training.py` repeats the steps of all workers.
+`model.py` has the training, the host and the costs of a step. `engine.py` simulates the steps with
+SimPy. `calibration.py` reads a run, and scales the costs to its machine. `validation.py` looks up
+the error that the validation measured.
 """
 
-from lab.simulation.model import (
-    MEASURED,
-    Box,
-    Costs,
-    Forecast,
-    Shape,
-    Way,
-    least_bytes,
-)
-from lab.simulation.training import simulate
+from lab.simulation.engine import simulate
+from lab.simulation.model import Costs, Forecast, Host, Machine, Shape, Way
 
-__all__ = ["MEASURED", "Box", "Costs", "Forecast", "Shape", "Way", "least_bytes", "simulate"]
+__all__ = ["Costs", "Forecast", "Host", "Machine", "Shape", "Way", "simulate"]

@@ -1,119 +1,46 @@
-"""Simulate the time of a step: tasks on nodes, whose cores and links are first-in first-out queues.
+"""Simulate a training by discrete events: tasks, cores and links are queues of SimPy.
 
-A task does one piece of work at a time, in order of arrival, on the core that is free first. A real
-task has several threads, but they pass its calls to each other. With few cores this model was
-closer to the measurements than threads that work at the same time.
-
-Cores and links compute the end of work when it arrives. For a first-in first-out queue this is
-exact. It needs one event, while request, hold and release need three. Therefore work must not be
-requested before its time.
+A step of a worker with parameter servers has these phases: its own work; a read from each server;
+the gradients; a push to each server. A synchronous step then waits for the update of the chief,
+which needs the gradients of all workers. A step without servers ends with an all-reduce in a ring
+of n workers: 2(n - 1) phases, in each of which every worker sends 1/n of the parameters (P.
+Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import simpy
 
-from lab.simulation.model import Box, Costs, Shape
-from lab.simulation.programs import WORKER, Dataflow, Mark
+from lab.simulation.model import Costs, Forecast, Host, Shape, Way
 
-SLICE_S: Final = 1e-4
-"""Other programs use a core for this long at a time: short compared with a step."""
+WARM_UP: Final = 5
+"""The first rounds, which are not measured: queues fill, and workers get out of step. A round is
+one step of each worker."""
+MIN_ROUNDS: Final = 10
+"""The least measured rounds."""
+STEPS: Final = 2000
+"""The default number of measured steps of all workers together."""
+
+Process = Generator[simpy.Event, Any, None]
 
 
-class Cores:
-    """The cores of one node.
+class Pool(simpy.Resource):
+    """Equal servers with one queue: the cores of a host, or one direction of a link."""
 
-    Args:
-        count: The number of cores.
-    """
+    busy_s = 0.0
 
-    def __init__(self, count: int) -> None:
-        self.busy_s = 0.0
-        self._free_at = [0.0] * count
-
-    def serve(self, now: float, seconds: float) -> float:
-        """Return the time at which work that arrives now will be done.
-
-        Args:
-            now: The current time; it never decreases between calls.
-            seconds: Seconds of one core.
-        """
+    def serve(self, seconds: float) -> Process:
+        """Wait for a server, and use it for some seconds."""
+        with self.request() as turn:
+            yield turn
+            yield self._env.timeout(seconds)
         self.busy_s += seconds
-        return self.occupy(now, seconds)
-
-    def occupy(self, now: float, seconds: float) -> float:
-        """The same for work of other programs; it does not count as busy."""
-        done = max(now, heapq.heappop(self._free_at)) + seconds
-        heapq.heappush(self._free_at, done)
-        return done
-
-
-class Link:
-    """A node's link to all others: a queue for sending and a queue for receiving.
-
-    Args:
-        bandwidth: Bytes per second of each queue.
-        latency_s: Seconds from one end to the other.
-    """
-
-    def __init__(self, bandwidth: float, latency_s: float) -> None:
-        self.bandwidth = bandwidth
-        self.latency_s = latency_s
-        self.out_busy_s = self.in_busy_s = 0.0
-        self._out_free_at = self._in_free_at = 0.0
-
-    def send(self, now: float, size: float) -> tuple[float, float]:
-        """Return the times at which the first and last byte of a message reach the other end.
-
-        Args:
-            now: The current time; it never decreases between calls.
-            size: Bytes.
-        """
-        sending_s = size / self.bandwidth
-        begin = max(now, self._out_free_at)
-        self._out_free_at = begin + sending_s
-        self.out_busy_s += sending_s
-        return begin + self.latency_s, self._out_free_at + self.latency_s
-
-    def receive(self, now: float, size: float, last_byte: float) -> float:
-        """Return the time at which a message is received whose first byte arrives now.
-
-        Its first bytes arrive while its last bytes are being sent. On a free link a message
-        therefore takes the latency, plus its size divided by the bandwidth once.
-
-        Args:
-            now: The current time; it never decreases between calls.
-            size: Bytes.
-            last_byte: The arrival time of the last byte.
-        """
-        receiving_s = size / self.bandwidth
-        self._in_free_at = max(max(now, self._in_free_at) + receiving_s, last_byte)
-        self.in_busy_s += receiving_s
-        return self._in_free_at
-
-
-@dataclass(slots=True)
-class Node:
-    """A machine.
-
-    Attributes:
-        cores: Its cores.
-        link: Its link to the others.
-        cold_factor: The factor on the time of all its work, because tasks share its cores.
-    """
-
-    cores: Cores
-    link: Link
-    cold_factor: float = 1.0
 
 
 @dataclass(slots=True)
@@ -121,256 +48,248 @@ class Task:
     """A worker or a parameter server.
 
     Attributes:
-        node: The node that it runs on.
-        slowness: The factor on its time of computing.
-        cpu_s: CPU seconds used so far.
-        computing_s: Seconds in which it has computed gradients.
-        work: The queue of its work, the current work first: CPU seconds, and a callback.
+        cores: The cores that it may use: as many pieces of its work run at once.
+        out: The sending direction of its node's link.
+        into: The receiving direction.
+        share: The share of the time for which its program runs.
+        cpu_s: CPU seconds so far.
     """
 
-    node: Node
-    slowness: float = 1.0
+    cores: Pool
+    out: Pool
+    into: Pool
+    share: float = 1.0
     cpu_s: float = 0.0
-    computing_s: float = 0.0
-    work: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
 
 
-class Simulator:
-    """The simulated hardware and tasks of a training.
+@dataclass(slots=True)
+class Update:
+    """The next synchronous update: the workers' gradients so far, and the event of its end."""
+
+    done: simpy.Event
+    gradients: int = 0
+
+
+@dataclass
+class Training:
+    """A simulated training.
+
+    Attributes:
+        shape: The training.
+        host: The hardware.
+        costs: The costs of a step.
+        ratios: Factors of service times, to draw from.
+        chance: The source of all random numbers.
+    """
+
+    shape: Shape
+    host: Host
+    costs: Costs
+    ratios: Sequence[float]
+    chance: random.Random
+    steps: int = 0
+    stale: int = 0
+    env: simpy.Environment = field(default_factory=simpy.Environment)
+
+    def __post_init__(self) -> None:
+        shape, host, env = self.shape, self.host, self.env
+        count = shape.ps + shape.workers
+        nodes = host.nodes or tuple(range(count))
+        if len(nodes) != count:
+            raise ValueError(f"{len(nodes)} nodes are given for {count} tasks")
+        links = {node: (Pool(env), Pool(env)) for node in nodes}
+        own = {node: Pool(env, host.cores) for node in nodes}
+        # A plan of `lab` pins each task to its own cores if there are enough of them.
+        part, left = divmod(host.cores, count)
+        common = Pool(env, host.cores)
+        tasks = []
+        for number, node in enumerate(nodes):
+            pinned = Pool(env, part + (number < left)) if part else common
+            tasks.append(Task(own[node] if host.separate else pinned, *links[node]))
+        self.servers, self.workers = tasks[: shape.ps], tasks[shape.ps :]
+        for worker, share in zip(self.workers, shape.shares, strict=False):
+            worker.share = share
+        self.pools = list(dict.fromkeys(task.cores for task in tasks))
+        self.links = [pool for pair in links.values() for pool in pair]
+        self.held = shape.held()
+        self.update = Update(env.event())
+        self._wanted: tuple[int, simpy.Event] = (0, env.event())
+        if shape.way is Way.RING:
+            env.process(self._ring())
+        for worker in self.workers if shape.ps else ():
+            env.process(self._repeat(worker))
+
+    def _time(self, seconds: float) -> float:
+        return seconds * self.chance.choice(self.ratios) if self.ratios else seconds
+
+    def _work(self, task: Task, cpu_s: float) -> Process:
+        """Let a task work on one of its cores."""
+        seconds = self._time(cpu_s)
+        task.cpu_s += seconds
+        yield from task.cores.serve(seconds)
+        if task.share < 1:  # it was suspended for the other share of the time
+            yield self.env.timeout(seconds * (1 / task.share - 1))
+
+    def _send(self, source: Task, target: Task, size: float) -> Process:
+        """Send a message from one node to another."""
+        if source.out is target.out:
+            return
+        seconds = size / self.host.bandwidth
+        if seconds:  # a message leaves one link and enters the other at the same time
+            with source.out.request() as turn:
+                yield turn
+                yield from target.into.serve(seconds)
+            source.out.busy_s += seconds
+        if self.host.latency_s:
+            yield self.env.timeout(self.host.latency_s)
+
+    def _call(self, worker: Task, server: Task, parts: float, up: float, down: float) -> Process:
+        """Make a call to a server: a part of the worker's and of the server's work for a step."""
+        after = self.costs.after
+        call_s, serve_s = parts * self.costs.call_s, parts * self.costs.serve_s
+        yield from self._work(worker, call_s * (1 - after))
+        yield from self._send(worker, server, up)
+        yield from self._work(server, serve_s * (1 - after))
+        yield from self._send(server, worker, down)
+        if after:
+            self.env.process(self._work(worker, call_s * after))
+            self.env.process(self._work(server, serve_s * after))
+
+    def _all(self, parts: Iterable[Process]) -> Process:
+        """Run processes at the same time, until all have ended."""
+        several = list(parts)
+        if len(several) == 1:
+            yield from several[0]
+        else:
+            yield self.env.all_of([self.env.process(each) for each in several])
+
+    def _compute(self, worker: Task, own_s: float) -> Process:
+        """Let a worker prepare a batch and compute its gradients."""
+        device_s = self.host.device_s
+        yield from self._work(worker, own_s + self.shape.batch_size * self.costs.image_s)
+        if device_s:
+            yield self.env.timeout(self._time(device_s) / worker.share)
+
+    def _repeat(self, worker: Task) -> Process:
+        """Make the steps of a worker with parameter servers."""
+        while True:
+            yield from self._work(worker, self.costs.worker_s)
+            began = self.steps
+            pairs = list(zip(self.servers, self.held, strict=True))
+            yield from self._all(self._call(worker, each, 0.5, 0, size) for each, size in pairs)
+            yield from self._compute(worker, 0.0)
+            yield from self._all(self._call(worker, each, 0.5, size, 0) for each, size in pairs)
+            if self.shape.way is Way.ASYNC:
+                self.stale += self.steps - began
+                self._count()
+                continue
+            update = self.update
+            update.gradients += 1
+            if update.gradients == self.shape.workers:
+                self.update = Update(self.env.event())
+                self.env.process(self._apply(update))
+            yield update.done
+
+    def _apply(self, update: Update) -> Process:
+        """Let the chief apply the gradients of all workers, then let them begin the next step."""
+        chief = self.workers[0]
+        yield from self._all(
+            self._call(chief, each, self.costs.update, 0, 0) for each in self.servers
+        )
+        self._count()
+        update.done.succeed()
+
+    def _ring(self) -> Process:
+        """Make the steps of all workers without parameter servers."""
+        costs, count = self.costs, self.shape.workers
+        phases, size = 2 * (count - 1), sum(self.shape.variables) / count
+        # Where workers share cores, a phase takes as long as the work of all of them.
+        each = 1.0 if self.host.separate else max(1.0, count / self.host.cores)
+        slowest = min(worker.share for worker in self.workers)
+        work_s = (costs.reduce_s + phases * costs.hop_s) if phases else 0.0
+        send_s = size / self.host.bandwidth + self.host.latency_s
+        apart = len({id(worker.out) for worker in self.workers}) > 1
+        while True:
+            yield from self._all(self._compute(each, costs.ring_s) for each in self.workers)
+            seconds = self._time(work_s)
+            for worker in self.workers:
+                worker.cpu_s += seconds
+                worker.cores.busy_s += seconds
+                worker.out.busy_s += phases * size / self.host.bandwidth
+            wait_s = phases * (costs.hop_wait_s + (send_s if apart else 0.0))
+            yield self.env.timeout(seconds * each / slowest + wait_s)
+            self._count()
+
+    def _count(self) -> None:
+        self.steps += 1
+        if self.steps == self._wanted[0]:
+            self._wanted[1].succeed()
+
+    def run_until(self, steps: int) -> dict[str, float]:
+        """Run the simulation until this global step; return all counts so far."""
+        self._wanted = (steps, self.env.event())
+        self.env.run(self._wanted[1])
+        counts = {f"cores{index}": pool.busy_s for index, pool in enumerate(self.pools)}
+        counts |= {f"link{index}": pool.busy_s for index, pool in enumerate(self.links)}
+        counts["worker_cpu_s"] = sum(task.cpu_s for task in self.workers)
+        counts["ps_cpu_s"] = sum(task.cpu_s for task in self.servers)
+        return counts | {"now": self.env.now, "stale": self.stale}
+
+
+def simulate(
+    shape: Shape,
+    costs: Costs,
+    host: Host,
+    ratios: Sequence[float] = (),
+    *,
+    seed: int = 0,
+    steps: int = STEPS,
+) -> Forecast:
+    """Simulate a training, and measure its steady state.
 
     Args:
         shape: The training.
         costs: The costs of a step.
-        box: The hardware.
-        seed: The seed of all random numbers.
+        host: The hardware.
+        ratios: Factors of service times, of which each one is drawn; empty: no spread.
+        seed: The seed of all random numbers; equal seeds give equal results.
+        steps: The measured steps of all workers together: with more, other seeds change the
+            result less.
 
-    Attributes:
-        nodes: The nodes with tasks.
-        workers: The workers.
-        servers: The parameter servers.
-        pools: Counters by name; operations add to them, and other operations wait for that.
-        sent: The number of messages between tasks.
-        received: The number of messages that the receiver has handled.
-        payload_bytes: Bytes of tensors in the messages.
-        wire_bytes: The same with headers.
+    Returns:
+        The results in the steady state, after the first steps.
+
+    Raises:
+        ValueError: A step takes no time: its costs are 0; or `host` has other tasks.
     """
+    if max(costs.worker_s, costs.call_s, costs.serve_s, costs.image_s, costs.ring_s) <= 0:
+        raise ValueError("a step takes no time: its costs are 0")
+    training = Training(shape, host, costs, ratios, random.Random(seed))  # noqa: S311  (no secret)
+    each = shape.workers if shape.way is Way.ASYNC else 1
+    rounds = max(MIN_ROUNDS, math.ceil(steps / shape.workers))
+    before = training.run_until(WARM_UP * each)
+    counts = training.run_until((WARM_UP + rounds) * each)
+    done = {name: value - before[name] for name, value in counts.items()}
+    global_steps, seconds = rounds * each, done["now"]
 
-    def __init__(self, shape: Shape, costs: Costs, box: Box, seed: int) -> None:
-        self.shape, self.costs, self.box = shape, costs, box
-        self.env = simpy.Environment()
-        self.sent = self.received = 0
-        self.payload_bytes = self.wire_bytes = 0.0
-        self.pools: dict[Hashable, simpy.Container] = defaultdict(lambda: simpy.Container(self.env))
-        places = box.places(shape)
-        nodes = {
-            place: Node(
-                Cores(box.cores),
-                Link(box.bandwidth, box.latency_s),
-                cold_factor(costs.crowding, box.cores, places.count(place)),
-            )
-            for place in dict.fromkeys(places)
-        }
-        self.nodes = list(nodes.values())
-        tasks = [Task(nodes[place]) for place in places]
-        self.servers, self.workers = tasks[: shape.ps], tasks[shape.ps :]
-        for worker, slowness in zip(self.workers, shape.slowness, strict=False):
-            worker.slowness = slowness
-        self._random = random.Random(seed)  # noqa: S311  (a simulation, no secret)
-        if box.taken:
-            for node in self.nodes:
-                self._occupy(node.cores)
+    def busiest(pools: Sequence[Pool], among: Sequence[Pool], name: str) -> float:
+        shares = [
+            done[f"{name}{index}"] / pool.capacity / seconds
+            for index, pool in enumerate(pools)
+            if pool in among
+        ]
+        return min(1.0, max(shares, default=0.0))
 
-    @property
-    def now(self) -> float:
-        """Seconds since the beginning."""
-        return float(self.env.now)
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call `call` after some seconds."""
-        timeout = self.env.timeout(seconds)
-        timeout.callbacks.append(lambda _: call())
-
-    def _occupy(self, cores: Cores) -> None:
-        """Let other programs occupy a core for a slice of time, repeatedly.
-
-        The times between are exponential: equal times could synchronize with the training.
-        """
-        cores.occupy(self.now, SLICE_S)
-        pause_s = self._random.expovariate(self.box.taken / SLICE_S)
-        self.call_later(pause_s, lambda: self._occupy(cores))
-
-    def spend(self, task: Task, cpu_s: float, call: Callable[[], None]) -> None:
-        """Add work to a task's queue, and call `call` when it is done."""
-        if cpu_s <= 0:
-            call()
-            return
-        cpu_s *= task.node.cold_factor
-        task.cpu_s += cpu_s
-        task.work.append((cpu_s, call))
-        if len(task.work) == 1:
-            self._begin(task)
-
-    def _begin(self, task: Task) -> None:
-        """Begin the first work of a task's queue."""
-        cpu_s, call = task.work[0]
-
-        def done() -> None:
-            task.work.popleft()
-            if task.work:
-                self._begin(task)
-            call()
-
-        self.call_later(task.node.cores.serve(self.now, cpu_s) - self.now, done)
-
-    def compute(self, task: Task, call: Callable[[], None]) -> None:
-        """Let a worker compute the gradients of a batch, on a core or on its accelerator."""
-        stretched = task.slowness * factor(self._random, self.costs.spread)
-        device_s = self.costs.device_s * stretched
-        cpu_s = 0.0 if device_s else self.costs.image_s * self.shape.batch_size * stretched
-        task.computing_s += device_s + cpu_s * task.node.cold_factor
-        if device_s:
-            self.call_later(device_s, call)
-        else:
-            self.spend(task, cpu_s, call)
-
-    def send(
-        self,
-        source: Task,
-        target: Task,
-        call: Callable[[], None],
-        *,
-        size: float,
-        cpu_s: float,
-        wait_s: float,
-        header: float,
-    ) -> None:
-        """Send a message.
-
-        Args:
-            source: The sender.
-            target: The receiver.
-            call: Called when the receiver has handled the message.
-            size: Bytes of tensors in it.
-            cpu_s: CPU seconds at each end, in addition to the cost of the bytes.
-            wait_s: Seconds from its arrival until a thread handles it.
-            header: Bytes in addition to the tensors.
-        """
-        cost_s = cpu_s + size * self.costs.byte_s
-        self.sent += 1
-        self.payload_bytes += size
-        self.wire_bytes += size + header
-
-        def sent() -> None:
-            if source.node is target.node:
-                # Even without a delay this is an event, so that free calls do not recurse.
-                self.call_later(wait_s, arrived)
-                return
-            first_byte, last_byte = source.node.link.send(self.now, size + header)
-            self.call_later(first_byte - self.now, lambda: arrives(last_byte))
-
-        def arrives(last_byte: float) -> None:
-            received = target.node.link.receive(self.now, size + header, last_byte)
-            self.call_later(received - self.now + wait_s, arrived)
-
-        def arrived() -> None:
-            self.spend(target, cost_s, handled)
-
-        def handled() -> None:
-            self.received += 1
-            call()
-
-        self.spend(source, cost_s, sent)
-
-    def _deliver(
-        self, source: Task, target: Task, call: Callable[[], None], size: float, calls: float
-    ) -> None:
-        """Make remote calls, and call `call` when they are handled; at once within a task."""
-        if source is target:
-            call()
-            return
-        self.send(
-            source,
-            target,
-            call,
-            size=size,
-            cpu_s=calls * self.costs.call_s,
-            wait_s=self.costs.wait_s,
-            header=calls * self.costs.call_bytes,
-        )
-
-    def step(
-        self, flow: Dataflow, worker: Task, on_mark: Callable[[Mark], None] = lambda _: None
-    ) -> simpy.Event:
-        """Begin a step of a worker, and return the event of its end.
-
-        Args:
-            flow: The operations of the step.
-            worker: The worker.
-            on_mark: Called with the mark of each completed operation that has one.
-        """
-        made = self.env.event()
-        missing = [operation.needs for operation in flow.operations]
-
-        def task_of(number: int) -> Task:
-            index = flow.operations[number].task
-            return worker if index == WORKER else self.servers[index]
-
-        def begin(number: int) -> None:
-            takes = flow.operations[number].takes
-            if takes is None:
-                work(number)
-                return
-            got = self.pools[takes[0]].get(takes[1])
-            got.callbacks.append(lambda _: work(number))
-
-        def work(number: int) -> None:
-            if flow.operations[number].computes:
-                self.compute(worker, lambda: end(number))
-            else:
-                self.spend(task_of(number), flow.operations[number].cpu_s, lambda: end(number))
-
-        def end(number: int) -> None:
-            operation = flow.operations[number]
-            if operation.mark is not None:
-                on_mark(operation.mark)
-            if operation.gives is not None:
-                self.pools[operation.gives[0]].put(operation.gives[1])
-            if number == flow.last:
-                made.succeed()
-            for target, size, calls in operation.calls:
-                ends = task_of(number), task_of(target)
-                self._deliver(*ends, partial(arrive, target), size, calls)
-
-        def arrive(number: int) -> None:
-            missing[number] -= 1
-            if not missing[number]:
-                begin(number)
-
-        begin(flow.first)
-        return made
-
-
-def cold_factor(crowding: float, cores: int, tasks: int) -> float:
-    """The factor on the time of work if tasks share cores.
-
-    A core that another task used last has cold caches. With more tasks than cores, all equally
-    busy, this has the probability 1 - cores / tasks.
-
-    Args:
-        crowding: The additional time of work on a cold core, as a share.
-        cores: The cores of the node.
-        tasks: The tasks on the node.
-    """
-    return 1.0 + crowding * max(0.0, 1.0 - cores / tasks)
-
-
-def factor(source: random.Random, spread: float) -> float:
-    """A random log-normal factor with mean 1 and standard deviation `spread`.
-
-    A log-normal variable exp(N(m, s²)) has the mean exp(m + s²/2) and the variance (exp(s²) - 1)
-    times the mean's square (N. L. Johnson et al., Continuous Univariate Distributions, chapter 14).
-    """
-    if not spread:
-        return 1.0
-    variance = math.log1p(spread**2)
-    return math.exp(source.gauss(-variance / 2, math.sqrt(variance)))
+    serving = [server.cores for server in training.servers]
+    return Forecast(
+        shape=shape,
+        steps_per_s=global_steps / seconds,
+        staleness=done["stale"] / global_steps if shape.way is Way.ASYNC else None,
+        worker_cpu_s=done["worker_cpu_s"] / global_steps,
+        ps_cpu_s=done["ps_cpu_s"] / global_steps,
+        busy={
+            "cores": busiest(training.pools, training.pools, "cores"),
+            "ps": busiest(training.pools, serving, "cores"),
+            "link": busiest(training.links, training.links, "link"),
+        },
+    )

@@ -1,12 +1,11 @@
-"""The model: the training, the hardware, the costs of a step, and the results."""
+"""The model: the training, the host, the costs of a step, and the results."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 
 class Way(StrEnum):
@@ -34,7 +33,8 @@ class Shape:
         ps: The number of parameter servers, at least 1; 0 with `Way.RING`.
         batch_size: Images in a worker's batch.
         variables: Bytes of each parameter, in the order of their creation.
-        slowness: The factor on the computing time of each worker; empty: 1 for all.
+        shares: The share of the time for which each worker's program runs, as the fault `slow`
+            sets it; a worker without an entry always runs.
     """
 
     way: Way
@@ -42,67 +42,47 @@ class Shape:
     ps: int
     batch_size: int = 100
     variables: tuple[int, ...] = SOFTMAX
-    slowness: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.batch_size < 1 or (self.ps < 1) != (self.way is Way.RING):
             raise ValueError(f"impossible training: {self}")
-        if self.slowness and len(self.slowness) != self.workers:
-            raise ValueError(f"slowness has {len(self.slowness)} values for {self.workers} workers")
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Bytes of all parameters."""
-        return sum(self.variables)
+        if len(self.shares) > self.workers or not all(0 < share <= 1 for share in self.shares):
+            raise ValueError(f"shares {self.shares} do not fit {self.workers} workers")
 
     @property
     def images_per_step(self) -> int:
         """Images of one global step."""
         return self.batch_size * (1 if self.way is Way.ASYNC else self.workers)
 
+    def held(self) -> list[int]:
+        """Bytes of the parameters of each server, placed round robin as TensorFlow does."""
+        return [sum(self.variables[server :: self.ps]) for server in range(self.ps)]
+
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Host:
     """The hardware.
 
     Attributes:
-        cores: CPU cores of each node.
-        nodes: The number of nodes; tasks are assigned to them in turn; 0: a node for each task.
-        bandwidth: Bytes per second of a node's link, in each direction.
+        cores: CPU cores of the host; with `separate` of each host.
+        bandwidth: Bytes per second of each node's link, in each direction.
         latency_s: Seconds from one node to another, in addition to the time by the bandwidth.
-        taken: The mean number of cores of each node that other programs use, such as 0.3.
-        ps_on: The node of each parameter server, from 0; if both are empty, in turn.
-        worker_on: The node of each worker. A training with fewer tasks uses the first entries.
+        separate: Whether each node is a host of its own. Otherwise all share one host's cores.
+        nodes: The node of each task, servers first; empty: a node for each task.
+        device_s: Seconds in which a GPU of a worker computes a batch; 0: the cores compute it.
     """
 
     cores: int
-    nodes: int = 1
     bandwidth: float = float("inf")
     latency_s: float = 0.0
-    taken: float = 0.0
-    ps_on: tuple[int, ...] = ()
-    worker_on: tuple[int, ...] = ()
+    separate: bool = False
+    nodes: tuple[int, ...] = ()
+    device_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.cores < 1 or self.nodes < 0 or self.bandwidth <= 0 or self.latency_s < 0:
-            raise ValueError(f"impossible hardware: {self}")
-        if not 0 <= self.taken < self.cores:
-            raise ValueError(f"other programs cannot use {self.taken} of {self.cores} cores")
-        if any(not 0 <= node < self.nodes for node in (*self.ps_on, *self.worker_on)):
-            raise ValueError(f"a task is on a node that does not exist: {self}")
-
-    def places(self, shape: Shape) -> list[int]:
-        """The node of each task, servers first.
-
-        Raises:
-            ValueError: `ps_on` or `worker_on` has fewer entries than the training has tasks.
-        """
-        count = shape.workers + shape.ps
-        if not self.ps_on and not self.worker_on:
-            return [task % (self.nodes or count) for task in range(count)]
-        if len(self.ps_on) < shape.ps or len(self.worker_on) < shape.workers:
-            raise ValueError(f"ps_on or worker_on is too short for {shape}: {self}")
-        return [*self.ps_on[: shape.ps], *self.worker_on[: shape.workers]]
+        if self.cores < 1 or self.bandwidth <= 0 or self.latency_s < 0 or self.device_s < 0:
+            raise ValueError(f"impossible host: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,57 +90,63 @@ class Costs:
     """The costs of a step, in seconds of one core unless stated otherwise.
 
     Attributes:
-        session_s: A worker's fixed cost of a step with parameter servers: Python, and the session.
-        update_s: The chief's fixed cost of a synchronous update.
-        eager_s: A worker's fixed cost of an all-reduce step.
-        feed_s: Drawing an image from the data set and feeding it to TensorFlow, before the step.
-        image_s: Only the gradients of one image.
-        device_s: Wall seconds in which an accelerator computes a batch's gradients, without a core;
-            0: the cores compute them, for `image_s` an image.
-        call_s: A remote call, at each of its two ends.
-        hop_s: A call in the ring, at each of its two ends.
-        byte_s: A sent byte, at each end.
-        apply_byte_s: Applying a gradient to a byte of parameters.
-        crowding: The additional time of work on a core that another task used last, as a share.
-        wait_s: Wall seconds from a message's arrival until a thread handles it, without a core.
-        hop_wait_s: The same in the ring.
-        call_bytes: Bytes on the wire of an empty call: both directions, with headers.
-        spread: Standard deviation / mean of the time of computing (log-normal).
+        worker_s: A worker's own work in a step with parameter servers, without images.
+        call_s: A worker's additional work for each parameter server.
+        serve_s: A parameter server's work for a step of one worker.
+        after: The share of `call_s` and `serve_s` that is done after the answer.
+        update: The chief's update of a synchronous step, for each server, in `call_s` and
+            `serve_s`: 1 costs as much as a step of one more worker.
+        ring_s: A worker's own work in a step without parameter servers, without images.
+        reduce_s: A worker's work to begin and end an all-reduce.
+        hop_s: A worker's work for each of the 2(n - 1) phases of an all-reduce.
+        hop_wait_s: Wall seconds of a phase in which no core works.
+        image_s: An image of a batch.
     """
 
-    session_s: float = 0.0
-    update_s: float = 0.0
-    eager_s: float = 0.0
-    feed_s: float = 0.0
-    image_s: float = 0.0
-    device_s: float = 0.0
+    worker_s: float = 0.0
     call_s: float = 0.0
+    serve_s: float = 0.0
+    after: float = 0.0
+    update: float = 1.0
+    ring_s: float = 0.0
+    reduce_s: float = 0.0
     hop_s: float = 0.0
-    byte_s: float = 0.0
-    apply_byte_s: float = 0.0
-    crowding: float = 0.0
-    wait_s: float = 0.0
     hop_wait_s: float = 0.0
-    call_bytes: float = 0.0
-    spread: float = 0.0
+    image_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name} is {value}: a cost must be finite and at least 0")
+        if self.after > 1:
+            raise ValueError(f"after is {self.after}: a share is at most 1")
 
-    def to_json(self) -> dict[str, Any]:
-        """All costs by name."""
-        return asdict(self)
+    def scaled(self, factor: float) -> Costs:
+        """Return the costs of a machine on which all work takes `factor` times as long."""
+        changed = {
+            name: value * factor for name, value in asdict(self).items() if name.endswith("_s")
+        }
+        return replace(self, **changed)
 
 
-def _measured() -> Costs:
-    text = (resources.files(__package__) / "costs.json").read_text(encoding="utf-8")
-    return Costs(**json.loads(text))
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine whose costs are known.
 
+    Attributes:
+        costs: The costs of a step.
+        ratios: Step times that were measured one by one, divided by their mean. Each service time
+            is its cost times one of them, drawn at random; empty: no spread.
+        shapes: The trainings that calibrated the costs.
+        host: The host of these trainings.
+        label: What to call the machine: `AMD EPYC, 2 cores`, or the id of a run.
+    """
 
-MEASURED: Final = _measured()
-"""The costs of TensorFlow 2.21 on one CPU. `python -m benchmarks scaling` writes them."""
+    costs: Costs
+    ratios: tuple[float, ...]
+    shapes: tuple[Shape, ...]
+    host: Host
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,35 +156,20 @@ class Forecast:
     Attributes:
         shape: The training.
         steps_per_s: Global steps per second.
-        worker_cpu_s: CPU seconds of all workers per global step.
-        ps_cpu_s: CPU seconds of all parameter servers per global step.
-        payload_bytes: Bytes of tensors between tasks per global step.
-        wire_bytes: The same with the headers of the calls that carry them.
-        computing: The share of time in which a worker computes gradients; the mean over workers.
-        waiting: The share of time in which a worker neither works nor computes; the mean over
-            workers. It waits for a core, a link, a server or other workers.
-        cores_busy: The share of time in which the busiest node's cores work for the training.
-        link_busy: The share of time in which the busiest direction of a link carries bytes.
         staleness: The mean number of updates by others between a worker's read and its own update;
             None if gradients cannot be stale.
+        worker_cpu_s: CPU seconds of all workers per global step.
+        ps_cpu_s: CPU seconds of all parameter servers per global step.
+        busy: The share of time in which the busiest one of each kind works: `cores` of a host, `ps`
+            of a host with a server, `link` in its fuller direction.
     """
 
     shape: Shape
     steps_per_s: float
+    staleness: float | None
     worker_cpu_s: float
     ps_cpu_s: float
-    payload_bytes: float
-    wire_bytes: float
-    computing: float
-    waiting: float
-    cores_busy: float
-    link_busy: float
-    staleness: float | None
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU seconds of all tasks per global step."""
-        return self.worker_cpu_s + self.ps_cpu_s
+    busy: Mapping[str, float]
 
     @property
     def images_per_s(self) -> float:
@@ -206,31 +177,10 @@ class Forecast:
         return self.steps_per_s * self.shape.images_per_step
 
     @property
-    def ps_cores(self) -> float:
-        """The mean number of cores that a parameter server keeps busy; 0 without servers."""
-        return self.ps_cpu_s * self.steps_per_s / self.shape.ps if self.shape.ps else 0.0
-
-    def efficiency(self, alone: Forecast) -> float:
-        """Images per second, relative to those of one worker times the number of workers.
-
-        Args:
-            alone: The same training with one worker.
-        """
-        return self.images_per_s / (self.shape.workers * alone.images_per_s)
+    def limit(self) -> str:
+        """The busiest resource if it is at least 80% busy, otherwise `workers`."""
+        name = max(self.busy, key=lambda each: self.busy[each])
+        return name if self.busy[name] >= FULL else "workers"
 
 
-def least_bytes(shape: Shape) -> float:
-    """The least bytes between all tasks per global step: only parameters and gradients.
-
-    With parameter servers, each worker of the step reads all parameters of S bytes and sends S
-    bytes of gradients: 2 S, and n times 2 S in a synchronous step. In a ring, each of n workers
-    sends 2 (n - 1) / n times S (P. Patarasuk and X. Yuan, 2009).
-    """
-    size = shape.parameter_bytes
-    match shape.way:
-        case Way.ASYNC:
-            return 2 * size
-        case Way.SYNC:
-            return 2 * size * shape.workers
-        case Way.RING:
-            return 2 * (shape.workers - 1) * size
+FULL: Final = 0.8

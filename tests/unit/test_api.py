@@ -479,13 +479,13 @@ def test_heavy_imports_are_lazy() -> None:
 
 
 def test_simulation_as_table_and_frame() -> None:
-    found = api.simulate("async", workers=[1, 2], ps=1, cores=4, network="1gbit", latency="1ms")
-    frame = found.frame()
-    assert list(frame["workers"]) == [1, 2]
-    assert f"{frame['efficiency'][1]:.0%}".replace("%", " %") in repr(found)
-    assert "predicted, not measured" in found._repr_html_()
+    found = api.simulate("async", workers=[1, 2], network="1gbit", beyond_validated=True)
+    assert list(found.frame()["workers"]) == [1, 2]
+    assert "no known error" in repr(found)
+    assert "predicted for the shipped machine" in found._repr_html_()
     book = api.load(SAMPLES.parents[1] / "clusters/book.yaml")
-    assert list(api.simulate("sync", cluster=book, cores=4).frame()["workers"]) == [3]
+    found = api.simulate("sync", cluster=book, beyond_validated=True)
+    assert list(found.frame()["workers"]) == [3]
 
 
 @pytest.mark.parametrize(
@@ -494,7 +494,8 @@ def test_simulation_as_table_and_frame() -> None:
         ("asink", {}, "way: no way 'asink'; use one of async, sync, multiworker"),
         ("async", {"workers": 0}, "workers: '0' is not whole numbers from 1 to 512"),
         ("async", {"network": "fast"}, "network: 'fast' is not a rate such as 100gbit"),
-        ("async", {"latency": "1ms"}, "--latency needs a network"),
+        ("async", {"latency": "1ms"}, "--latency needs links"),
+        ("async", {"workers": 512}, "never validated: 512 workers"),
         ("multiworker", {"ps": 1}, "multiworker has no parameter servers"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 from scipy import stats
 
-from benchmarks import evidence, in_graph, recorded, slow_link
+from benchmarks import evidence, in_graph, recorded
 from benchmarks.marks import put
 from lab.config import load_cluster
 from lab.sweep.grid import with_workers
@@ -216,20 +216,6 @@ def test_each_replica_has_a_node_and_a_link_of_its_own(
     assert set(cluster.jobs) == set(EXPERIMENTS[experiment].jobs)
     assert len(set(with_workers(cluster, max(in_graph.WORKERS)).jobs["worker"].on)) == 4
     assert sorted(cluster.links) == (sorted(cluster.nodes) if link else [])
-
-
-def test_the_sentence_on_full_links_holds_both_rates() -> None:
-    assert "not measured yet" in slow_link.sentence(None)
-    marks = [(100.0, 10), (102.0, 24), (104.0, 40)]
-    each = [{"kind": "step", "time_unix": when, "global_step": step} for when, step in marks]
-    figures = {
-        "when": "today",
-        "machine": {"cores": 2, "load_before": 0.3},
-        "records": {"worker-0": each, "worker-1": each},
-    }
-    assert slow_link.sentence(figures).endswith(
-        "3.9 global steps a second simulated, 7.5 measured at a load average of 0.3 before, today"
-    )
 
 
 def test_the_page_of_hostile_inputs_matches_its_rows() -> None:

@@ -1,16 +1,25 @@
-"""`lab simulate`: its table, its JSON, and its refusals."""
+"""`lab simulate`: its table, its JSON, its errors by class, and its refusals."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab import api
 from lab.cli import main
-from lab.simulation import MEASURED, Box, Shape, Way, simulate
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.simulation import Costs, Host, Machine, Shape, Way, simulate
+from lab.simulation.calibration import Speed, calibrated, speed_of
+from lab.simulation.validation import SHIPPED, Shipped, factor
+from lab.task.protocol import RunSpec
+from lab.task.protocol.states import State
 
 CLUSTER = """\
 version: 1
@@ -18,6 +27,76 @@ name: mine
 nodes: {tf1: {}, tf2: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2, tf2]}}
 """
+COSTS = Costs(*[1e-3] * 3, 0.4, 0.5, *[1e-3] * 4, 1e-6)
+RATIOS = (0.8, 0.9, 1.0, 1.1, 1.2)
+BEYOND = " --beyond-validated"
+
+
+def a_class(way: str, times: int, error: float, change: str = "", **more: Any) -> dict[str, Any]:
+    row = {"way": way, "shipped": False, "change": change, "times": times, "predictions": 12}
+    row |= {"median": error / 2, "error": error, "workers": 16, "ps": 4, "share": 1.0}
+    row |= {"staleness": error if way == "async" else None, "cores": [1, 2], "bandwidth": []}
+    return row | more
+
+
+ERRORS = [
+    *(a_class(way, times, 0.05 * times) for way in Way for times in (1, 3, 8)),
+    *(a_class(way, 3, 0.2, shipped=True) for way in Way),
+    a_class("async", 3, 0.25, "links", bandwidth=[2.5e6, 12.5e6]),
+    a_class("async", 3, 0.3, "cores"),
+    a_class("sync", 1, 0.35, "slow", share=0.5),
+]
+
+
+@pytest.fixture(autouse=True)
+def _validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of two cores, whose errors differ between all classes."""
+    shapes = [{"way": way, "workers": 2, "ps": 0 if way is Way.RING else 1} for way in Way]
+    costs = {name: getattr(COSTS, name) for name in COSTS.__slots__}
+    raw = {"label": "a CPU, 2 cores", "cores": 2, "costs": costs, "ratios": list(RATIOS)}
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps({**raw, "shapes": shapes, "errors": ERRORS}))
+    found = Shipped(path).raw
+    monkeypatch.setitem(SHIPPED.__dict__, "raw", found)
+    monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
+
+
+def a_run(
+    tmp_path: Path, workers: int = 2, *, each_s: float = 0.01, every: int = 1, **changes: Any
+) -> RunDir:
+    """Write an asynchronous run whose workers make a step every `each_s` seconds."""
+    tasks = ["ps-0", *(f"worker-{number}" for number in range(workers))]
+    no_link = [{"name": "tf1", "link": None}]
+    info = RunInfo(
+        run_id="20260101-0000-async-0000",
+        spec=RunSpec("async"),
+        state=State.SUCCEEDED,
+        hyperparameters={"model": "softmax", "batch_size": 100},
+        cluster={"ps": ["tf1:1"], "worker": ["tf1:2"] * workers},
+        tasks=tuple({"task": task, "node": "tf1"} for task in tasks),
+        plan={"nodes": no_link, "tasks": [{"cpus": None} for _ in tasks]},
+        provenance={"cpus": "2"},
+        started_unix=1e9,
+        submitted_unix=1e9,
+    )
+    run = RunDir(tmp_path / "runs" / info.run_id)
+    run.create(replace(info, **changes))
+    for worker in range(workers):
+        lines = [
+            {
+                "kind": "step",
+                "local_step": step,
+                "global_step": workers * step,
+                "time_unix": 1e9 + step * each_s,
+                "elapsed_s": step * each_s,
+                "staleness": 1,
+            }
+            for step in range(every, 60 * every + 1, every)
+        ]
+        file = run.records(f"worker-{worker}")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
 
 
 def output(capsys: pytest.CaptureFixture[str], line: str) -> Any:
@@ -25,82 +104,190 @@ def output(capsys: pytest.CaptureFixture[str], line: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(shlex.split("simulate async --workers 1,3 --ps 1,2 --cores 4")) == 0
+def test_each_figure_has_its_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    a_run(tmp_path)
+    assert main(shlex.split("simulate async --from last --workers 2,6,16")) == 0
     out, err = capsys.readouterr()
-    rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
-    assert [row[:2] for row in rows] == [["1", "1"], ["3", "1"], ["1", "2"], ["3", "2"]]
-    assert "stale" in out
-    assert err.startswith("predicted, not measured")
-    assert main(shlex.split("simulate multiworker --workers 2 --cores 4")) == 0
-    out = capsys.readouterr().out
-    assert "stale" not in out
-    assert " ps " not in out
+    assert "no known error" not in out
+    rows = zip(out.splitlines()[-3:], ("±5%", "±15%", "±40%"), strict=True)
+    assert [line.count(error) for line, error in rows] == [3, 3, 3]
+    assert "run 20260101-0000-async-0000, with 2 cores" in err
+    assert "never validated" not in err
+    assert all(len(line) <= 80 for line in out.splitlines())
 
 
-def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None:
-    found = output(capsys, "sync --workers 2 --ps 3 --cores 5 --batch-size 10")
-    (row,) = found["predictions"]
-    expected = simulate(Shape(Way.SYNC, 2, 3, 10), MEASURED, Box(5))
-    assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
-    alone = simulate(Shape(Way.SYNC, 1, 3, 10), MEASURED, Box(5))
-    assert row["efficiency"] == pytest.approx(expected.efficiency(alone))
-    assert row["images_per_s"] == pytest.approx(20 * row["steps_per_s"])
-    assert row["least_bytes"] == 4 * 31_400
-    assert row["ps_cores"] == pytest.approx(row["ps_cpu_s"] * row["steps_per_s"] / 3)
-    assert found["box"] == {
-        "cores": 5,
-        "nodes": 1,
-        "latency_s": 0.0,
-        "bandwidth": None,
-        "ps_on": [],
-        "worker_on": [],
-    }
+def test_without_a_run_the_shipped_machine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split("simulate sync --workers 1,3")) == 0
+    out, err = capsys.readouterr()
+    assert out.count("±20%") == 4
+    assert "the shipped machine, a CPU, 2 cores; for your own machine use --from RUN" in err
 
 
-def test_a_network_puts_each_task_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    found = output(capsys, "async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms")
-    assert found["box"] == {
-        "cores": 2,
-        "nodes": 0,
-        "latency_s": 5e-6,
-        "bandwidth": 12.5e9,
-        "ps_on": [],
-        "worker_on": [],
-    }
-    assert found["costs"]["device_s"] == 2e-3
-    slow = output(capsys, "async --workers 4 --network 10mbit --cores 2 --step 2ms")
-    assert slow["predictions"][0]["steps_per_s"] < found["predictions"][0]["steps_per_s"] / 2
+def test_what_was_never_validated_has_no_known_error(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"simulate async --workers 2,64 --ps 1{BEYOND}"
+    assert main(shlex.split(line)) == 0
+    out, err = capsys.readouterr()
+    assert [each.count("no known error") for each in out.splitlines()[-2:]] == [0, 3]
+    assert "never validated: 64 workers (validated: up to 16)" in err
+    assert all(len(each) <= 80 for each in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("async --workers 17", "17 workers (validated: up to 16)"),
+        ("multiworker --workers 128", "128 workers (validated: up to 16)"),
+        ("async --ps 5", "5 parameter servers (validated: up to 4)"),
+        ("async --workers 1 --step 2ms", "a GPU"),
+        ("async --workers 1 --network 1gbit", "a network of several hosts"),
+        ("async --workers 1 --cores 3", "3 cores (validated: 1 and 2)"),
+        ("async --workers 1 --batch-size 10", "a batch of 10 images"),
+        (
+            "async --from last --workers 2 --links 200mbit",
+            "links of 200 Mbit/s (validated: 20 to 100)",
+        ),
+        ("async --from last --workers 2 --links 20mbit --latency 1ms", "links with a latency"),
+        (
+            "async --from last --workers 2 --cores 1 --links 20mbit",
+            "a change of cores and links in async",
+        ),
+        ("sync --workers 2 --fault 'slow:0.5 worker-0'", "a change of slow in sync"),
+    ],
+)
+def test_it_needs_the_flag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, why: str
+) -> None:
+    a_run(tmp_path)
+    assert main(["simulate", *shlex.split(line)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: never validated: {why}; add --beyond-validated for unknown errors\n"
+    )
+    (row,) = output(capsys, f"{line}{BEYOND}")["predictions"][:1] or [{}]
+    assert (row["error"], row["staleness_error"]) == (None, None)
+
+
+def test_the_limits_of_the_classes() -> None:
+    machine = replace(SHIPPED.machine, shapes=(Shape(Way.ASYNC, 2, 1),))
+
+    def error(workers: int, ps: int = 1, host: Host = Host(2)) -> float | None:  # noqa: B008
+        shape = Shape(Way.ASYNC, workers, ps)
+        return SHIPPED.error(machine, shape, host, shipped=False).steps_per_s
+
+    assert [error(workers) for workers in (2, 1, 3, 6, 7, 16)] == pytest.approx(
+        [0.05, 0.15, 0.15, 0.15, 0.4, 0.4]
+    )
+    assert [error(2, ps) for ps in (2, 3, 4)] == pytest.approx([0.15, 0.15, 0.4])
+    link = Host(2, bandwidth=2.5e6)
+    assert (error(4, host=link), error(4, host=Host(1))) == pytest.approx((0.25, 0.3))
+    assert error(7, host=link) is None
+    one = replace(machine, shapes=(Shape(Way.ASYNC, 1, 1),))
+    far = Shape(Way.ASYNC, 9, 1)
+    assert "9 times the calibrated tasks" in SHIPPED.error(one, far, Host(2), shipped=False).why
+    assert factor(Shape(Way.RING, 6, 0), [Shape(Way.RING, 2, 0)]) == 3
+
+
+def test_a_calibration_finds_the_speed_of_a_machine() -> None:
+    shape, host, faster = Shape(Way.ASYNC, 2, 1), Host(2), COSTS.scaled(0.37)
+    rate = simulate(shape, faster, host, RATIOS).steps_per_s
+    shipped = Machine(COSTS, RATIOS, (), host, "")
+    found = calibrated(shape, host, Speed(rate, (), None), shipped)
+    assert (found.costs.worker_s, found.costs.after) == pytest.approx((0.37e-3, 0.4), rel=0.01)
+    assert found.ratios == RATIOS  # the records have no single steps
+    linked = Host(2, bandwidth=1e5)
+    with pytest.raises(ValueError, match="its links limit its speed"):
+        calibrated(shape, linked, Speed(rate, (), None), shipped)
+
+
+def test_the_speed_of_a_run(tmp_path: Path) -> None:
+    def records(run: RunDir) -> list[list[dict[str, Any]]]:
+        names = ("worker-0", "worker-1")
+        return [[json.loads(line) for line in run.records(name).open()] for name in names]
+
+    steps = records(a_run(tmp_path))
+    found = speed_of(steps)
+    assert (found.steps_per_s, found.staleness) == pytest.approx((200, 1))
+    assert found.ratios == pytest.approx([1.0] * 118)
+    begun = [each | {"time_unix": each["time_unix"] - 1, "global_step": 0} for each in steps[0][:9]]
+    assert speed_of([begun + steps[0], steps[1]]).steps_per_s == pytest.approx(200)
+    late = [steps[0], [each | {"time_unix": each["time_unix"] + 9} for each in steps[1]]]
+    with pytest.raises(ValueError, match="fewer than 5 step records"):
+        speed_of(late)
+    every_tenth = [steps[0][::10], steps[1][::10]]
+    assert speed_of(every_tenth).ratios == ()
+
+
+def test_a_run_sets_speed_and_spread(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    a_run(tmp_path, each_s=0.005)
+    (row,) = output(capsys, "async --from last --workers 2")["predictions"]
+    assert row["steps_per_s"] == pytest.approx(400, rel=0.02)
+    assert (row["error"], row["predictions"], row["kind"]) == (0.05, 12, "as many tasks")
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    return {"spec": RunSpec("async", **more)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (lambda: spec(own=True), "it is not a run of async, sync, multiworker"),
+        (lambda: {"spec": RunSpec("hello")}, "it is not a run of async, sync, multiworker"),
+        (lambda: {"spec": RunSpec("sync")}, "it is sync, not async"),
+        (lambda: {"state": State.FAILED}, "it is failed, not succeeded"),
+        (lambda: {"hyperparameters": {"model": "mlp"}}, "its model is mlp"),
+        (lambda: {"gpus": ("0",)}, "it used GPUs"),
+        (lambda: spec(faults=("pause:1s worker-1",)), "it has faults, or resumed another run"),
+        (lambda: {"provenance": {}}, "it does not record the cores of its host"),
+    ],
+)
+def test_a_run_that_cannot_calibrate_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    changes: Callable[[], dict[str, Any]],
+    error: str,
+) -> None:
+    a_run(tmp_path, **changes())
+    assert main(shlex.split("simulate async --from last")) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: run 20260101-0000-async-0000 cannot calibrate: {error}; ")
+    assert err.count("\n") == 1
+
+
+def test_more_refusals_of_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    run.records("worker-1").unlink()
+    assert main(shlex.split("simulate async --from last")) == 2
+    assert "a worker has no step record; use a run with more steps" in capsys.readouterr().err
+    assert main(shlex.split("simulate async --from nothing")) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_a_network_puts_each_task_on_a_host(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms{BEYOND}"
+    host = {"cores": 2, "separate": True, "bandwidth": 12.5e9, "latency_s": 5e-6}
+    assert output(capsys, line)["host"] == host
 
 
 def test_a_config_gives_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    found = output(capsys, f"async --cluster {file} --cores 2")
-    assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 1)]
-    assert found["box"]["nodes"] == 1  # without a network all nodes share this host
-    found = output(capsys, f"multiworker --cluster {file} --network 1gbit --cores 2")
-    assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 0)]
-    assert (found["box"]["nodes"], found["box"]["worker_on"]) == (2, [1, 1, 1])
-
-
-def test_tasks_are_on_the_nodes_of_a_config(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text(CLUSTER)
-    line = f"async --cluster {file} --network 1mbit --cores 8"
-    found = output(capsys, line)
-    assert (found["box"]["ps_on"], found["box"]["worker_on"]) == ([0], [1, 1, 1])
-    (row,) = found["predictions"]
-    host = Box(8, 2, 125e3, 20e-6, ps_on=(0,), worker_on=(1, 1, 1))
-    expected = simulate(Shape(Way.ASYNC, 3, 1), MEASURED, host)
-    assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
-    # On the server's node a worker's bytes do not cross the slow network.
+    (row,) = output(capsys, f"async --cluster {file}")["predictions"]
+    assert (row["workers"], row["ps"]) == (3, 1)
+    line = f"async --cluster {file} --links 1mbit{BEYOND}"
+    slow = output(capsys, line)["predictions"][0]["steps_per_s"]
     file.write_text(CLUSTER.replace("[tf2, tf2, tf2]", "[tf1, tf1, tf1]"))
-    (beside,) = output(capsys, line)["predictions"]
-    assert beside["link_busy"] == 0
-    assert beside["steps_per_s"] > 10 * row["steps_per_s"]
+    # On the server's node a worker's bytes do not cross the slow link.
+    assert output(capsys, line)["predictions"][0]["steps_per_s"] > 10 * slow
+    file.write_text(CLUSTER.replace("ps: {on: [tf1]}, ", ""))
+    assert main(["simulate", "sync", "--cluster", str(file)]) == 2
+    assert f"{file} has no job 'ps', which sync needs" in capsys.readouterr().err
+
+
+def test_a_slow_worker_slows_a_synchronous_step(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"sync --workers 2{BEYOND}"
+    plain = output(capsys, line)["predictions"][0]["steps_per_s"]
+    slow = output(capsys, f"{line} --fault 'slow:0.25 worker-1'")["predictions"][0]["steps_per_s"]
+    assert slow < 0.6 * plain
 
 
 @pytest.mark.parametrize(
@@ -108,20 +295,20 @@ def test_tasks_are_on_the_nodes_of_a_config(
     [
         ("ring", "way: 'ring' is not async, sync or multiworker"),
         (
-            "async --workers 1,0",
-            "--workers: '1,0' is not whole numbers from 1 to 512, such as 1,8,64",
-        ),
-        (
             "async --workers 513",
             "--workers: '513' is not whole numbers from 1 to 512, such as 1,8,64",
         ),
-        ("async --ps x", "--ps: 'x' is not whole numbers from 1 to 64, such as 1,8,64"),
         ("async --network 100", "--network: '100' is not a rate such as 100gbit, or 25gbit"),
-        ("async --network 0gbit", "--network: '0gbit' is not a rate such as 100gbit, or 25gbit"),
-        ("async --step 2", "--step: '2' is not a time such as 2ms, or 20us"),
         ("async --step 0ms", "--step: '0ms' is not a time such as 2ms, or 20us"),
         ("multiworker --ps 1", "multiworker has no parameter servers; leave out --ps"),
-        ("async --latency 5us", "--latency needs a network; add --network, or leave out --latency"),
+        (
+            "async --latency 5us",
+            "--latency needs links; add --links or --network, or leave out --latency",
+        ),
+        (
+            "async --links 1gbit --network 1gbit",
+            "--links is for one host, --network for several; leave one out",
+        ),
         (
             "async --cluster cluster.yaml --workers 2",
             "--cluster already sets the number of tasks; leave out --workers and --ps",
@@ -131,8 +318,13 @@ def test_tasks_are_on_the_nodes_of_a_config(
             "9 times 8 trainings are too many; use 64 or fewer",
         ),
         (
-            "async --ps 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
-            "4 times 17 trainings are too many; use 64 or fewer",
+            "sync --fault 'kill worker-0'",
+            "fault 'kill worker-0' cannot be simulated; use slow:0.3 worker-0",
+        ),
+        (
+            "sync --workers 1 --fault 'slow:0.3 worker-1'",
+            "fault 'slow:0.3,30s worker-1': with 1 worker there is no worker-1;"
+            " name a worker of each training",
         ),
     ],
 )
@@ -143,13 +335,13 @@ def test_unsupported_input_is_refused(
     assert capsys.readouterr().err == f"error: {error}\n"
 
 
-def test_a_config_without_the_jobs_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text(CLUSTER.replace("ps: {on: [tf1]}, ", ""))
-    assert main(["simulate", "sync", "--cluster", str(file)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {file} has no job 'ps', which sync needs;"
-        " use another config, or --workers and --ps\n"
-    )
+def test_python_has_the_same_errors_and_options(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    frame = api.simulate("async", run="last", workers=[2, 6], seed=1, steps=300).frame()
+    assert list(frame["error"]) == pytest.approx([0.05, 0.15])
+    again = api.simulate("async", run="last", workers=[2, 6], seed=1, steps=300).frame()
+    assert frame.equals(again)
+    other = api.simulate("async", run="last", workers=[2, 6], seed=2, steps=300).frame()
+    assert list(frame["steps_per_s"]) != list(other["steps_per_s"])
+    slow = api.simulate("sync", workers=2, faults="slow:0.5 worker-1", beyond_validated=True)
+    assert "never validated" in "\n".join(slow.result.notes)

@@ -270,13 +270,16 @@ class ComposeEnvironment(Environment):
         """The image's digest, and the versions of TensorFlow, engine, kernel and compose."""
         image = next((each.image for each in self.containers), "")
         with engine_errors("reading the engine's version"):
-            reported: dict[str, Any] = self._engine.client().version()
+            client = self._engine.client()
+            reported: dict[str, Any] = client.version()
+            cpus = str(client.info().get("NCPU", 0))
         return {
             "image": image,
             "tensorflow": self.tensorflow,
             "engine": str(reported["Version"]),
             "kernel": str(reported.get("KernelVersion", "")),
             "compose": cli.compose_version(),
+            "cpus": cpus,
         }
 
     def boot_file(self) -> tuple[str, str]:

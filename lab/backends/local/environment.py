@@ -22,6 +22,7 @@ from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
 from lab.errors import LabError
+from lab.gpu.inventory import usable_cpus
 from lab.gpu.verification import GpuView
 from lab.task.probes.netfault import link_environ
 
@@ -174,6 +175,7 @@ class LocalEnvironment(DirectoryEnvironment):
             "interpreter": self._record.interpreter,
             "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
             "isolation": self._record.isolation.value,
+            "cpus": str(usable_cpus()),
             **versions(self._record.interpreter),
         }
 
