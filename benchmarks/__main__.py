@@ -85,6 +85,8 @@ def main(argv: Sequence[str]) -> int:
     """Make the named measurements, or all."""
     arguments = _parser().parse_args(argv)
     if arguments.page:
+        if "scaling" in arguments.measurements:  # it predicts all trainings again
+            scaling.write_page()
         write_pages()
         return 0
     # On SIGTERM the clean-up code still stops the processes of the benchmarks.
@@ -120,7 +122,6 @@ def write_pages() -> None:
     ladder.keep_in_lesson(results.read())
     container_ladder.keep_in_page(results.read())
     class_load.keep_in_page(results.read())
-    scaling.write_page()
     evidence.main(())
 
 

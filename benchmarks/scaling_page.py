@@ -62,8 +62,8 @@ calibrating trainings. A class has the predictions of one way with a factor of 1
 _NEVER: Final = """\
 ## What was never validated
 
-These predictions need `--beyond-validated`, and their error is not known: GPUs (`--step`), several hosts (`--network`), latency, other batch sizes, other numbers of cores than 1 and 2, more workers or servers than in
-the tables above, factors above 8, rates of links outside 20 to 100 Mbit/s, two changes of the host at once, and calibrations on a run with slow links.
+These predictions need `--beyond-validated`, and their error is not known: GPUs (`--step`), several hosts (`--network`), latency, other batch sizes, calibrations on a run with slow links, factors above 8, and two changes
+of the host at once. The same holds for numbers of workers, servers and cores, for rates of links and for slow workers outside the trainings below, and for classes without a row above.
 
 The simulation has no kernel scheduler, no locks of variables, and no work beside the steps.
 """
