@@ -2,14 +2,15 @@
 
 No model is trained. Every figure is a prediction for softmax regression on MNIST, with
 the error that such predictions had. docs/scaling.md has the measurements. --from RUN
-calibrates on a run of your own machine; without it, the shipped machine is simulated.
-What was never validated needs --beyond-validated, and has no known error.
+calibrates on a run of your own machine, such as --from last; without it, the shipped
+machine is simulated. What was never validated needs --beyond-validated, and has no known
+error.
 
 Examples:
-    # up to three times the workers of the newest run, on the same host
-    lab simulate async --from last --workers 2,4,6
-    # a slow worker
-    lab simulate sync --from last --workers 4 --fault "slow:0.5 worker-1"
+    # the shipped machine with more workers
+    lab simulate async --workers 2,4,8
+    # a slow worker, whose error may not be known
+    lab simulate sync --workers 4 --fault "slow:0.5 worker-1" --beyond-validated
     # a host for each task, and GPUs that take 2 ms for a batch
     lab simulate async --workers 8,64 --network 100gbit --step 2ms --beyond-validated
 """
