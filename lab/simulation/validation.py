@@ -40,7 +40,7 @@ class Kind:
 
     @property
     def label(self) -> str:
-        """The kind in words."""
+        """The kind as a text."""
         far = "as many tasks" if self.times == 1 else f"up to {self.times} times as many tasks"
         return f"{far}, other {self.change}" if self.change else far
 
@@ -88,7 +88,7 @@ class Error:
     Attributes:
         steps_per_s: The relative error of steps and images per second; None: not known.
         staleness: The relative error of the staleness; None: not known.
-        kind: The kind of the prediction in words; "" if it has no class.
+        kind: The kind of the prediction as a text; "" if it has no class.
         predictions: The number of predictions of the validation in this class.
         why: What was never validated; "" if the error is known.
     """
