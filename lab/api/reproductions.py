@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from lab import units
@@ -19,11 +19,10 @@ from lab.backends.selection import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import output
 from lab.errors import InputError
-from lab.reproduce.claims import GROUPS, NAMES, load
+from lab.reproduce.claims import COUNTED, NAMES, load
 from lab.service.reproduce import (
     CONFIG,
     MAX_REPEATS,
-    REPEATS,
     ReproduceOptions,
     ended_runs,
     plan_reproduction,
@@ -34,7 +33,7 @@ from lab.task.text import short, suggestion, visible
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.reproduce.evaluate import ClaimResult
+    from lab.reproduce.verdicts import Result
     from lab.service.evaluation import Evaluation
 
 
@@ -43,22 +42,22 @@ class Reproduction(Shown):
     """The results of a source's claims.
 
     Attributes:
-        evaluation: The results, also as JSON in `result`.
-        runs: The evaluated runs.
+        evaluation: The results, also as JSON in `json`.
+        runs: The runs that the claims used.
     """
 
     evaluation: Evaluation
     runs: Runs
 
     @property
-    def claims(self) -> list[ClaimResult]:
+    def claims(self) -> list[Result]:
         """The result of each claim."""
-        return self.evaluation.verdicts
+        return self.evaluation.results
 
     @property
     def reproduced(self) -> bool:
-        """Whether every claim holds."""
-        return all(claim.verdict.exit_code == 0 for claim in self.claims)
+        """Whether every counted claim is REPRODUCED."""
+        return all(each.verdict == "REPRODUCED" for each in self.claims if each.kind in COUNTED)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each claim, with the fields of `lab reproduce --json`."""
@@ -67,24 +66,20 @@ class Reproduction(Shown):
         return pd.json_normalize([asdict(claim) for claim in self.claims])
 
     def _shown(self) -> Group:
-        return Group(*self._parts())
-
-    def _parts(self) -> Iterator[RenderableType]:
         from lab.reproduce import view  # noqa: PLC0415
 
-        yield Text(visible(f"{self.evaluation.source.name}: {self.evaluation.source.title}"))
-        for group, members in view.grouped(self.claims).items():
-            yield Text(f"{GROUPS[group].capitalize()}: {view.counts(members)}")
-            yield from (Text(visible(line)) for line in view.notes(members))
-            yield view.verdicts_table(members)
-        for line in view.reasons(self.claims):
-            yield Text(visible(line))
+        source = self.evaluation.source
+        return Group(
+            Text(visible(f"{source.name}: {source.title}")),
+            view.results_table(source, self.claims),
+            Text(view.summary(self.claims)),
+        )
 
 
 def reproduce(
     name: str,
     *,
-    repeats: int = REPEATS,
+    repeats: int | None = None,
     quick: bool = False,
     seed: int = 1,
     runs: Sequence[Run | str] | None = None,
@@ -98,8 +93,8 @@ def reproduce(
 
     Args:
         name: The source, such as `book-async`.
-        repeats: The number of runs of each kind, each with its own seed.
-        quick: Run only the quick listings, and a shorter training of the blog.
+        repeats: The most runs of each kind; None: as many as the claims need.
+        quick: Use the quick listings, and leave out the longest runs.
         seed: The seed of the first repeat; each further repeat adds 1.
         runs: Evaluate these runs, and start none; then the arguments of new runs have no effect.
         cluster: The config, or its file; None: `clusters/book.yaml` of the project.
@@ -133,7 +128,9 @@ def reproduce(
         options = ReproduceOptions(
             backend,
             gpus,
-            parse_arg("repeats", units.whole(1, MAX_REPEATS), str(repeats)),
+            None
+            if repeats is None
+            else parse_arg("repeats", units.whole(1, MAX_REPEATS), str(repeats)),
             parse_arg("seed", units.whole(0, MAX_SEED), str(seed)),
             quick,
         )
@@ -146,5 +143,5 @@ def reproduce(
 
     evaluation = evaluate(source, found, report)
     report(f"{source.name}: {evaluation.save(store)}")
-    evaluated = [run for run in map(Run, found) if run.info.run_id in evaluation.result["runs"]]
-    return Reproduction(evaluation, Runs(evaluated))
+    used = {name for by_seed in evaluation.json["runs"].values() for name in by_seed.values()}
+    return Reproduction(evaluation, Runs(run for run in map(Run, found) if run.id in used))

@@ -1,23 +1,31 @@
-"""The measured values of a run, for the claims with a number."""
+"""The measured quantities that claims are about: one value of each run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from lab.reproduce.claims import Claim
-from lab.reproduce.run_metrics import RunMetrics, WorkerMetrics
+from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
+from lab.reproduce.reference import reference
 
-LATE_EPOCH: Final = 40
-"""From this epoch on a worker's losses count as late, as in the NumPy reference."""
+Runs = Mapping[str, Mapping[int, RunMetrics]]
+"""The runs that claims may use: role to seed to run."""
+
+LEAST_RECORDS: Final = 30
+"""A share of fewer records says little."""
 
 
-def value(claim: Claim, run: RunMetrics) -> float | None:
-    """The value of a run for a claim; None if the run did not record it."""
-    return _VALUES[claim.measure](claim, run)
+def values(claim: Claim, runs: Runs) -> dict[int, float | None]:
+    """The value of each run of the claim's role, by seed; None: the run does not have it."""
+    measure = _MEASURES[claim.measure]
+    return {seed: measure(claim, run, runs) for seed, run in runs[claim.role].items()}
 
 
 def _worker(claim: Claim, run: RunMetrics) -> WorkerMetrics:
@@ -25,83 +33,235 @@ def _worker(claim: Claim, run: RunMetrics) -> WorkerMetrics:
     return run.workers[index] if index < len(run.workers) else WorkerMetrics(())
 
 
-def _hyperparameter(claim: Claim, run: RunMetrics) -> float | None:
-    given = run.parameters.get(claim.keys["name"])
-    return float(given) if isinstance(given, int | float) else None
+# Settings and checks.
 
 
-def _learning_rate(_claim: Claim, run: RunMetrics) -> float | None:
-    """The learning rate that the programs recorded; None if they differ."""
-    printed = {worker.rate for worker in run.workers}
-    return printed.pop() if len(printed) == 1 else None
+def _flag(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    value = run.parameters.get(claim.keys["name"])
+    return float(value) if isinstance(value, int | float) else None
 
 
-def _global_step_at(claim: Claim, run: RunMetrics) -> float | None:
-    found = _worker(claim, run).at_end_of(claim.keys["epoch"])
-    return None if found is None else float(found.total)
+def _learning_rate(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The rate that all workers report; None: a worker reports none, or they differ."""
+    rates = {worker.rate for worker in run.workers}
+    return rates.pop() if len(rates) == 1 else None
 
 
-def _global_step_at_local(claim: Claim, run: RunMetrics) -> float | None:
-    steps = _worker(claim, run).steps
-    return next((float(s.total) for s in steps if s.local == claim.keys["local_step"]), None)
+def _updates_lost(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    return None if run.updates_lost is None else float(run.updates_lost)
 
 
-def places(claim: Claim) -> list[str]:
-    """The `worker.epoch` names of the losses that a claim is about."""
-    keys = claim.keys
-    workers, epochs = keys.get("workers"), keys.get("epochs")
-    if workers is None or epochs is None:
-        return [f"{keys['worker']}.{keys['epoch']}"]
-    return [f"{worker}.{epoch}" for worker in workers for epoch in epochs]
+def _beyond_reference(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The final accuracy minus that of the NumPy reference from the same initial weights."""
+    known = reference(claim.keys["mode"]).by_seed.get(run.seed if run.seed is not None else -1)
+    return None if known is None or run.accuracy is None else run.accuracy - known
 
 
-def _losses_at(claim: Claim, run: RunMetrics) -> float | None:
-    """The geometric mean of the losses at the claim's places."""
-    losses = []
-    for place in places(claim):
-        worker, epoch = map(int, place.split("."))
-        found = run.workers[worker].at_end_of(epoch) if worker < len(run.workers) else None
-        if found is None:
-            return None
-        losses.append(found.loss)
-    if not all(0 < loss < math.inf for loss in losses):
-        return math.nan
-    return float(np.exp(np.mean(np.log(losses))))
+# Printed numbers.
 
 
-def _late_loss(_claim: Claim, run: RunMetrics) -> float | None:
-    losses = [s.loss for worker in run.workers for s in worker.steps if s.epoch >= LATE_EPOCH]
-    return float(np.mean(losses)) if losses else None
+def _global_step_at(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The global step after a number of a worker's own steps."""
+    local = claim.keys["local_step"]
+    return next((float(s.total) for s in _worker(claim, run).steps if s.local == local), None)
 
 
-def joined_at(run: RunMetrics, worker: int) -> int | None:
-    """The number of updates by others when this worker recorded its first step."""
-    steps = run.workers[worker].steps if worker < len(run.workers) else ()
-    return steps[0].total - steps[0].local if steps else None
-
-
-def overlap(claim: Claim, run: RunMetrics) -> float | None:
-    """The number of updates by others after a late worker's first step; None: it made no step."""
-    late = [int(task.rpartition("-")[2]) for task in run.start]
-    begun = joined_at(run, late[0]) if late else None
-    if begun is None:
+def _accuracy_at_end(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The final test accuracy of the worker that ended last."""
+    if not all(worker.steps for worker in run.workers):
         return None
-    others = sum(w.local_steps for index, w in enumerate(run.workers) if index != late[0])
-    return float(max(others - begun, 0))
+    return max(run.workers, key=lambda worker: worker.steps[-1].total).accuracy
 
 
-_VALUES: Final[Mapping[str, Callable[[Claim, RunMetrics], float | None]]] = {
-    "hyperparameter": _hyperparameter,
+def _losses_near(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The geometric mean of the losses that were recorded nearest to some global steps."""
+    steps = sorted((s for worker in run.workers for s in worker.steps), key=lambda s: s.total)
+    wanted = claim.keys["steps"]
+    if not steps or steps[-1].total < max(wanted):
+        return None
+    found = [min(steps, key=lambda s: abs(s.total - each)).loss for each in wanted]
+    return float(np.exp(np.mean(np.log(found)))) if min(found) > 0 else math.nan
+
+
+def _pace(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """Global steps for each of worker 0's own steps, while all workers train."""
+    steps = next(overlapping_steps(run), [])
+    if len(steps) < LEAST_RECORDS:
+        return None
+    return (steps[-1].total - steps[0].total) / (steps[-1].local - steps[0].local)
+
+
+# Statements without a number.
+
+
+def overlapping_steps(run: RunMetrics) -> Iterator[list[Step]]:
+    """Yield each worker's records from the time in which all workers trained."""
+    if not all(worker.steps for worker in run.workers):
+        return
+    begun = max(worker.steps[0].total for worker in run.workers)
+    ended = min(worker.steps[-1].total for worker in run.workers)
+    for worker in run.workers:
+        yield [step for step in worker.steps if begun <= step.total <= ended]
+
+
+def _accuracy_range(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The highest minus the lowest final accuracy of a run's workers."""
+    tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
+    return round(max(tested) - min(tested), 6) if len(tested) == len(run.workers) else None
+
+
+def _uneven_share(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The share of stretches between records in which the global step grows unusually.
+
+    The growth is taken for each own step. It is unusual if it is not the worker's most frequent.
+    """
+    odd, every = 0, 0
+    for steps in overlapping_steps(run):
+        growths = Counter(
+            Fraction(after.total - before.total, after.local - before.local)
+            for before, after in pairwise(steps)
+            if after.local > before.local
+        )
+        odd += growths.total() - max(growths.values(), default=0)
+        every += growths.total()
+    return odd / every if every >= LEAST_RECORDS else None
+
+
+def _remainder_share(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The share of a worker's most frequent remainder of the global step; the largest of all.
+
+    The remainder is by the number of workers. Workers that take turns always have the same one.
+    """
+    tables = [Counter(s.total % len(run.workers) for s in each) for each in overlapping_steps(run)]
+    if min((table.total() for table in tables), default=0) < LEAST_RECORDS:
+        return None
+    return max(max(table.values()) / table.total() for table in tables)
+
+
+def _steps_apart(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The largest difference between a worker's own steps and the global step."""
+    found = [abs(s.total - s.local) for worker in run.workers for s in worker.steps]
+    return float(max(found)) if found else None
+
+
+def _steadiness(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
+    """The unsteadiness of the loss, relative to that of the run of role `against` with its seed."""
+    other = runs[claim.keys["against"]].get(-1 if run.seed is None else run.seed)
+    mine, theirs = _unsteadiness(run), None if other is None else _unsteadiness(other)
+    return mine / theirs if mine is not None and theirs else None
+
+
+def _unsteadiness(run: RunMetrics) -> float | None:
+    """The standard deviation of the logarithms of ratios of neighbouring losses of one worker.
+
+    Neighbours remove the trend, logarithms the size of the loss. Only single workers' losses are
+    compared: the mean of several batches is steadier than one batch in any training. The second
+    half of the training counts.
+    """
+    found: list[float] = []
+    for worker in run.workers:
+        losses = [s.loss for s in worker.steps if 0 < s.loss < math.inf]
+        late = losses[len(losses) // 2 :]
+        found += [math.log(b / a) for a, b in zip(late[::2], late[1::2], strict=False)]
+    return float(np.std(found)) if len(found) >= LEAST_RECORDS else None
+
+
+# The speed of the workers while one of them is slowed: only records within the fault's window.
+
+
+def _slowed(run: RunMetrics) -> int | None:
+    """The index of the worker that a fault slowed."""
+    return next((i for i, worker in enumerate(run.workers) if worker.slowed is not None), None)
+
+
+def _speed(worker: WorkerMetrics, begin: float, end: float) -> float | None:
+    """A worker's own steps per second between two times; None: it has fewer than three records."""
+    within = [step for step in worker.steps if begin <= step.time_s <= end]
+    if len(within) < 3 or within[-1].time_s <= within[0].time_s:  # noqa: PLR2004
+        return None
+    return (within[-1].local - within[0].local) / (within[-1].time_s - within[0].time_s)
+
+
+def _speeds(run: RunMetrics, begin: float, end: float) -> tuple[float, float] | None:
+    """The speed of the slowed worker, and the mean of the others, while all of them train."""
+    if not all(worker.steps for worker in run.workers):
+        return None
+    begin = max([begin, *(worker.steps[0].time_s for worker in run.workers)])
+    end = min([end, *(worker.steps[-1].time_s for worker in run.workers)])
+    speeds = [_speed(worker, begin, end) for worker in run.workers]
+    known = [speed for speed in speeds if speed]
+    if len(known) < len(speeds):
+        return None
+    slowed = known.pop(_slowed(run) or 0)
+    return slowed, float(np.mean(known))
+
+
+def _others_slowed(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The others' speed during the fault, as a share of their speed after it."""
+    slowed = _slowed(run)
+    window = None if slowed is None else run.workers[slowed].slowed
+    if window is None:
+        return None
+    during, after = _speeds(run, *window), _speeds(run, window[1], math.inf)
+    return during[1] / after[1] if during and after else None
+
+
+def _others_ahead(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The others' speed during the fault, as a multiple of the slowed worker's."""
+    slowed = _slowed(run)
+    window = None if slowed is None else run.workers[slowed].slowed
+    during = None if window is None else _speeds(run, *window)
+    return during[1] / during[0] if during else None
+
+
+# The effect of stale gradients on the loss: a run by one worker, whose gradients are never stale,
+# and a run by several workers, with the same seed and number of updates.
+
+LOSS: Final = "test loss"
+
+
+def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
+    """The loss with stale gradients, as a multiple of the loss without them."""
+    alone = runs[claim.keys["alone"]].get(-1 if run.seed is None else run.seed)
+    # Less than half of the largest mean staleness is no test of stale gradients.
+    if alone is None or (run.mean_staleness or 0) < (len(run.workers) - 1) / 2:
+        return None
+    mine, other = (each.results.get(LOSS, math.nan) for each in (run, alone))
+    return mine / other if 0 < mine < math.inf and 0 < other < math.inf else None
+
+
+def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
+    """The harm in the run of role `plain` with the same seed, as a multiple of the harm here."""
+    plain = runs[claim.keys["plain"]].get(-1 if run.seed is None else run.seed)
+    mine = _stale_harm(claim, run, runs)
+    if plain is None or mine is None:
+        return None
+    other = _stale_harm(
+        claim, plain, {**runs, claim.keys["alone"]: runs[claim.keys["plain_alone"]]}
+    )
+    return None if other is None else other / mine
+
+
+_MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]] = {
+    "flag": _flag,
     "learning_rate": _learning_rate,
-    "global_steps": lambda _claim, run: float(run.global_steps),
-    "local_steps": lambda claim, run: float(_worker(claim, run).local_steps),
-    "updates_lost": lambda _claim, run: None if run.updates_lost is None else run.updates_lost,
-    "accuracy": lambda claim, run: _worker(claim, run).accuracy,
+    "global_steps": lambda _claim, run, _runs: float(run.global_steps),
+    "local_steps": lambda claim, run, _runs: float(_worker(claim, run).local_steps),
+    "local_total": lambda _claim, run, _runs: float(sum(w.local_steps for w in run.workers)),
+    "updates_lost": _updates_lost,
+    "beyond_reference": _beyond_reference,
     "global_step_at": _global_step_at,
-    "local_total": lambda _claim, run: float(sum(w.local_steps for w in run.workers)),
-    "global_step_at_local": _global_step_at_local,
-    "loss_at": _losses_at,
-    "losses_at": _losses_at,
-    "late_loss": _late_loss,
-    "late_overlap": overlap,
+    "accuracy": lambda claim, run, _runs: _worker(claim, run).accuracy,
+    "accuracy_at_end": _accuracy_at_end,
+    "losses_near": _losses_near,
+    "pace": _pace,
+    "accuracy_range": _accuracy_range,
+    "uneven_share": _uneven_share,
+    "remainder_share": _remainder_share,
+    "steps_apart": _steps_apart,
+    "steadiness": _steadiness,
+    "others_slowed": _others_slowed,
+    "others_ahead": _others_ahead,
+    "stale_harm": _stale_harm,
+    "stale_cure": _stale_cure,
 }

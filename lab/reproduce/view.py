@@ -1,10 +1,10 @@
-"""Show the results of claims: as tables of at most 80 columns, and as a JSON file."""
+"""Show the results of claims: as a table of at most 80 columns, and as a JSON file."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -12,104 +12,97 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from lab.formatting import band, compared, mean_of_runs
-from lab.reproduce.claims import GROUPS, Group, Source
-from lab.reproduce.evaluate import ClaimResult, ClaimStatus
+from lab.formatting import band, compared, counted
+from lab.reproduce.claims import COUNTED, KINDS, Kind, Source
+from lab.reproduce.verdicts import Result, Verdict
 from lab.run.tables import Cell, table_of
 from lab.task.text import visible, wrapped
 
 _STYLES: Final = {
-    ClaimStatus.PASS: "green",
-    ClaimStatus.OUTSIDE_BAND: "bold red",
-    ClaimStatus.TOO_GOOD: "bold red",
-    ClaimStatus.INSUFFICIENT_RUNS: "yellow",
-    ClaimStatus.NOT_COMPARABLE: "dim",
+    Verdict.REPRODUCED: "green",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_REPRODUCED: "bold red",
+    Verdict.OK: "green",
+    Verdict.UNCLEAR: "yellow",
+    Verdict.FAILED: "bold red",
 }
-_CLAIM: Final = 26
+_CLAIM, _WHY = 23, 21
+"""The widths of the columns in characters."""
 
 
-def verdicts_table(verdicts: Sequence[ClaimResult]) -> Table:
-    """A row for each claim: the source's value, ours with its interval, the band, the verdict.
-
-    The place in the source is below the first of its claims.
-    """
-    heads = ["claim", ">source", ">ours, 95%", ">band of ours", "verdict"]
-    places = [f"{each.source}: {each.where}" for each in verdicts]
-    shown = ["" if n and place == places[n - 1] else place for n, place in enumerate(places)]
-    return table_of(heads, (_row(*pair) for pair in zip(verdicts, shown, strict=True)))
-
-
-def grouped(verdicts: Sequence[ClaimResult]) -> dict[Group, list[ClaimResult]]:
-    """The results by group; empty groups are left out."""
-    found = {group: [each for each in verdicts if each.group == group] for group in GROUPS}
-    return {group: members for group, members in found.items() if members}
+def results_table(source: Source, results: Sequence[Result]) -> Table:
+    """A row for each claim, below a line for each kind."""
+    table = table_of(["claim", ">printed", ">ours", "verdict", "why"], [])
+    for kind, members in grouped(results).items():
+        table.add_row(Text(visible(title_of(kind, source)).replace(": ", ":\n"), style="bold"))
+        places = ["", *(each.where for each in members)]
+        for member, before in zip(members, places, strict=False):
+            table.add_row(*_row(member, "" if member.where == before else member.where))
+        table.add_section()
+    return table
 
 
-def notes(verdicts: Sequence[ClaimResult]) -> list[str]:
-    """A line for each note, with its claims: `loss.worker-0.epoch-9 and 14 more: weak: …`."""
-    found: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if verdict.note:
-            found.setdefault(verdict.note, []).append(verdict.claim)
-    return [f"{_several(claims)}: {note}" for note, claims in found.items()]
+def grouped(results: Iterable[Result]) -> dict[Kind, list[Result]]:
+    """The results by kind; empty kinds are left out."""
+    every = list(results)
+    found = {kind: [each for each in every if each.kind == kind] for kind in KINDS}
+    return {kind: members for kind, members in found.items() if members}
 
 
-def _several(claims: Sequence[str]) -> str:
-    return f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}"
+def title_of(kind: Kind, source: Source) -> str:
+    """The name of a kind; of fitted claims also the parameters."""
+    if kind != "fitted":
+        return KINDS[kind]
+    return f"{KINDS[kind]} ({', '.join(p for r in source.recipes.values() for p in r.fitted)})"
 
 
-def reasons(verdicts: Sequence[ClaimResult]) -> list[str]:
-    """A line for each reason for which claims do not pass."""
-    groups: dict[tuple[ClaimStatus, str], list[str]] = {}
-    for verdict in verdicts:
-        if verdict.verdict is not ClaimStatus.PASS:
-            groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.claim)
-    return [f"{_several(claims)}: {status}: {why}" for (status, why), claims in groups.items()]
+def summary(results: Iterable[Result]) -> str:
+    """The counts of each verdict on counted claims: `2 of 6 claims REPRODUCED, 4 INCONCLUSIVE`."""
+    found = Counter(each.verdict for each in results if each.kind in COUNTED)
+    shown = [f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict]]
+    return f"{counted(found.total(), 'counted claim')}: {', '.join(shown)}"
 
 
-def counts(verdicts: Sequence[ClaimResult]) -> str:
-    """The counts of each verdict: `48 PASS, 2 OUTSIDE_BAND`."""
-    found = Counter(verdict.verdict for verdict in verdicts)
-    return ", ".join(f"{found[status]} {status}" for status in ClaimStatus if found[status])
-
-
-def _row(verdict: ClaimResult, place: str) -> list[Cell]:
-    status = verdict.verdict
-    claim = Text("\n".join(visible(line) for line in wrapped(verdict.words, _CLAIM)))
+def _row(result: Result, place: str) -> list[Cell]:
+    claim = Text("\n".join(visible(line) for line in wrapped(result.text, _CLAIM)))
     if place:
-        claim.append(
-            "\n" + "\n".join(visible(line) for line in wrapped(place, _CLAIM)), style="dim"
-        )
+        lines = (visible(line) for line in wrapped(place, _CLAIM))
+        claim.append("\n" + "\n".join(lines), style="dim")
     return [
         claim,
-        "" if verdict.source_value is None else compared(verdict.source_value),
-        _ours(verdict),
-        "" if verdict.band is None else band(verdict.band.low, verdict.band.high),
+        "" if result.printed is None else compared(result.printed),
+        Text("\n".join(ours(result))),
         # One part a line: the longest verdict would take a fifth of the table's width.
-        Text("_\n".join(status.split("_")), style=_STYLES[status]),
+        Text("_\n".join(result.verdict.split("_")), style=_STYLES[result.verdict]),
+        Text("\n".join(visible(line) for line in wrapped(result.why, _WHY))),
     ]
 
 
-def _ours(verdict: ClaimResult) -> Text:
-    ours = verdict.ours
-    if ours.mean is None:
-        return Text()
-    # A number without another one to compare with has its unit.
-    alone = verdict.source_value is None and verdict.band is None and verdict.unit
-    unit = f"\n{visible(verdict.unit)}" if alone else ""
-    return Text(mean_of_runs(ours.mean, ours.low, ours.high, ours.n) + unit)
+def ours(result: Result) -> list[str]:
+    """The middle of our values, and below it the interval or the unit."""
+    if result.ours is None:
+        return []
+    if result.interval is not None:
+        return [compared(result.ours), band(result.interval.low, result.interval.high)]
+    return [compared(result.ours), *([result.unit] if result.printed is None else [])]
 
 
-def as_json(source: Source, verdicts: Sequence[ClaimResult], runs: Sequence[str]) -> dict[str, Any]:
-    """All results, the counts of verdicts in each group, and the ids of the runs."""
-    counts = {group: Counter(v.verdict for v in verdicts if v.group == group) for group in GROUPS}
+def as_json(
+    source: Source,
+    results: Sequence[Result],
+    runs: dict[str, dict[int, str]],
+    excluded: dict[str, str],
+) -> dict[str, Any]:
+    """All results, the chosen runs by role and seed, and the excluded runs with their reasons."""
     return {
         "name": source.name,
         "source": source.title,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "counts": {group: dict(found) for group, found in counts.items()},
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-        "runs": list(runs),
+        "summary": summary(results),
+        "fitted": {role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
+        "claims": [asdict(result) for result in results],
+        "runs": runs,
+        "excluded": excluded,
     }
 
 

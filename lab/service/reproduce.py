@@ -10,7 +10,7 @@ from typing import Final
 from lab.backends import Notify
 from lab.errors import InputError
 from lab.reproduce.claims import Source
-from lab.reproduce.run_specs import points, recipe_for, role_of_point, worker_counts
+from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
 from lab.run.sources import without_copies
 from lab.run.store import RunDir, find_run
@@ -25,9 +25,6 @@ from lab.task.protocol.faults import parse
 CONFIG: Final = "clusters/book.yaml"
 """The default config."""
 
-REPEATS: Final = 3
-"""The default number of runs of each role."""
-
 MAX_REPEATS: Final = 100
 """The maximum number of runs of each role."""
 
@@ -39,14 +36,14 @@ class ReproduceOptions:
     Attributes:
         backend: The backend's name, or `auto`.
         gpus: How GPUs are pinned.
-        repeats: The number of runs of each role.
+        most: The most runs of each role; None: as many as the claim file asks for.
         seed: The seed of the first repeat; each further repeat adds 1.
         quick: Whether to run the quick listings.
     """
 
     backend: str
     gpus: str
-    repeats: int
+    most: int | None
     seed: int
     quick: bool
 
@@ -70,7 +67,7 @@ def plan_reproduction(
 
     def batch(workers: int | None) -> Batch:
         resized = project.with_workers(workers)
-        runs = points(source, options.repeats, workers)
+        runs = points(source, workers, quick=options.quick, most=options.most)
         prepared: dict[str, PreparedRun] = {}
         first = None
         for role in dict.fromkeys(map(role_of_point, runs)):

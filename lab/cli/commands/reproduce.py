@@ -1,15 +1,16 @@
 """`lab reproduce NAME`.
 
-PASS                the claim holds
-OUTSIDE_BAND        the claim does not hold (exit code 1)
-TOO_GOOD            better than this training can be: check the run (exit code 1)
-INSUFFICIENT_RUNS   too few runs for a result (exit code 3)
-NOT_COMPARABLE      the source prints no value, or the runs were shorter (exit code 3)
-docs/reproduce.md explains how each band was derived.
+REPRODUCED       a statement, or a number within the range of one more run of ours
+INCONCLUSIVE     too few runs, or a range that is too wide to tell (exit code 3)
+NOT_REPRODUCED   outside the range, or the opposite of a statement (exit code 1)
+OK, FAILED, UNCLEAR: settings and checks of our own, which do not decide the exit code.
+docs/reproduce.md has the rules.
 
 Examples:
-    # three short trainings, for a class
+    # all claims on a training, by the quick listings
     lab reproduce book-async --quick
+    # a first look with two runs of each kind
+    lab reproduce book-sync --quick --repeats 2
     # evaluate the newest run, and print JSON
     lab reproduce book-async --runs last --json
 """
@@ -20,15 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.text import Text
-
 from lab.backends.selection import AUTO
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import BackendName, GpuMode, RunsDir
 from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
-from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
+from lab.reproduce.claims import ALL, NAMES, Source, load
 from lab.run.store import RunDir, runs_dir
 from lab.run.tables import show
 from lab.service.batches import run_batches, run_count
@@ -36,13 +35,11 @@ from lab.service.planning import Project
 from lab.service.reproduce import (
     CONFIG,
     MAX_REPEATS,
-    REPEATS,
     ReproduceOptions,
     ended_runs,
     plan_reproduction,
 )
 from lab.task.protocol.experiments import MAX_SEED
-from lab.task.text import visible
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation
@@ -64,13 +61,13 @@ def command(  # longer than 60 lines: the parameters are the command line
     repeats: Annotated[
         int | None,
         Flag(
-            f"the number of runs of each kind, each with its own seed (default: {REPEATS})",
+            "fewer runs of each kind than the claims need, for a first look (default: all)",
             whole(1, MAX_REPEATS),
             shows="N",
         ),
     ] = None,
     quick: Annotated[
-        bool, Switch("for a class: only the quick listings, and a shorter training of the blog")
+        bool, Switch("use the quick listings, and leave out the longest runs")
     ] = False,
     seed: Annotated[
         int | None,
@@ -102,9 +99,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         unique = ended_runs(runs, store, notify)
         _finish([_evaluate(each, unique, store, strict=name != ALL) for each in sources], json=json)
         return
-    options = ReproduceOptions(
-        backend, gpus, repeats or REPEATS, 1 if seed is None else seed, quick
-    )
+    options = ReproduceOptions(backend, gpus, repeats, 1 if seed is None else seed, quick)
     project = Project.load(cluster or CONFIG)
     evaluations = []
     for source in sources:
@@ -147,28 +142,17 @@ def _show(evaluations: Sequence[Evaluation], *, json: bool) -> None:
     from lab.reproduce import view  # noqa: PLC0415
 
     if json:
-        results = [each.result for each in evaluations]
+        results = [each.json for each in evaluations]
         print_json(results[0] if len(results) == 1 else results)
         return
     for each in evaluations:
-        print(f"{each.result['name']}: {each.result['source']}\n")
-        groups = view.grouped(each.verdicts)
-        for group, members in groups.items():
-            print(f"{GROUPS[group].capitalize()}\n")
-            for line in view.notes(members):
-                show(Text(visible(line)))
-            show(view.verdicts_table(members))
-            print()
-        for line in view.reasons(each.verdicts):
-            show(Text(visible(line)))
-        runs = len(each.result["runs"])
-        print(f"{runs} {'run' if runs == 1 else 'runs'}")
-        for group, members in groups.items():
-            print(f"  {GROUPS[group]}: {view.counts(members)}")
+        print(f"{each.source.name}: {each.source.title}\n")
+        show(view.results_table(each.source, each.results))
+        print(f"\n{view.summary(each.results)}")
 
 
 def _finish(evaluations: Sequence[Evaluation], *, json: bool) -> None:
-    """Print the results of the claims; raise an error if a claim does not hold."""
+    """Print the results of the claims; raise an error if a counted claim is not reproduced."""
     from lab.service.evaluation import check_reproduced  # noqa: PLC0415
 
     _show(evaluations, json=json)

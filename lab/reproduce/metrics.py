@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,7 +11,7 @@ from lab.run.progress import is_test_during_training, read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.protocol.faults import DONE
+from lab.task.protocol.faults import DONE, OVER, Kind
 from lab.task.protocol.results import is_number, is_whole
 from lab.task.protocol.states import State
 
@@ -28,7 +29,7 @@ class Step:
         epoch: Its epoch, 0-based.
         ends_epoch: Whether it is the last of its epoch.
         loss: The loss of its batch.
-        time_s: The time of the record, in seconds since the program began.
+        time_s: The time of the record, in seconds since the epoch.
     """
 
     local: int
@@ -46,27 +47,21 @@ class WorkerMetrics:
     Attributes:
         steps: Its steps, in the order of their records.
         accuracy: The test accuracy at the worker's end (0 to 1); None if it ended before the test.
-        tested_at: The global step at that test.
         ended_at: The local step of its final record; 0: it has none.
         rate: The recorded learning rate, before it decays.
-        disturbed: The faults of this worker that its agent recorded.
+        slowed: The times between which a fault slowed it, in seconds since the epoch, or None.
     """
 
     steps: tuple[Step, ...]
     accuracy: float | None = None
-    tested_at: int | None = None
     ended_at: int = 0
     rate: float | None = None
-    disturbed: tuple[str, ...] = ()
+    slowed: tuple[float, float] | None = None
 
     @property
     def local_steps(self) -> int:
         """The number of its steps; only its final record counts the last ones."""
         return max([self.ended_at, *(step.local for step in self.steps[-1:])])
-
-    def at_end_of(self, epoch: int) -> Step | None:
-        """The last step of an epoch, if it was recorded."""
-        return next((s for s in self.steps if s.ends_epoch and s.epoch == epoch), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +136,8 @@ def _parameters(info: RunInfo) -> dict[str, Any]:
 
 def _worker(run: RunDir, task: str) -> WorkerMetrics:
     steps: list[Step] = []
-    disturbed: list[str] = []
-    accuracy, tested_at, ended_at, rate = None, None, 0, None
+    fault = {DONE: math.nan, OVER: math.nan}
+    accuracy, ended_at, rate = None, 0, None
     for record in read_records(run.records(task)):
         kind, message = record.get("kind"), record.get("message")
         if is_number(record.get("learning_rate")):
@@ -152,24 +147,28 @@ def _worker(run: RunDir, task: str) -> WorkerMetrics:
         elif is_test_during_training(record):
             continue
         elif kind == "eval" and "probe" not in record and is_number(record.get("accuracy")):
-            accuracy, tested_at = record["accuracy"], record.get("global_step")
+            accuracy = record["accuracy"]
         elif kind == "final" and is_whole(record.get("local_step")):
             ended_at = record["local_step"]
-        elif kind == "event" and isinstance(message, str) and message.startswith(DONE):
-            disturbed.append(message.removeprefix(DONE))
+        elif kind == "event" and isinstance(message, str):
+            for moment in fault:
+                if message.startswith(f"{moment}{Kind.SLOW}") and is_number(
+                    record.get("time_unix")
+                ):
+                    fault[moment] = record["time_unix"]
+    slowed = (fault[DONE], fault[OVER])
     return WorkerMetrics(
         steps=tuple(steps),
         accuracy=accuracy,
-        tested_at=tested_at if is_whole(tested_at) else None,
         ended_at=ended_at,
         rate=rate,
-        disturbed=tuple(disturbed),
+        slowed=None if any(map(math.isnan, slowed)) else slowed,
     )
 
 
 def _step(record: Mapping[str, Any]) -> Step | None:
     whole = [record.get(name) for name in ("local_step", "global_step", "epoch")]
-    numbers = [record.get(name) for name in ("loss", "elapsed_s")]
+    numbers = [record.get(name) for name in ("loss", "time_unix")]
     if not all(map(is_whole, whole)) or not all(map(is_number, numbers)):
         return None
     local, total, epoch = (int(value or 0) for value in whole)
