@@ -31,6 +31,7 @@ COUNTED: Final[tuple[Kind, ...]] = ("measured", "qualitative")
 """The kinds that are evidence, and that decide the exit code."""
 
 LOG: Final = "log"
+ABOVE: Final = "above"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ def values(claim: Claim, runs: Runs) -> dict[int, float | None]:
     return {seed: measure(claim, run, runs) for seed, run in runs[claim.role].items()}
 
 
+def _partner(run: RunMetrics, others: Mapping[int, RunMetrics]) -> RunMetrics | None:
+    """The run with the same seed."""
+    return next((other for other in others.values() if other.seed == run.seed), None)
+
+
 def _worker(claim: Claim, run: RunMetrics) -> WorkerMetrics:
     index = claim.keys["worker"]
     return run.workers[index] if index < len(run.workers) else WorkerMetrics(())
@@ -53,7 +58,7 @@ def _updates_lost(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
 
 def _beyond_reference(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """The final accuracy minus that of the NumPy reference from the same initial weights."""
-    known = reference(claim.keys["mode"]).by_seed.get(run.seed if run.seed is not None else -1)
+    known = reference(claim.keys["mode"]).by_seed.get(run.seed or 0)
     return None if known is None or run.accuracy is None else run.accuracy - known
 
 
@@ -146,7 +151,7 @@ def _steps_apart(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
 
 def _steadiness(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The unsteadiness of the loss, relative to that of the run of role `against` with its seed."""
-    other = runs[claim.keys["against"]].get(-1 if run.seed is None else run.seed)
+    other = _partner(run, runs[claim.keys["against"]])
     mine, theirs = _unsteadiness(run), None if other is None else _unsteadiness(other)
     return mine / theirs if mine is not None and theirs else None
 
@@ -169,9 +174,24 @@ def _unsteadiness(run: RunMetrics) -> float | None:
 # The speed of the workers while one of them is slowed: only records within the fault's window.
 
 
-def _slowed(run: RunMetrics) -> int | None:
-    """The index of the worker that a fault slowed."""
-    return next((i for i, worker in enumerate(run.workers) if worker.slowed is not None), None)
+def _speeds(run: RunMetrics, *, during: bool) -> tuple[float, float] | None:
+    """Own steps per second of the slowed worker, and the mean of the others, while all train.
+
+    Args:
+        run: The run.
+        during: Whether while the fault lasts, or after it.
+    """
+    slowed = next((worker for worker in run.workers if worker.slowed_until is not None), None)
+    if slowed is None or not all(worker.steps for worker in run.workers):
+        return None
+    begin = slowed.slowed_from if during else slowed.slowed_until
+    end = slowed.slowed_until if during else math.inf
+    begin = max([begin or 0.0, *(worker.steps[0].time_s for worker in run.workers)])
+    end = min([end or 0.0, *(worker.steps[-1].time_s for worker in run.workers)])
+    speeds = [_speed(worker, begin, end) for worker in run.workers]
+    own = speeds.pop(run.workers.index(slowed))
+    known = [speed for speed in speeds if speed]
+    return (own, float(np.mean(known))) if own and len(known) == len(speeds) else None
 
 
 def _speed(worker: WorkerMetrics, begin: float, end: float) -> float | None:
@@ -182,35 +202,15 @@ def _speed(worker: WorkerMetrics, begin: float, end: float) -> float | None:
     return (within[-1].local - within[0].local) / (within[-1].time_s - within[0].time_s)
 
 
-def _speeds(run: RunMetrics, begin: float, end: float) -> tuple[float, float] | None:
-    """The speed of the slowed worker, and the mean of the others, while all of them train."""
-    if not all(worker.steps for worker in run.workers):
-        return None
-    begin = max([begin, *(worker.steps[0].time_s for worker in run.workers)])
-    end = min([end, *(worker.steps[-1].time_s for worker in run.workers)])
-    speeds = [_speed(worker, begin, end) for worker in run.workers]
-    known = [speed for speed in speeds if speed]
-    if len(known) < len(speeds):
-        return None
-    slowed = known.pop(_slowed(run) or 0)
-    return slowed, float(np.mean(known))
-
-
 def _others_slowed(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """The others' speed during the fault, as a share of their speed after it."""
-    slowed = _slowed(run)
-    window = None if slowed is None else run.workers[slowed].slowed
-    if window is None:
-        return None
-    during, after = _speeds(run, *window), _speeds(run, window[1], math.inf)
+    during, after = _speeds(run, during=True), _speeds(run, during=False)
     return during[1] / after[1] if during and after else None
 
 
 def _others_ahead(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """The others' speed during the fault, as a multiple of the slowed worker's."""
-    slowed = _slowed(run)
-    window = None if slowed is None else run.workers[slowed].slowed
-    during = None if window is None else _speeds(run, *window)
+    during = _speeds(run, during=True)
     return during[1] / during[0] if during else None
 
 
@@ -222,7 +222,7 @@ LOSS: Final = "test loss"
 
 def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The loss with stale gradients, as a multiple of the loss without them."""
-    alone = runs[claim.keys["alone"]].get(-1 if run.seed is None else run.seed)
+    alone = _partner(run, runs[claim.keys["alone"]])
     # Less than half of the largest mean staleness is no test of stale gradients.
     if alone is None or (run.mean_staleness or 0) < (len(run.workers) - 1) / 2:
         return None
@@ -232,7 +232,7 @@ def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
 
 def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The harm in the run of role `plain` with the same seed, as a multiple of the harm here."""
-    plain = runs[claim.keys["plain"]].get(-1 if run.seed is None else run.seed)
+    plain = _partner(run, runs[claim.keys["plain"]])
     mine = _stale_harm(claim, run, runs)
     if plain is None or mine is None:
         return None

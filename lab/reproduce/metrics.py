@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,16 +25,12 @@ class Step:
     Attributes:
         local: The worker's own steps so far.
         total: The global step right after this step's own increment.
-        epoch: Its epoch, 0-based.
-        ends_epoch: Whether it is the last of its epoch.
         loss: The loss of its batch.
         time_s: The time of the record, in seconds since the epoch.
     """
 
     local: int
     total: int
-    epoch: int
-    ends_epoch: bool
     loss: float
     time_s: float
 
@@ -49,14 +44,16 @@ class WorkerMetrics:
         accuracy: The test accuracy at the worker's end (0 to 1); None if it ended before the test.
         ended_at: The local step of its final record; 0: it has none.
         rate: The recorded learning rate, before it decays.
-        slowed: The times between which a fault slowed it, in seconds since the epoch, or None.
+        slowed_from: When a fault began to slow it, in seconds since the epoch, or None.
+        slowed_until: When that fault ended, or None.
     """
 
     steps: tuple[Step, ...]
     accuracy: float | None = None
     ended_at: int = 0
     rate: float | None = None
-    slowed: tuple[float, float] | None = None
+    slowed_from: float | None = None
+    slowed_until: float | None = None
 
     @property
     def local_steps(self) -> int:
@@ -136,7 +133,7 @@ def _parameters(info: RunInfo) -> dict[str, Any]:
 
 def _worker(run: RunDir, task: str) -> WorkerMetrics:
     steps: list[Step] = []
-    fault = {DONE: math.nan, OVER: math.nan}
+    fault: dict[str, float | None] = {DONE: None, OVER: None}
     accuracy, ended_at, rate = None, 0, None
     for record in read_records(run.records(task)):
         kind, message = record.get("kind"), record.get("message")
@@ -152,25 +149,21 @@ def _worker(run: RunDir, task: str) -> WorkerMetrics:
             ended_at = record["local_step"]
         elif kind == "event" and isinstance(message, str):
             for moment in fault:
-                if message.startswith(f"{moment}{Kind.SLOW}") and is_number(
-                    record.get("time_unix")
-                ):
+                if message.startswith(f"{moment}{Kind.SLOW}"):
                     fault[moment] = record["time_unix"]
-    slowed = (fault[DONE], fault[OVER])
     return WorkerMetrics(
         steps=tuple(steps),
         accuracy=accuracy,
         ended_at=ended_at,
         rate=rate,
-        slowed=None if any(map(math.isnan, slowed)) else slowed,
+        slowed_from=fault[DONE],
+        slowed_until=fault[OVER],
     )
 
 
 def _step(record: Mapping[str, Any]) -> Step | None:
-    whole = [record.get(name) for name in ("local_step", "global_step", "epoch")]
-    numbers = [record.get(name) for name in ("loss", "time_unix")]
-    if not all(map(is_whole, whole)) or not all(map(is_number, numbers)):
-        return None
-    local, total, epoch = (int(value or 0) for value in whole)
-    loss, time_s = (float(value or 0) for value in numbers)
-    return Step(local, total, epoch, record.get("kind") == "epoch", loss, time_s)
+    local, total = record.get("local_step"), record.get("global_step")
+    loss, time_s = record.get("loss"), record.get("time_unix")
+    if is_whole(local) and is_whole(total) and is_number(loss) and is_number(time_s):
+        return Step(local, total, loss, time_s)
+    return None

@@ -26,7 +26,7 @@ import numpy as np
 
 from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
-from lab.reproduce.claims import COUNTED, LOG, Claim, Kind, Source
+from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
 from lab.reproduce.reference import reference
 from lab.reproduce.statistics import (
     SOURCE_LEVEL,
@@ -126,47 +126,46 @@ def decide(source: Source, found: Mapping[str, Values]) -> dict[str, Decision]:
     """Decide on every claim by the values of its runs: claim to decision."""
     counted_claims = [claim for claim in source.claims if claim.kind in COUNTED]
     level = SOURCE_LEVEL / max(len(counted_claims), 1)
-    decisions = {
+    unclear = {
         claim.id: _lacking(claim, source.recipes[claim.role].runs, found[claim.id])
         for claim in source.claims
     }
-    known = {
-        claim.id: np.array(list(found[claim.id].values()), np.float64)
+    values = {
+        claim.id: [value for value in found[claim.id].values() if value is not None]
         for claim in source.claims
-        if decisions[claim.id] is None
+        if unclear[claim.id] is None
     }
     statements = [claim for claim in counted_claims if claim.kind == "qualitative"]
-    of_statements = _statements(statements, known, level * len(statements))
+    decided = _statements(statements, values, level * len(statements))
     return {
-        claim.id: decisions[claim.id]
-        or of_statements.get(claim.id)
-        or _single(claim, known[claim.id].tolist(), list(found[claim.id]), level)
+        claim.id: unclear[claim.id]
+        or decided.get(claim.id)
+        or _single(claim, values[claim.id], level)
         for claim in source.claims
     }
 
 
 def _lacking(claim: Claim, wanted: int, found: Values) -> Decision | None:
     """The decision if values are lacking; None: there are as many as the claim file asks for."""
-    unclear = Verdict.INCONCLUSIVE if claim.kind not in _OWN else Verdict.UNCLEAR
+    is_own = claim.kind in {"setting", "check"}
+    unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
     lacking = [seed for seed, value in found.items() if value is None]
     odd = [seed for seed, value in found.items() if value is not None and not math.isfinite(value)]
     if lacking:
         return Decision(unclear, f"the run of seed {lacking[0]} did not record this value")
     if odd:
         return Decision(unclear, f"the value of seed {odd[0]} is not finite")
-    if len(found) < wanted:
+    # One run is enough to see that a setting differs.
+    if len(found) < (1 if is_own and claim.margin is None else wanted):
         return Decision(unclear, f"{len(found)} of {counted(wanted, 'run')}")
     return None
 
 
-_OWN: Final = ("setting", "check")
-
-
-def _single(claim: Claim, values: Sequence[float], seeds: Sequence[int], level: float) -> Decision:
+def _single(claim: Claim, values: Sequence[float], level: float) -> Decision:
     if claim.margin is not None:
         return _equivalence(claim, values, claim.margin)
-    if claim.kind in _OWN:
-        return _expected(claim, values, seeds)
+    if claim.kind in {"setting", "check"}:
+        return _expected(claim, values)
     return _number(claim, values, level)
 
 
@@ -193,50 +192,36 @@ def _number(claim: Claim, values: Sequence[float], level: float) -> Decision:
 
 
 def _statements(
-    claims: Sequence[Claim], values: Mapping[str, np.ndarray], level: float
+    claims: Sequence[Claim], values: Mapping[str, Sequence[float]], level: float
 ) -> dict[str, Decision]:
     """Decide on the statements of a source together; one without values has p = 1."""
-    shown = {c.id: int((_signed(c, values[c.id]) >= 0).sum()) for c in claims if c.id in values}
-    n = {claim.id: len(values[claim.id]) for claim in claims if claim.id in values}
-    ps = [sign_test_p(shown[c.id], n[c.id]) if c.id in n else 1.0 for c in claims]
-    against = [sign_test_p(n[c.id] - shown[c.id], n[c.id]) if c.id in n else 1.0 for c in claims]
+    n = [len(values.get(claim.id, ())) for claim in claims]
+    shown = [sum(_is_shown(claim, value) for value in values.get(claim.id, ())) for claim in claims]
+    ps = [sign_test_p(some, every) for some, every in zip(shown, n, strict=True)]
+    opposites = [sign_test_p(every - some, every) for some, every in zip(shown, n, strict=True)]
+    holds, fails = holm(ps, level), holm(opposites, level)
     decisions = {}
-    for claim, p, opposite, holds, fails in zip(
-        claims, ps, against, holm(ps, level), holm(against, level), strict=True
-    ):
-        if claim.id not in n:
+    for i, claim in enumerate(claims):
+        if not n[i]:
             continue
-        verdict = (
-            Verdict.REPRODUCED
-            if holds
-            else Verdict.NOT_REPRODUCED
-            if fails
-            else Verdict.INCONCLUSIVE
-        )
-        side = "at least" if claim.direction == "above" else "at most"
-        why = (
-            f"{side} {compared(claim.effect)} in {shown[claim.id]} of {n[claim.id]} runs,"
-            f" sign test: p {p_value(opposite if fails else p)}"
-        )
+        verdict = Verdict.NOT_REPRODUCED if fails[i] else Verdict.INCONCLUSIVE
+        verdict = Verdict.REPRODUCED if holds[i] else verdict
+        side = "at least" if claim.direction == ABOVE else "at most"
+        p = p_value(opposites[i] if fails[i] else ps[i])
+        why = f"{side} {compared(claim.effect)} in {shown[i]} of {n[i]} runs, sign test: p {p}"
         decisions[claim.id] = Decision(verdict, why, float(np.median(values[claim.id])))
     return decisions
 
 
-def _signed(claim: Claim, values: np.ndarray) -> np.ndarray:
-    """How far each value is on the side of the statement."""
-    sign = 1.0 if claim.direction == "above" else -1.0
-    return sign * (values - claim.effect)
+def _is_shown(claim: Claim, value: float) -> bool:
+    return value >= claim.effect if claim.direction == ABOVE else value <= claim.effect
 
 
-def _expected(claim: Claim, values: Sequence[float], seeds: Sequence[int]) -> Decision:
-    odd = [seed for seed, value in zip(seeds, values, strict=True) if value != claim.value]
-    ours = float(np.mean(values))
+def _expected(claim: Claim, values: Sequence[float]) -> Decision:
+    odd, ours = sum(value != claim.value for value in values), float(np.mean(values))
     if odd:
-        why = (
-            f"differs in {len(odd)} of {counted(len(values), 'run')}, such as that of seed {odd[0]}"
-        )
-        return Decision(Verdict.FAILED, why, ours)
-    return Decision(Verdict.OK, f"in all {len(values)} runs", ours)
+        return Decision(Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}", ours)
+    return Decision(Verdict.OK, f"in all of {counted(len(values), 'run')}", ours)
 
 
 def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> Decision:
