@@ -82,18 +82,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict with its reason, and what was computed for it.
+    """A verdict with its reason, and the interval that was computed for it.
 
     Attributes:
         verdict: The verdict.
         why: The reason, in a line.
-        ours: The middle of the values, or None.
         interval: The interval, or None.
     """
 
     verdict: Verdict
     why: str
-    ours: float | None = None
     interval: Interval | None = None
 
 
@@ -110,15 +108,25 @@ def judge(source: Source, runs: measures.Runs) -> list[Result]:
     """
     found = {claim.id: measures.values(claim, runs) for claim in source.claims}
     decisions = decide(source, found)
-    return [
-        Result(
+
+    def result(claim: Claim) -> Result:
+        values = {s: value for s, value in found[claim.id].items() if value is not None}
+        decision = decisions[claim.id]
+        return Result(
             claim.id, claim.text, claim.kind, claim.where, claim.value,
-            decisions[claim.id].ours, decisions[claim.id].interval, claim.unit,
-            {seed: value for seed, value in found[claim.id].items() if value is not None},
-            decisions[claim.id].verdict, decisions[claim.id].why,
-        )
-        for claim in source.claims
-    ]  # fmt: skip
+            _middle(claim, list(values.values())), decision.interval, claim.unit, values,
+            decision.verdict, decision.why,
+        )  # fmt: skip
+
+    return list(map(result, source.claims))
+
+
+def _middle(claim: Claim, values: Sequence[float]) -> float | None:
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    if claim.kind == "qualitative":
+        return float(np.median(values))
+    return float(np.exp(np.mean(np.log(values))) if claim.scale == LOG else np.mean(values))
 
 
 def decide(source: Source, found: Mapping[str, Values]) -> dict[str, Decision]:
@@ -171,23 +179,21 @@ def _single(claim: Claim, values: Sequence[float], level: float) -> Decision:
 def _number(claim: Claim, values: Sequence[float], level: float) -> Decision:
     printed, matters = claim.value or 0.0, claim.matters or 0.0
     if claim.scale == LOG:
-        found = prediction_interval(np.log(values).tolist(), level)
-        interval = Interval(math.exp(found.low), math.exp(found.high))
-        ours, width = math.exp(float(np.mean(np.log(values)))), interval.high / interval.low
-        wide, limit = f"its ends differ by a factor of {width:.3g}", f"{matters:g}"
+        logs = prediction_interval(np.log(values).tolist(), level)
+        interval = Interval(math.exp(logs.low), math.exp(logs.high))
+        width, wide = interval.high / interval.low, "its ends differ by a factor of {}"
     else:
         interval = prediction_interval(values, level)
-        ours, width = float(np.mean(values)), interval.high - interval.low
-        wide, limit = f"it is {compared(width)} wide", compared(matters)
+        width, wide = interval.high - interval.low, "it is {} wide"
     if printed not in interval:
-        return Decision(
-            Verdict.NOT_REPRODUCED, "outside the interval for one more run", ours, interval
-        )
+        why = "outside the interval for one more run"
+        return Decision(Verdict.NOT_REPRODUCED, why, interval)
+    by = "a factor of " if claim.scale == LOG else ""
+    effect = f"{claim.fault} would change this by {by}{compared(matters)}"
     if width > matters:
-        why = f"within, but {wide}: {claim.fault} changes this by {limit}"
-        return Decision(Verdict.INCONCLUSIVE, why, ours, interval)
-    why = f"within; {claim.fault} would change this by {limit}"
-    return Decision(Verdict.REPRODUCED, why, ours, interval)
+        why = f"within, but {wide.format(compared(width))}, and {effect}"
+        return Decision(Verdict.INCONCLUSIVE, why, interval)
+    return Decision(Verdict.REPRODUCED, f"within; {effect}", interval)
 
 
 def _statements(
@@ -208,7 +214,7 @@ def _statements(
         side = "at least" if claim.direction == ABOVE else "at most"
         p = p_value(opposites[i] if fails[i] else ps[i])
         why = f"{side} {compared(claim.effect)} in {shown[i]} of {n[i]} runs, sign test: p {p}"
-        decisions[claim.id] = Decision(verdict, why, float(np.median(values[claim.id])))
+        decisions[claim.id] = Decision(verdict, why)
     return decisions
 
 
@@ -217,18 +223,17 @@ def _is_shown(claim: Claim, value: float) -> bool:
 
 
 def _expected(claim: Claim, values: Sequence[float]) -> Decision:
-    odd, ours = sum(value != claim.value for value in values), float(np.mean(values))
+    odd = sum(value != claim.value for value in values)
     if odd:
-        return Decision(Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}", ours)
-    return Decision(Verdict.OK, f"in all of {counted(len(values), 'run')}", ours)
+        return Decision(Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}")
+    return Decision(Verdict.OK, f"in {len(values)} of {counted(len(values), 'run')}")
 
 
 def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> Decision:
     known = reference(claim.keys["mode"])
     interval = difference_interval(values, known.deviation, known.orders)
-    ours, allowed = float(np.mean(values)), f"±{margin:g}"
     if -margin <= interval.low and interval.high <= margin:
-        return Decision(Verdict.OK, f"the interval is within {allowed}", ours, interval)
+        return Decision(Verdict.OK, f"the interval is within ±{margin:g}", interval)
     if interval.low > margin or interval.high < -margin:
-        return Decision(Verdict.FAILED, f"the interval is outside {allowed}", ours, interval)
-    return Decision(Verdict.UNCLEAR, f"the interval reaches beyond {allowed}", ours, interval)
+        return Decision(Verdict.FAILED, f"the interval is outside ±{margin:g}", interval)
+    return Decision(Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval)

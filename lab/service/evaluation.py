@@ -95,8 +95,8 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
     """
     results = [r for each in evaluations for r in each.results if r.kind in COUNTED]
     for verdict, error, text in (
-        (Verdict.NOT_REPRODUCED, LabError, "not reproduced"),
-        (Verdict.INCONCLUSIVE, InconclusiveError, "inconclusive"),
+        (Verdict.NOT_REPRODUCED, LabError, "are not reproduced"),
+        (Verdict.INCONCLUSIVE, InconclusiveError, "are inconclusive"),
     ):
         found = [each.claim for each in results if each.verdict is verdict]
         if found:
