@@ -11,7 +11,8 @@ of runs, which the claim file fixes.
   least the smallest effect of interest, and NOT_REPRODUCED if significantly less than half do: two
   sign tests, each corrected by Holm's method over the statements of the source.
 - A **setting** or a **check** is OK if every run has the expected value; a difference from the
-  NumPy reference is OK if the interval of its mean is within the margin (two one-sided tests).
+  NumPy reference is OK if the interval of its mean is within the margin (two one-sided tests). If
+  one has FAILED, no claim on the same runs is REPRODUCED.
 """
 
 from __future__ import annotations
@@ -144,12 +145,18 @@ def decide(source: Source, found: Mapping[str, Values]) -> dict[str, Decision]:
     }
     statements = [claim for claim in counted_claims if claim.kind == "qualitative"]
     decided = _statements(statements, values, level * len(statements))
-    return {
+    decisions = {
         claim.id: unclear[claim.id]
         or decided.get(claim.id)
         or _single(claim, values[claim.id], level)
         for claim in source.claims
     }
+    odd = {c.role: c.id for c in source.claims if decisions[c.id].verdict is Verdict.FAILED}
+    for claim in source.claims:
+        if claim.role in odd and decisions[claim.id].verdict is Verdict.REPRODUCED:
+            why = f"its runs are not those of the source: {odd[claim.role]} FAILED"
+            decisions[claim.id] = Decision(Verdict.INCONCLUSIVE, why, decisions[claim.id].interval)
+    return decisions
 
 
 def _lacking(claim: Claim, wanted: int, found: Values) -> Decision | None:
