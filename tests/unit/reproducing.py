@@ -1,133 +1,189 @@
-"""Runs of the chapter for tests, without TensorFlow: the oracle's training, recorded by 3 workers.
-
-`trainings.json` was made by `benchmarks.chapter_oracle`, with another order of the batches than
-those in `lab/reproduce/data/oracle.json`, and with faults.
-"""
+"""Sources, values and runs for tests of `lab reproduce`, without TensorFlow."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from lab.reproduce.run_metrics import RunMetrics, Step, WorkerMetrics
+from lab.reproduce.claims import Claim, Recipe, Source
+from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
+from lab.reproduce.recipes import recipe_for
+from lab.reproduce.reference import reference
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
+from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters
+from lab.task.protocol.states import State
 
-FILE: Final = Path(__file__).parent / "trainings.json"
-STEPS_PER_EPOCH, RECORD_EVERY = 550, 110
-LATE_EPOCH: Final = 40
-EARLY_LOSS: Final = 2.0
-"""Before the late epochs a loss is this multiple of the late one."""
-
-
-@cache
-def _trainings() -> Any:
-    return json.loads(FILE.read_text(encoding="utf-8"))["trainings"]
-
-
-def training(variant: str = "") -> Any:
-    """A training of the oracle; a variant is one with a fault."""
-    return next(each for each in _trainings() if each["variant"] == variant)
+RUNS: Final = 8
+OWN: Final = 27_500
+"""The steps of each worker of the chapter."""
 
 
-def by_chance(random: np.random.Generator, own: Sequence[int], joins: int) -> list[Any]:
-    """The global step after each worker's updates: equally fast workers, in an order by chance.
+def number(value: float, matters: float, **changes: Any) -> Claim:
+    """A number that a source printed."""
+    fields = {"kind": "measured", "where": "a table", "fault": "a fault", "measure": "accuracy"}
+    name = changes.pop("id", "number")
+    return Claim(id=name, text=name, value=value, matters=matters, **{**fields, **changes})
+
+
+def statement(name: str = "statement", direction: str = "above", effect: float = 0.0) -> Claim:
+    """A statement without a number."""
+    return Claim(name, name, "qualitative", "a text", "pace", direction=direction, effect=effect)
+
+
+def source_of(*claims: Claim, runs: int = RUNS) -> Source:
+    """A source with these claims, all on runs of one role."""
+    return Source(
+        "made", "a source", {"whole": Recipe("whole", "async", "async-fast", runs)}, claims
+    )
+
+
+def by_seed(values: Sequence[float | None]) -> dict[int, float | None]:
+    """Values of runs with the seeds 1, 2, …."""
+    return dict(enumerate(values, start=1))
+
+
+def worker(
+    totals: Sequence[int],
+    *,
+    every: int = 100,
+    losses: Sequence[float] | None = None,
+    times: Sequence[float] | None = None,
+    **changes: Any,
+) -> WorkerMetrics:
+    """A worker that records each `every` own steps: the global step, the loss and the time."""
+    n = len(totals)
+    columns = zip(totals, losses or [0.5] * n, times or range(n), strict=True)
+    steps = (Step(every * (i + 1), *(row)) for i, row in enumerate(columns))
+    return WorkerMetrics(tuple(steps), **{"ended_at": every * n, "rate": 0.01, **changes})
+
+
+def run_of(
+    source: Source,
+    role: str,
+    seed: int | None = 1,
+    workers: Sequence[WorkerMetrics] = (),
+    *,
+    quick: bool = False,
+    **changes: Any,
+) -> RunMetrics:
+    """A run by a recipe of a source.
 
     Args:
-        random: Draws the order.
-        own: Updates that each worker makes.
-        joins: Updates of the others after which worker 2 begins.
+        source: The source.
+        role: The role of the run.
+        seed: Its seed; it is also in the run's id.
+        workers: Its workers; none: as many as the recipe wants, each with one record.
+        quick: Whether it is a quick run.
+        changes: Fields that differ; `flags` are further flags of the program.
     """
-    begins = (0, 0, joins / 2)
-    times = [b + np.arange(n) + 1.5 * random.random(n) for b, n in zip(begins, own, strict=True)]
-    order = np.argsort(np.argsort(np.concatenate([np.sort(each) for each in times]))) + 1
-    return np.split(order, np.cumsum(own)[:-1])
-
-
-def bare_run(*workers: WorkerMetrics, **changes: Any) -> RunMetrics:
-    """A run of the chapter with these workers.
-
-    Args:
-        workers: The records of its workers.
-        changes: Fields of the run that differ.
-    """
+    recipe = recipe_for(source.recipes[role], quick=quick)
+    experiment = EXPERIMENTS[recipe.experiment]
+    flags = {**recipe.flags, **changes.pop("flags", {})}
+    args = [*experiment.args, *(f"--{name}={value}" for name, value in flags.items())]
+    given = defaults(experiment) | hyperparameters(experiment, [*args, f"--seed={seed or 0}"])
     fields: dict[str, Any] = {
-        "run_id": "20260101-0900-async-0001",
-        "experiment": "async",
-        "seed": 1,
+        "run_id": f"20260101-{900 + (seed or 0):04}-{recipe.experiment}-{role.replace('-', '')}",
+        "experiment": recipe.experiment,
+        "seed": seed,
         "succeeded": True,
-        "parameters": {"epochs": 50, "batch_size": 100},
-        "start": {"worker-2": "after 20,900 steps"},
-        "faults": (),
-        "workers": workers,
-        "global_steps": 82_500,
+        "parameters": {k: v for k, v in given.items() if v is False or v != 0},
+        "start": recipe.start,
+        "faults": recipe.faults,
+        # Each run has a record of its own.
+        "workers": tuple(workers)
+        or tuple(
+            worker([i + 1], losses=[1.0 + (seed or 0) + i / 10 + quick / 100 + len(role) / 1000])
+            for i in range(recipe.workers or 3)
+        ),
+        "global_steps": 3 * OWN,
         "updates_lost": 0,
         "accuracy": None,
     }
     return RunMetrics(**{**fields, **changes})
 
 
-def chapter_run(
-    seed: int,
-    trained: Any = None,
-    *,
-    own: Sequence[int] = (27_500, 27_500, 27_500),
-    joins: int = 20_900,
-    **changes: Any,
-) -> RunMetrics:
-    """An asynchronous run of the chapter.
+def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) -> RunMetrics:
+    """An asynchronous run of the chapter: three equally fast workers in an order by chance.
 
-    Args:
-        seed: One of the oracle's.
-        trained: The oracle's training with accuracies and losses.
-        own: Steps that each worker makes.
-        joins: When worker 2 joins.
-        changes: Fields of the run that are otherwise.
+    It has the accuracies of the NumPy reference. Each worker records each 250th of its steps.
     """
-    trained = trained or training()
-    row = trained["initials"].index(seed)
-    random = np.random.default_rng([seed, 7])
-    totals = by_chance(random, own, joins)
+    random = np.random.default_rng([seed, len(role)])
+    own = np.arange(250, OWN + 1, 250)
+    late = 20_900 if source.recipes[role].start else 0
+    final = reference("async").by_seed[seed] + 0.0003 * random.standard_normal()
+    workers = []
+    for index in range(3):
+        # While worker 2 is not there, each of the others makes half of the updates; at last it is
+        # alone.
+        mean = 3 * own + late if index == 2 else np.maximum(2 * own, 3 * own - late // 2)
+        totals = np.minimum(mean + random.integers(-300, 300, len(own)), 2 * OWN + own)
+        losses = 0.55 * np.exp(0.3 * random.standard_normal(len(own)))
+        accuracy = round(final - 0.0002 * (2 - index), 4)
+        workers.append(worker(totals.tolist(), losses=losses.tolist(), accuracy=accuracy, every=250))
+    return run_of(source, role, seed, workers, **{"accuracy": workers[2].accuracy, **changes})
+
+
+def in_step(run: RunMetrics) -> RunMetrics:
+    """The same with the records of a synchronous program: own steps are the global step."""
     workers = tuple(
-        WorkerMetrics(
-            tuple(
-                _step(index, local, int(total[local - 1]), trained, row, random)
-                for local in range(RECORD_EVERY, len(total) + 1, RECORD_EVERY)
-            ),
-            _accuracy(trained, row, int(total[-1]) if len(total) else 0),
-            int(total[-1]) if len(total) else 0,
-            rate=0.01,
-        )
-        for index, total in enumerate(totals)
+        replace(each, steps=tuple(replace(step, total=step.local) for step in each.steps))
+        for each in run.workers
     )
-    fields: dict[str, Any] = {
-        "run_id": f"20260101-0900-async-{seed:04x}",
-        "seed": seed,
-        "global_steps": sum(own),
-        "accuracy": workers[2].accuracy,
-    }
-    return bare_run(*workers, **{**fields, **changes})
+    return replace(run, workers=workers, global_steps=OWN)
 
 
-def _step(
-    worker: int, local: int, total: int, trained: Any, row: int, random: np.random.Generator
-) -> Step:
-    epoch = (local - 1) // STEPS_PER_EPOCH
-    ends = local % STEPS_PER_EPOCH == 0
-    place = trained["log_loss"].get(f"{worker}.{epoch}") if ends else None
-    if place is not None:
-        loss = math.exp(random.normal(place["mean"][row], place["deviation"][row]))
-    else:
-        loss = float(trained["late_loss"][row] * (1 + 0.3 * random.standard_normal()))
-        if epoch < LATE_EPOCH:
-            loss *= EARLY_LOSS
-    return Step(local, total, epoch, ends, loss, total / 300)
+def write_run(store: Path, run: RunMetrics) -> RunDir:
+    """Write the files of a run that has these metrics, as `lab run` does."""
+    directory = RunDir(store / run.run_id)
+    count = len(run.workers)
+    directory.create(
+        RunInfo(
+            run_id=run.run_id,
+            spec=RunSpec(run.experiment, start=run.start, faults=run.faults),
+            state=State.SUCCEEDED if run.succeeded else State.FAILED,
+            seed=run.seed,
+            cluster={"ps": ["a:2222"], "worker": [f"b:{2223 + i}" for i in range(count)]},
+            hyperparameters=run.parameters,
+        )
+    )
+    for index, each in enumerate(run.workers):
+        path = directory.records(f"worker-{index}")
+        path.parent.mkdir(exist_ok=True)
+        lines = _records(each) + (_chief_records(run) if index == 0 else [])
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
 
 
-def _accuracy(trained: Any, row: int, updates: int) -> float:
-    known = sorted(int(step) for step in trained["accuracy"])
-    return float(np.interp(updates, known, [trained["accuracy"][f"{s}"][row] for s in known]))
+def _records(of: WorkerMetrics) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = [
+        {"kind": "event", "status": "ready", "learning_rate": of.rate},
+        *(
+            {"kind": "event", "message": f"{text}slow:0.3,15s worker-0", "time_unix": moment}
+            for text, moment in (("fault: ", of.slowed_from), ("fault over: ", of.slowed_until))
+            if moment is not None
+        ),
+        *(
+            {"kind": "step", "local_step": s.local, "global_step": s.total, "epoch": 0,
+             "loss": s.loss, "time_unix": s.time_s}
+            for s in of.steps
+        ),
+        {"kind": "final", "local_step": of.ended_at},
+    ]  # fmt: skip
+    if of.accuracy is not None:
+        found.insert(-1, {"kind": "eval", "accuracy": of.accuracy, "global_step": 1})
+    return found
+
+
+def _chief_records(run: RunMetrics) -> list[Mapping[str, Any]]:
+    lost = run.updates_lost or 0
+    return [
+        {"kind": "eval", "accuracy": run.accuracy or 0.0, "global_step": run.global_steps,
+         "probe": run.global_steps - lost},
+    ]  # fmt: skip
