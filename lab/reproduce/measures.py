@@ -46,10 +46,10 @@ def _flag(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _learning_rate(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
-    """The rate that all workers report; None: a worker reports none, or they differ."""
+def _learning_rate(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """The rate of all workers, or one that differs from the claim; None: a worker reports none."""
     rates = {worker.rate for worker in run.workers}
-    return rates.pop() if len(rates) == 1 else None
+    return None if None in rates else next((r for r in rates if r != claim.value), claim.value)
 
 
 def _updates_lost(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
@@ -91,7 +91,7 @@ def _losses_near(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
 def _pace(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """Global steps for each of worker 0's own steps, while all workers train."""
     steps = next(overlapping_steps(run), [])
-    if len(steps) < LEAST_RECORDS:
+    if len(steps) < LEAST_RECORDS or steps[-1].local <= steps[0].local:
         return None
     return (steps[-1].total - steps[0].total) / (steps[-1].local - steps[0].local)
 
@@ -181,13 +181,12 @@ def _speeds(run: RunMetrics, *, during: bool) -> tuple[float, float] | None:
         run: The run.
         during: Whether while the fault lasts, or after it.
     """
-    slowed = next((worker for worker in run.workers if worker.slowed_until is not None), None)
-    if slowed is None or not all(worker.steps for worker in run.workers):
+    slowed = next((worker for worker in run.workers if worker.slowed is not None), None)
+    if slowed is None or slowed.slowed is None or not all(each.steps for each in run.workers):
         return None
-    begin = slowed.slowed_from if during else slowed.slowed_until
-    end = slowed.slowed_until if during else math.inf
-    begin = max([begin or 0.0, *(worker.steps[0].time_s for worker in run.workers)])
-    end = min([end or 0.0, *(worker.steps[-1].time_s for worker in run.workers)])
+    begin, end = slowed.slowed if during else (slowed.slowed[1], math.inf)
+    begin = max([begin, *(worker.steps[0].time_s for worker in run.workers)])
+    end = min([end, *(worker.steps[-1].time_s for worker in run.workers)])
     speeds = [_speed(worker, begin, end) for worker in run.workers]
     own = speeds.pop(run.workers.index(slowed))
     known = [speed for speed in speeds if speed]

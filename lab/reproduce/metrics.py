@@ -44,16 +44,16 @@ class WorkerMetrics:
         accuracy: The test accuracy at the worker's end (0 to 1); None if it ended before the test.
         ended_at: The local step of its final record; 0: it has none.
         rate: The recorded learning rate, before it decays.
-        slowed_from: When a fault began to slow it, in seconds since the epoch, or None.
-        slowed_until: When that fault ended, or None.
+        slowed: The times between which a fault slowed it, in seconds since the epoch, or None.
+        faults: The faults that it had, a line each.
     """
 
     steps: tuple[Step, ...]
     accuracy: float | None = None
     ended_at: int = 0
     rate: float | None = None
-    slowed_from: float | None = None
-    slowed_until: float | None = None
+    slowed: tuple[float, float] | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def local_steps(self) -> int:
@@ -128,12 +128,18 @@ def _is_worker(task: str) -> bool:
 
 def _parameters(info: RunInfo) -> dict[str, Any]:
     """The recorded hyperparameters; 0 stands for the program's own default and is left out."""
-    return {name: value for name, value in info.hyperparameters.items() if value != 0}
+    return without_zeros(info.hyperparameters)
+
+
+def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags without those that are 0; False is a value."""
+    return {name: value for name, value in flags.items() if value is False or value != 0}
 
 
 def _worker(run: RunDir, task: str) -> WorkerMetrics:
     steps: list[Step] = []
-    fault: dict[str, float | None] = {DONE: None, OVER: None}
+    fault: dict[str, float] = {}
+    faults: list[str] = []
     accuracy, ended_at, rate = None, 0, None
     for record in read_records(run.records(task)):
         kind, message = record.get("kind"), record.get("message")
@@ -148,16 +154,19 @@ def _worker(run: RunDir, task: str) -> WorkerMetrics:
         elif kind == "final" and is_whole(record.get("local_step")):
             ended_at = record["local_step"]
         elif kind == "event" and isinstance(message, str):
-            for moment in fault:
-                if message.startswith(f"{moment}{Kind.SLOW}"):
-                    fault[moment] = record["time_unix"]
+            if message.startswith(DONE):
+                faults.append(message.removeprefix(DONE))
+            for moment in (DONE, OVER):
+                time_s = record.get("time_unix")
+                if message.startswith(f"{moment}{Kind.SLOW}") and is_number(time_s):
+                    fault[moment] = time_s
     return WorkerMetrics(
         steps=tuple(steps),
         accuracy=accuracy,
         ended_at=ended_at,
         rate=rate,
-        slowed_from=fault[DONE],
-        slowed_until=fault[OVER],
+        slowed=(fault[DONE], fault[OVER]) if len(fault) == 2 else None,  # noqa: PLR2004
+        faults=tuple(faults),
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from lab.reproduce.claims import Recipe, Source
-from lab.reproduce.metrics import RunMetrics
+from lab.reproduce.metrics import RunMetrics, without_zeros
 from lab.sweep.grid import Point
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters
 from lab.task.protocol.faults import parse
 from lab.task.protocol.trigger import Trigger, parse_trigger
 
 _ROLE: Final = "run"
+
+_FREE: Final = frozenset({"seed", "record_every"})
+"""Flags that a run may have otherwise than its recipe, unless the recipe names them."""
 
 
 def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
@@ -72,7 +75,8 @@ def choose_runs(
         exclude: Receives each run that is left out, and the reason.
     """
     full, quick = ([_role(run, source, quick=q) for run in runs] for q in (False, True))
-    is_full = any(one and not other for one, other in zip(full, quick, strict=True))
+    each = zip(runs, full, quick, strict=True)
+    is_full = any(one and not other and run.succeeded for run, one, other in each)
     chosen: dict[str, dict[int, RunMetrics]] = {role: {} for role in source.recipes}
     seen: dict[str, str] = {}
     for run, role, as_quick in zip(runs, full if is_full else quick, quick, strict=True):
@@ -98,17 +102,18 @@ def choose_runs(
 def _role(run: RunMetrics, source: Source, *, quick: bool) -> str | None:
     """The role whose recipe a run follows; None: it follows no recipe."""
     try:
-        start, faults = _start_times(run.start), frozenset(map(parse, run.faults))
+        start, faults = _start_times(run.start), frozenset(map(parse, _faults(run)))
     except ValueError:  # lab did not write this run.json
         return None
     for role, each in source.recipes.items():
         recipe = recipe_for(each, quick=quick)
         if (
             run.experiment == recipe.experiment
+            and run.workers
             and recipe.workers in {None, len(run.workers)}
             and start == _start_times(recipe.start)
             and faults == frozenset(map(parse, recipe.faults))
-            and _has_flags(run, recipe)
+            and _odd_flag(run, recipe) is None
         ):
             return role
     return None
@@ -119,12 +124,12 @@ def _misfit(run: RunMetrics, source: Source) -> str:
     same = [r for r in source.recipes.values() if run.experiment in {r.experiment, r.quick}]
     if not same:
         return f"no claim is about a run of {run.experiment}"
-    if run.faults and not any(recipe.faults for recipe in same):
-        return f"no claim wants the fault {run.faults[0]!r}"
-    known = EXPERIMENTS[run.experiment].flags
-    for name, value in same[0].flags.items():
-        if (run.parameters.get(name) or 0) != known[name].parse(str(value)):
-            return f"its {name} is {run.parameters.get(name, 'the default')}, not {value}"
+    if (faults := _faults(run)) and not any(recipe.faults for recipe in same):
+        return f"no claim wants the fault {faults[0]!r}"
+    recipe = recipe_for(same[0], quick=run.experiment != same[0].experiment)
+    if (name := _odd_flag(run, recipe)) is not None:
+        mine, wanted = (each.get(name, "the default") for each in (run.parameters, _flags(recipe)))
+        return f"its {name} is {mine}, not {wanted}"
     return "its start, faults or number of workers is that of no claim"
 
 
@@ -132,9 +137,21 @@ def _start_times(start: Mapping[str, str]) -> dict[str, Trigger]:
     return {task: parse_trigger(moment) for task, moment in start.items()}
 
 
-def _has_flags(run: RunMetrics, recipe: Recipe) -> bool:
-    known = EXPERIMENTS[recipe.experiment].flags
-    return all(
-        (run.parameters.get(name) or 0) == known[name].parse(str(value))
-        for name, value in recipe.flags.items()
-    )
+def _faults(run: RunMetrics) -> list[str]:
+    """The faults that were requested, and those that `lab fault` injected."""
+    return [*run.faults, *(fault for worker in run.workers for fault in worker.faults)]
+
+
+def _flags(recipe: Recipe) -> dict[str, Any]:
+    """All flags of a recipe's runs."""
+    known = EXPERIMENTS[recipe.experiment]
+    args = (*known.args, *(f"--{name}={value}" for name, value in recipe.flags.items()))
+    return without_zeros(defaults(known) | hyperparameters(known, args))
+
+
+def _odd_flag(run: RunMetrics, recipe: Recipe) -> str | None:
+    """A flag of the run that is not as in the recipe, or None."""
+    wanted = _flags(recipe)
+    compared = (wanted.keys() | run.parameters.keys()) - (_FREE - recipe.flags.keys())
+    odd = (name for name in sorted(compared) if run.parameters.get(name) != wanted.get(name))
+    return next(odd, None)

@@ -74,7 +74,9 @@ def evaluate(
         if strict:
             notify(f"left out: run {run.run_id}: {reason}")
 
-    given = sorted(map(read_metrics, runs), key=lambda run: run.run_id)
+    # The earliest first; ids have minutes, and a random end.
+    ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))
+    given = list(map(read_metrics, ordered))
     chosen = choose_runs(source, given, exclude)
     if strict and not any(chosen.values()):
         raise InputError(
