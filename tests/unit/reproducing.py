@@ -126,7 +126,9 @@ def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) 
         totals = np.minimum(mean + random.integers(-300, 300, len(own)), 2 * OWN + own)
         losses = 0.55 * np.exp(0.3 * random.standard_normal(len(own)))
         accuracy = round(final - 0.0002 * (2 - index), 4)
-        workers.append(worker(totals.tolist(), losses=losses.tolist(), accuracy=accuracy, every=250))
+        workers.append(
+            worker(totals.tolist(), losses=losses.tolist(), accuracy=accuracy, every=250)
+        )
     return run_of(source, role, seed, workers, **{"accuracy": workers[2].accuracy, **changes})
 
 
@@ -166,8 +168,7 @@ def _records(of: WorkerMetrics) -> list[Mapping[str, Any]]:
         {"kind": "event", "status": "ready", "learning_rate": of.rate},
         *(
             {"kind": "event", "message": f"{text}slow:0.3,15s worker-0", "time_unix": moment}
-            for text, moment in (("fault: ", of.slowed_from), ("fault over: ", of.slowed_until))
-            if moment is not None
+            for text, moment in zip(("fault: ", "fault over: "), of.slowed or (), strict=False)
         ),
         *(
             {"kind": "step", "local_step": s.local, "global_step": s.total, "epoch": 0,

@@ -159,7 +159,7 @@ def test_equivalence_needs_the_whole_interval_within_the_margin() -> None:
     freedom = total**2 / sum(part**2 / degrees for part, degrees in parts)
     half = float(stdtrit(freedom, 0.95)) * math.sqrt(total)
     low, high = statistics.fmean(values) - half, statistics.fmean(values) + half
-    assert 0 < low
+    assert low > 0
     assert half > float(stdtrit(7, 0.95)) * math.sqrt(parts[0][0])
 
     def word(margin: float, sign: int = 1) -> Verdict:
