@@ -119,7 +119,9 @@ def band(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return between(low, high)
     first, last = compared(low), compared(high)
-    return first if first == last else f"{first}-{last}"
+    if first == last:
+        return first
+    return f"{first}-{last}" if low >= 0 else f"{first} to {last}"
 
 
 def figure(value: float | None, unit: str) -> str:

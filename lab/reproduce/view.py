@@ -26,15 +26,15 @@ _STYLES: Final = {
     Verdict.UNCLEAR: "yellow",
     Verdict.FAILED: "bold red",
 }
-_CLAIM, _WHY = 23, 21
-"""The widths of the columns in characters."""
+_CLAIM, _OURS, _WHY = 23, 13, 17
+"""The widths of the columns in characters; the others have 7 and 12, and there are 2 between."""
 
 
 def results_table(source: Source, results: Sequence[Result]) -> Table:
     """A row for each claim, below a line for each kind."""
     table = table_of(["claim", ">printed", ">ours", "verdict", "why"], [])
     for kind, members in grouped(results).items():
-        table.add_row(Text(visible(title_of(kind, source)).replace(": ", ":\n"), style="bold"))
+        table.add_row(_lines(title_of(kind, source), _CLAIM, style="bold"))
         places = ["", *(each.where for each in members)]
         for member, before in zip(members, places, strict=False):
             table.add_row(*_row(member, "" if member.where == before else member.where))
@@ -64,18 +64,21 @@ def summary(results: Iterable[Result]) -> str:
 
 
 def _row(result: Result, place: str) -> list[Cell]:
-    claim = Text("\n".join(visible(line) for line in wrapped(result.text, _CLAIM)))
+    claim = _lines(result.text, _CLAIM)
     if place:
-        lines = (visible(line) for line in wrapped(place, _CLAIM))
-        claim.append("\n" + "\n".join(lines), style="dim")
+        claim = Text("\n").join([claim, _lines(place, _CLAIM, style="dim")])
     return [
         claim,
         "" if result.printed is None else compared(result.printed),
-        Text("\n".join(ours(result))),
+        Text("\n").join(_lines(each, _OURS) for each in ours(result)),
         # One part a line: the longest verdict would take a fifth of the table's width.
         Text("_\n".join(result.verdict.split("_")), style=_STYLES[result.verdict]),
-        Text("\n".join(visible(line) for line in wrapped(result.why, _WHY))),
+        _lines(result.why, _WHY),
     ]
+
+
+def _lines(text: str, width: int, style: str = "") -> Text:
+    return Text("\n".join(wrapped(visible(text), width)), style=style)
 
 
 def ours(result: Result) -> list[str]:
