@@ -5,24 +5,29 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lab.cli import main
 from lab.errors import LabError
+from lab.reproduce.claims import NAMES, load
+from lab.reproduce.metrics import RunMetrics
 from lab.run.store import RunDir
 from lab.service.target import Target, find_target
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
 from tests.specs import update
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
+from tests.unit.reproducing import in_step, run_of, worker, write_run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py", "staleness.py")
+POST = load("blog-sync")
 
 
 @pytest.fixture
@@ -56,28 +61,43 @@ def made() -> list[Path]:
     return sorted(Path("runs").glob("reproduce-*.json"))
 
 
-def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
+def left_out(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("left out: ")]
+
+
+# New runs.
+
+
+def trains(volume: Volume, request: Request) -> None:
+    """A good run, with a record that no other run has."""
+    loss = float(flags(request)["seed"]) + len(request.spec.start) / 2
+    first = {"local_step": 1, "global_step": 1, "epoch": 0, "loss": loss, "time_unix": 100.0}
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 9, "step", **first)])
+    train(volume, request)
+
+
+def test_the_recipes_are_run_with_recorded_seeds(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--seed", "5") == 1
+    environment.tasks_do = trains
+    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--seed", "5") == 3
     asked = environment.runs()
     assert [(each.spec.experiment, flags(each)) for each in asked] == [
-        ("async", {"epochs": "50", "seed": "5"}),
-        ("async-fast", {"epochs": "2", "seed": "5"}),
-        ("async", {"epochs": "50", "seed": "5"}),
-        ("async", {"epochs": "50", "seed": "6"}),
+        ("async", {"epochs": "50", "seed": str(seed)}) for seed in (5, 5, 6, 6)
     ]
-    books, late = {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}
-    assert [dict(each.spec.start) for each in asked] == [books, late, late, books]
+    assert [dict(each.spec.start) for each in asked] == [
+        {}, {"worker-2": "after 20,900 steps"},
+    ] * 2  # fmt: skip
     assert environment.is_down
     out, err = capsys.readouterr()
-    assert "global steps in all" in out
-    assert "OUTSIDE" in out
-    assert "Claims that follow from a fitted start\n" in out
-    assert "the offset is fitted" in out
-    assert "  independent claims: " in out
-    assert "4/4 run=whole" in err
-    assert "claims are not reproduced, " in err
+    assert "accuracy after all" in out
+    assert out.endswith("\n6 counted claims: 6 INCONCLUSIVE\n")
+    assert "4/4 run=late-worker" in err
+    assert "error: 6 of 6 counted claims are inconclusive, such as accuracy-at-end; " in err
+    runs = json.loads(made()[0].read_text())["runs"]
+    assert {role: list(by_seed) for role, by_seed in runs.items()} == {
+        "whole": ["5", "6"], "late-worker": ["5", "6"],
+    }  # fmt: skip
 
 
 def test_equal_worker_counts_share_a_target(
@@ -92,8 +112,8 @@ def test_equal_worker_counts_share_a_target(
         return find_target(*args, **options)
 
     monkeypatch.setattr("lab.service.run.find_target", find)
-    assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 1
-    assert len(environment.runs()) == 3
+    assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 3
+    assert len(environment.runs()) == 2
     assert len(found) == 1
     assert capsys.readouterr().err.count("backend local: ") == 1
 
@@ -101,12 +121,9 @@ def test_equal_worker_counts_share_a_target(
 def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
     reproduce("book-sync", "--repeats", "1", "--gpus", "none", "--quick")
     asked = environment.runs()
-    assert [each.spec.experiment for each in asked] == [
-        "sync-fast", "async-fast", "sync-fast", "async-fast",
-    ]  # fmt: skip
-    assert [each.spec.faults for each in asked][1:] == [
-        (), ("slow:0.3,60s worker-0",), ("slow:0.3,60s worker-0",),
-    ]  # fmt: skip
+    assert [each.spec.experiment for each in asked] == ["sync-fast", "sync-fast", "async-fast"]
+    wanted = [recipe.faults for recipe in load("book-sync").recipes.values()]
+    assert [each.spec.faults for each in asked] == wanted
 
 
 def test_runs_with_another_number_of_workers_have_an_environment_of_their_own(
@@ -122,200 +139,23 @@ def test_runs_with_another_number_of_workers_have_an_environment_of_their_own(
     assert "6/6 run=several-small-batch" in capsys.readouterr().err
 
 
-def test_a_report_reads_the_verdicts(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none", "--json")
-    printed = json.loads(capsys.readouterr().out)
-    (path,) = made()
-    written = json.loads(path.read_text())
-    assert written == printed
-    assert set(written) == {"name", "source", "made", "counts", "verdicts", "runs"}
-    assert set(written["counts"]) == {"independent", "fitted", "own", "uncounted"}
-    assert written["counts"]["fitted"] == {"OUTSIDE_BAND": 15}
-    assert sum(sum(each.values()) for each in written["counts"].values()) == len(
-        written["verdicts"]
-    )
-    assert written["runs"] == [each.run_id for each in environment.runs()]
-    verdict = next(each for each in written["verdicts"] if each["claim"] == "global-steps")
-    assert verdict == {
-        "claim": "global-steps",
-        "words": "global steps in all",
-        "source_value": 82500,
-        "ours": {"mean": 300.0, "low": None, "high": None, "n": 1},
-        "unit": "steps",
-        "band": {"low": 82500.0, "high": 82500.0},
-        "verdict": "OUTSIDE_BAND",
-        "why": "differs in 1 of 1 run",
-        "group": "independent",
-        "source": "book",
-        "where": "the printed log, the last line of worker 2",
-        "note": "",
-    }
-
-
-def test_existing_runs_are_evaluated_and_none_is_made(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    ids = [each.run_id for each in environment.runs()]
-    capsys.readouterr()
-    assert (
-        reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]} {ids[2]} {ids[0]}", "--json")
-        == 1
-    )
-    assert json.loads(capsys.readouterr().out)["runs"] == ids
-    assert len(environment.runs()) == 3
-    assert len(made()) == 2
-
-
-def timed(volume: Volume, request: Request) -> None:
-    """Two workers, whose records have times."""
-    for index in range(2):
-        at = {"epoch": 0, "local_step": 100, "global_step": 199 + index, "elapsed_s": index + 0.5}
-        task = f"worker-{index}"
-        write_records(volume, request.run_id, task, [record(task, 0, "step", loss=0.5, **at)])
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
-
-
-def left_out(output: str) -> list[str]:
-    return [line for line in output.splitlines() if line.startswith("left out: ")]
-
-
-def copied(run_id: str, to: str, new_id: str = "") -> str:
-    """The path of a copy, with another id on request."""
-    path = Path(to) / (new_id or run_id)
-    shutil.copytree(Path("runs") / run_id, path)
-    if new_id:
-        RunDir(path).write(replace(RunDir(path).read(), run_id=new_id, submitted_unix=1.0))
-    return str(path)
-
-
-def test_a_copy_is_no_second_run(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment.tasks_do = timed
-    reproduce("book-async", "--repeats", "2", "--gpus", "none")
-    first, _, _, second = (each.run_id for each in environment.runs())
-    forged = "20260101-0000-async-aaaa"
-    given = [first, second, copied(first, "elsewhere"), copied(first, "elsewhere", forged)]
-    capsys.readouterr()
-    assert reproduce("book-async", "--runs", ",".join(given), "--json") == 1
-    out, err = capsys.readouterr()
-    assert json.loads(out)["runs"] == [first, second]
-    assert {each["ours"]["n"] for each in json.loads(out)["verdicts"]} <= {0, 2}
-    assert left_out(err) == [
-        f"left out: run {first} in elsewhere: a copy of run {first} in runs",
-        f"left out: run {forged}: a copy of run {first}, with the same seed and records",
-    ]
-
-
-def test_two_runs_without_records_are_no_copies(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment.tasks_do = fails
-    for _ in range(2):
-        reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    ids = [each.run_id for each in environment.runs() if "50" in flags(each)["epochs"]]
-    capsys.readouterr()
-    reproduce("book-async", "--runs", ",".join(ids), "--json")
-    out, err = capsys.readouterr()
-    assert sorted(json.loads(out)["runs"]) == sorted(ids)
-    assert left_out(err) == []
-
-
-def test_quick_runs_are_not_mixed_with_full_ones(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("blog-sync", "--repeats", "1", "--gpus", "none")
-    reproduce("blog-sync", "--repeats", "1", "--gpus", "none", "--quick", "--seed", "7")
-    sync, others, quick_sync, quick_others = (each.run_id for each in environment.runs())
-    capsys.readouterr()
-
-    def evaluated(*ids: str) -> list[str]:
-        reproduce("blog-sync", "--runs", ",".join(ids), "--json")
-        out, err = capsys.readouterr()
-        found: list[str] = json.loads(out)["runs"]
-        left = sorted(set(ids).difference(found))
-        assert sorted(left_out(err)) == [
-            f"left out: run {each}: it trains 1,500 global steps, not 50,000 global steps"
-            for each in left
-        ]
-        return found
-
-    assert evaluated(quick_sync, others, sync, quick_others) == [sync, others]
-    assert evaluated(quick_sync, quick_others) == [quick_sync, quick_others]
-    assert evaluated(sync, quick_others) == [sync]  # a claim compares both kinds of runs
-
-
-def test_quick_runs_of_the_same_length_are_not_mixed_with_full_ones(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for quick in ([], ["--quick"]):
-        reproduce("book-async", "--repeats", "1", "--gpus", "none", *quick)
-    runs = [RunDir(Path("runs") / each.run_id) for each in environment.runs()]
-    whole = {run.read().spec.experiment: run.run_id for run in runs if run.read().spec.start == {
-        "worker-2": "after 20,900 steps"}}  # fmt: skip
-    capsys.readouterr()
-    reproduce("book-async", "--runs", ",".join(whole.values()), "--json")
-    out, err = capsys.readouterr()
-    assert json.loads(out)["runs"] == [whole["async"]]
-    assert left_out(err) == [
-        f"left out: run {whole['async-fast']}: it trains async-fast, not async"
-    ]
-
-
-def test_an_own_program_with_the_name_of_an_experiment_is_not_judged(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    run = RunDir(Path("runs") / environment.runs()[0].run_id)
-    update(run, own=True, program="async.py")
-    capsys.readouterr()
-    assert reproduce("book-async", "--runs", run.run_id) == 2
-    assert f"is about run {run.run_id} of async.py; " in capsys.readouterr().err
-
-
-def test_a_run_without_a_matching_claim_is_refused(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    run_id = environment.runs()[0].run_id
-    capsys.readouterr()
-    assert reproduce("blog-sync", "--runs", run_id) == 2
-    assert "no claim of blog-sync is about run" in capsys.readouterr().err
-
-
-def test_a_run_that_is_under_way_is_not_judged(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    run = RunDir(Path("runs") / environment.runs()[0].run_id)
-    update(run, state=State.TRAINING)
-    capsys.readouterr()
-    assert reproduce("book-async", "--runs", run.run_id) == 2
-    output = f"error: run {run.run_id} has not ended, or is not fully collected; follow it with"
-    assert output in capsys.readouterr().err
-
-
 def fails(volume: Volume, request: Request) -> None:
     for task in request.tasks():
         end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)
 
 
-def test_a_run_that_fails_is_in_the_result(
+def test_a_run_that_fails_is_left_out_by_its_name(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def second_fails(volume: Volume, request: Request) -> None:
         (fails if len(environment.runs()) == 2 else train)(volume, request)
 
     environment.tasks_do = second_fails
-    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--json") == 1
-    result = json.loads(capsys.readouterr().out)
-    assert len(result["runs"]) == 4
-    failed = next(each for each in result["verdicts"] if each["claim"] == "runs")
-    assert (failed["verdict"], failed["ours"]["mean"]) == ("OUTSIDE_BAND", 1.0)
+    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--json") == 3
+    failed = environment.runs()[1].run_id
+    out, err = capsys.readouterr()
+    assert json.loads(out)["excluded"][failed] == "it did not succeed"
+    assert f"left out: run {failed}: it did not succeed" in left_out(err)
 
 
 def test_a_run_that_did_not_start_is_not_judged(
@@ -334,86 +174,247 @@ def test_a_run_that_did_not_start_is_not_judged(
     assert list(Path("runs").iterdir()) == []
 
 
-def test_an_interrupt_keeps_finished_runs_and_their_verdicts(
+@pytest.mark.parametrize(
+    ("stop", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted in run 2 of 16 for book-async"),
+        (LabError("environment 'book' went"), 1, "error: environment 'book' went"),
+    ],
+)
+def test_a_stop_keeps_finished_runs_and_their_verdicts(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    stop: BaseException,
+    code: int,
+    message: str,
 ) -> None:
     module = importlib.import_module("lab.service.batches")
     conduct = module.execute_run
 
-    def interrupted(*arguments: object, **named: object) -> object:
-        if len(environment.runs()) == 1:
-            raise KeyboardInterrupt
-        return conduct(*arguments, **named)
-
-    monkeypatch.setattr(module, "execute_run", interrupted)
-    assert reproduce("book-async", "--gpus", "none") == 130
-    out, err = capsys.readouterr()
-    assert "\n2 runs\n" in out  # the one that was interrupted, too: it is no success
-    assert "interrupted in run 2 of 5 for book-async" in err
-    assert environment.is_down
-    assert len(made()) == 1
-
-
-def test_an_aborted_run_is_in_the_result(
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = importlib.import_module("lab.service.batches")
-    conduct = module.execute_run
-
-    def breaks(run: RunDir, **named: object) -> object:
+    def stops(run: RunDir, **named: object) -> object:
         if len(environment.runs()) == 1:
             update(run, state=State.FAILED, reason="the environment went")
-            raise LabError("environment 'book' went")
+            raise stop
         return conduct(run, **named)
 
-    monkeypatch.setattr(module, "execute_run", breaks)
-    assert reproduce("book-async", "--gpus", "none") == 1
+    monkeypatch.setattr(module, "execute_run", stops)
+    assert reproduce("book-async", "--gpus", "none") == code
     out, err = capsys.readouterr()
-    assert "runs: OUTSIDE_BAND: see `lab show" in out
-    assert "error: environment 'book' went" in err
-    assert len(json.loads(made()[0].read_text())["runs"]) == 2
+    assert "6 counted claims: 6 INCONCLUSIVE" in out
+    assert message in err
+    assert environment.is_down
+    found = json.loads(made()[0].read_text())
+    assert len(found["runs"]["whole"]) == 1
+    assert list(found["excluded"].values()) == ["it did not succeed"]
 
 
-def test_an_inconclusive_result_exits_3(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def good(volume: Volume, request: Request) -> None:
-        for index in range(3):
-            task = f"worker-{index}"
-            ready = record(task, 0, "event", status="ready", learning_rate=0.8)
-            step = record(
-                task, 1, local_step=100, global_step=100, epoch=0, loss=0.5, elapsed_s=1.0
-            )
-            last = record(task, 2, "eval", accuracy=0.5, global_step=100)
-            write_records(volume, request.run_id, task, [ready, step, last])
-        final = record("worker-0", 3, "eval", accuracy=0.5, global_step=100, probe=100)
-        write_records(volume, request.run_id, "worker-0", [final])
-        for task in request.tasks():
-            end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
-
-    environment.tasks_do = good
-    assert reproduce("blog-sync", "--repeats", "1", "--gpus", "none", "--quick") == 3
-    out, err = capsys.readouterr()
-    assert "table: NOT_COMPARABLE: the post's synchronous logs are empty" in out
-    assert "claims cannot be judged, such as steadier" in err
+# Given runs.
 
 
-def test_verdicts_are_shown_without_a_writable_store(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce("book-async", "--repeats", "1", "--gpus", "none")
-    run = str(Path("runs") / environment.runs()[0].run_id)
-    Path("kept").write_text("")
+def post_run(role: str, seed: int, *, spread: float = 0.3, quick: bool = False) -> RunMetrics:
+    """A run of the post's training, by three workers in step, or not if it is asynchronous."""
+    random = np.random.default_rng([seed, len(role), int(100 * spread)])
+    losses = np.exp(spread * random.standard_normal((3, 100)))
+    own = range(5, 505, 5)
+    totals = own if role == "whole" else [3 * local for local in own]
+    workers = [worker(totals, every=5, losses=each.tolist(), rate=0.8) for each in losses]
+    return run_of(POST, role, seed, workers, quick=quick)
+
+
+def write_post(
+    spread: float = 0.15, count: int = 8, change: Callable[[RunMetrics], RunMetrics] | None = None
+) -> list[str]:
+    """Write the runs of the post's synchronous claims; return their ids."""
+    runs = [post_run("whole", seed, spread=spread) for seed in range(1, count + 1)]
+    runs += [post_run("async", seed) for seed in range(1, count + 1)]
+    if change is not None:
+        runs = list(map(change, runs))
+    return [write_run(Path("runs"), run).run_id for run in runs]
+
+
+def judged(capsys: pytest.CaptureFixture[str], name: str, runs: Sequence[str]) -> Any:
+    """The exit code, the JSON and the lines on stderr."""
     capsys.readouterr()
-    assert reproduce("book-async", "--runs", run, "--runs-dir", "kept/here") == 1
+    code = reproduce(name, "--runs", ",".join(runs), "--json")
     out, err = capsys.readouterr()
-    assert "\n1 run\n" in out
+    return code, json.loads(out), err
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_source_whose_claims_are_all_reproduced_exits_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, found, err = judged(capsys, "blog-sync", write_post())
+    assert code == 0
+    assert found["summary"] == "2 counted claims: 2 REPRODUCED"
+    assert "error" not in err
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_claim_that_is_not_reproduced_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, err = judged(capsys, "blog-sync", write_post(spread=0.6))
+    assert code == 1
+    assert found["summary"] == "2 counted claims: 1 REPRODUCED, 1 NOT_REPRODUCED"
+    assert "error: 1 of 2 counted claims are not reproduced, such as steadier; " in err
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_claim_that_cannot_be_told_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, err = judged(capsys, "blog-sync", write_post(count=7))
+    assert code == 3
+    assert {each["why"] for each in found["claims"] if each["kind"] == "qualitative"} == {
+        "7 of 8 runs"
+    }
+    assert "error: 2 of 2 counted claims are inconclusive, such as in-step; " in err
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_check_that_failed_alone_does_not_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says that the runs are not those of the source: no claim on them is reproduced."""
+    ids = write_post(change=lambda run: replace(run, updates_lost=5))
+    code, found, _ = judged(capsys, "blog-sync", ids)
+    verdicts = {each["claim"]: each["verdict"] for each in found["claims"]}
+    assert verdicts["updates-lost"] == "FAILED"
+    assert "NOT_REPRODUCED" not in verdicts.values()
+    assert code == 3
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_json_has_everything_that_a_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = write_post()
+    _, found, _ = judged(capsys, "blog-sync", [*ids, write_run(Path("runs"), OTHER).run_id])
+    assert json.loads(made()[0].read_text()) == found
+    assert set(found) == {
+        "name", "source", "made", "summary", "fitted", "claims", "runs", "excluded",
+    }  # fmt: skip
+    assert found["runs"]["whole"] == {str(seed): ids[seed - 1] for seed in range(1, 9)}
+    assert found["excluded"] == {OTHER.run_id: "no claim is about a run of linear"}
+    assert [each["claim"] for each in found["claims"]] == [claim.id for claim in POST.claims]
+    assert found["claims"][0] == {
+        "claim": "in-step",
+        "text": "workers stay in step",
+        "kind": "qualitative",
+        "where": "the section on parallel modes",
+        "printed": None,
+        "ours": 0.0,
+        "interval": None,
+        "unit": "steps apart",
+        "values": {str(seed): 0.0 for seed in range(1, 9)},
+        "verdict": "REPRODUCED",
+        "why": "at most 1 in 8 of 8 runs, sign test: p 0.00391",
+    }
+
+
+OTHER = replace(post_run("whole", 30), experiment="linear", run_id="20260101-0000-linear-aaaa")
+
+
+@pytest.mark.usefixtures("environment")
+def test_copies_change_no_verdict_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = write_post(count=3)
+    copy = Path("elsewhere") / ids[0]
+    shutil.copytree(Path("runs") / ids[0], copy)
+    forged = [
+        write_run(Path("runs"), replace(post_run("whole", 1, spread=0.15), **fields))
+        for fields in (
+            {"run_id": "20270101-0000-sync-mlp-aaaa"},
+            {"run_id": "20270101-0000-sync-mlp-bbbb", "seed": 9},
+        )
+    ]
+    given = [*ids, str(copy), *(run.run_id for run in forged)]
+    code, found, err = judged(capsys, "blog-sync", given)
+    assert code == 3
+    assert {each["why"] for each in found["claims"] if each["kind"] == "qualitative"} == {
+        "3 of 8 runs"
+    }
+    lines = "\n".join(left_out(err))
+    assert f"left out: run {ids[0]} in elsewhere: a copy of run {ids[0]} in runs" in lines
+    for run in forged:
+        assert f"left out: run {run.run_id}" in lines
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_quick_run_beside_full_ones_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    book = load("book-sync")
+
+    def run(seed: int, *, quick: bool) -> str:
+        workers = [worker(range(100, 27_600, 100)) for _ in range(3)]
+        losses = replace(workers[0], steps=(replace(workers[0].steps[0], loss=seed + quick / 2),))
+        made = run_of(book, "whole", seed, [losses, *workers[1:]], quick=quick, run_id=(
+            f"2026010{2 - quick}-0000-x-{seed:04}"))  # fmt: skip
+        return write_run(Path("runs"), in_step(made)).run_id
+
+    full = [run(seed, quick=False) for seed in range(1, 9)]
+    quick = run(9, quick=True)  # it is also the earliest one
+    _, alone, _ = judged(capsys, "book-sync", full)
+    _, beside, err = judged(capsys, "book-sync", [quick, *full])
+    assert alone["claims"] == beside["claims"]
+    assert left_out(err) == [f"left out: run {quick}: it is a quick run beside full ones"]
+    _, only_quick, _ = judged(capsys, "book-sync", [quick])
+    assert list(only_quick["runs"]["whole"].values()) == [quick]
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_earliest_runs_are_kept_whatever_their_ids_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ids have minutes only, and a random end."""
+    runs = [write_run(Path("runs"), post_run("whole", seed)) for seed in range(1, 10)]
+    for run, started in zip(runs, (9, 1, 2, 3, 4, 5, 6, 7, 8), strict=True):
+        update(run, started_unix=float(started))
+    _, found, err = judged(capsys, "blog-sync", [run.run_id for run in runs])
+    assert list(found["runs"]["whole"]) == ["2", "3", "4", "5", "6", "7", "8", "9"]
+    assert f"left out: run {runs[0].run_id}: the claim file asks for 8 runs" in err
+
+
+@pytest.mark.usefixtures("environment")
+def test_all_judges_each_source_and_names_no_run_as_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, found, err = judged(capsys, "all", write_post())
+    assert [each["name"] for each in found] == list(NAMES)
+    assert [each["summary"].rpartition(" ")[2] for each in found] == [
+        "INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE", "REPRODUCED", "INCONCLUSIVE",
+    ]  # fmt: skip
+    assert code == 3
+    assert left_out(err) == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_runs_that_no_claim_can_use_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = replace(OTHER, experiment="x\x1b]0;owned\x07")
+    run = write_run(Path("runs"), evil)
+    update(run, own=True, program=evil.experiment)
+    failed = write_run(Path("runs"), replace(post_run("whole", 1), succeeded=False))
+    assert reproduce("blog-sync", "--runs", f"{run.run_id},{failed.run_id}") == 2
+    err = capsys.readouterr().err
+    assert left_out(err) == [
+        f"left out: run {run.run_id}: no claim is about a run of x\\x1b]0;owned\\x07",
+        f"left out: run {failed.run_id}: it did not succeed",
+    ]
+    assert "error: no claim of blog-sync can use any of these 2 runs; " in err
+    assert not {"\x1b", "\x07"} & set(err)
+    assert made() == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_run_that_is_under_way_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(Path("runs"), post_run("whole", 1))
+    update(run, state=State.TRAINING)
+    assert reproduce("blog-sync", "--runs", run.run_id) == 2
+    output = f"error: run {run.run_id} has not ended, or is not fully collected; follow it with"
+    assert output in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("environment")
+def test_verdicts_are_shown_without_a_writable_store(capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(Path("runs"), post_run("whole", 1))
+    Path("kept").write_text("")
+    assert reproduce("blog-sync", "--runs", str(run.path), "--runs-dir", "kept/here") == 1
+    out, err = capsys.readouterr()
+    assert "2 counted claims: 2 INCONCLUSIVE" in out
     assert (
-        "error: the results of book-async cannot be written into kept/here: Not a directory" in err
+        "error: the results of blog-sync cannot be written into kept/here: Not a directory" in err
     )
 
 
