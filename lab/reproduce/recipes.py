@@ -80,7 +80,7 @@ def choose_runs(
     chosen: dict[str, dict[int, RunMetrics]] = {role: {} for role in source.recipes}
     seen: dict[str, str] = {}
     for run, role, as_quick in zip(runs, full if is_full else quick, quick, strict=True):
-        records = repr([worker.steps for worker in run.workers])
+        records = repr((run.workers, run.results))  # a run of `staleness` records no steps
         first = seen.setdefault(records, run.run_id)
         if not run.succeeded:
             exclude(run, "it did not succeed")

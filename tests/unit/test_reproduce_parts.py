@@ -183,6 +183,17 @@ def test_every_run_of_a_plan_is_used_in_its_role(name: str, quick: bool) -> None
     assert found == {role: [1, 2] if role in roles else [] for role in source.recipes}
 
 
+def test_runs_without_recorded_steps_are_compared_by_their_results() -> None:
+    source = load("staleness")
+    runs = [
+        replace(run_of(source, "alone", seed), workers=(worker([]),), results={"test loss": loss})
+        for seed, loss in ((1, 0.5), (2, 0.6), (3, 0.5))
+    ]
+    found, reasons = chosen(source, runs)
+    assert found["alone"] == [1, 2]
+    assert reasons == {runs[2].run_id: f"it has the records of run {runs[0].run_id}"}
+
+
 FIRST = run_of(BOOK, "whole", 1)
 OTHER = run_of(BOOK, "whole", 2, run_id="other")
 
