@@ -12,9 +12,6 @@ UNKNOWN: Final = "–"  # noqa: RUF001  (as in the tables of a report)
 LONG: Final = 1e12
 """Numbers from this one on have the short form: `1.2e+300`."""
 
-LEAST_RUNS: Final = 3
-"""The smallest number of runs for which a mean is shown with its interval."""
-
 _WHOLE: Final = 100  # from this number on, a compared number has no decimals
 _SHORT_S: Final = 0.1  # a shorter time is shown in milliseconds
 _SMALL: Final = 100  # a smaller rate or ratio has decimals
@@ -97,21 +94,6 @@ def between(low: float | None, high: float | None) -> str:
 def compared(value: float) -> str:
     """Format a value for comparison: steps as whole numbers, fractions and losses with decimals."""
     return fixed(value, 0 if _is_whole(value) else 4)
-
-
-def mean_of_runs(mean: float, low: float | None, high: float | None, runs: int | None) -> str:
-    """Format a mean with half the width of its interval, if known: `82,500 ±1,000`.
-
-    Args:
-        mean: The mean.
-        low: The lower limit of its interval, or None.
-        high: The upper limit, or None.
-        runs: The number of runs; None if it is not known.
-    """
-    few = runs is not None and runs < LEAST_RUNS
-    if few or low is None or high is None or low == high:
-        return compared(mean)
-    return f"{compared(mean)} ±{fixed((high - low) / 2, 0 if _is_whole(mean) else 4)}"
 
 
 def band(low: float | None, high: float | None) -> str:

@@ -192,8 +192,8 @@ def page(
     )
     environment.globals |= {
         name: getattr(formatting, name)
-        for name in ("band", "between", "compared", "figure", "mean_of_runs", "number", "pace",
-                     "percent", "rate", "seconds", "share", "whole")
+        for name in ("band", "between", "compared", "figure", "number", "pace", "percent", "rate",
+                     "seconds", "share", "whole")
     } | {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}  # fmt: skip
     script = _SCRIPT.read_text(encoding="utf-8")
     ids = {each.info.run_id for each in runs}
@@ -209,7 +209,7 @@ def page(
         conclusion=conclude(runs),
         unequal=unequal_lengths(runs),
         judged=judged,
-        elsewhere=len(set(judged.runs) - ids) if judged else 0,
+        elsewhere=len(judged.run_ids - ids) if judged else 0,
         figures=figures,
         final_loss=FINAL_LOSS,
         origins=provenance(

@@ -8,58 +8,35 @@ from pathlib import Path
 import msgspec
 
 from lab.errors import InputError
+from lab.reproduce.claims import KINDS
 from lab.task.text import short
 
 
-class Band(msgspec.Struct, frozen=True):
-    """The range of a value; an end that is None is open."""
+class Interval(msgspec.Struct, frozen=True):
+    """An interval; an end that is None is not known."""
 
     low: float | None = None
     high: float | None = None
 
 
-class Observed(Band, frozen=True):
-    """The observed value.
-
-    Attributes:
-        mean: The mean over runs; `low` and `high` are the ends of its interval, or None.
-        n: The number of runs.
-    """
-
-    mean: float | None = None
-    n: int | None = None
-
-
 class ClaimResult(msgspec.Struct, frozen=True):
-    """The result of one claim.
-
-    Attributes:
-        claim: The name of the claim.
-        verdict: `PASS`, `OUTSIDE_BAND`, `TOO_GOOD`, `INSUFFICIENT_RUNS` or `NOT_COMPARABLE`.
-        words: The claim as text.
-        source_value: The value of the source: a number or a text.
-        ours: The observed value.
-        unit: The unit of these values.
-        band: The range that the observed value must be in.
-        why: The reason of the verdict.
-        group: The group of the claim: `independent`, `fitted`, `own` or `uncounted`.
-        source: The source of the claim.
-        where: The location in the source.
-        note: A limit that a reader must know.
-    """
+    """The result of one claim; `lab.reproduce.verdicts.Result` describes the fields."""
 
     claim: str
     verdict: str
-    words: str = ""
-    source_value: float | str | None = None
-    ours: Observed | None = None
-    unit: str = ""
-    band: Band | None = None
-    why: str = ""
-    group: str = ""
-    source: str = ""
+    text: str = ""
+    kind: str = ""
     where: str = ""
-    note: str = ""
+    printed: float | None = None
+    ours: float | None = None
+    interval: Interval | None = None
+    unit: str = ""
+    why: str = ""
+
+    @property
+    def kind_name(self) -> str:
+        """The printed name of its kind."""
+        return {str(kind): name for kind, name in KINDS.items()}.get(self.kind, self.kind)
 
 
 class ClaimResults(msgspec.Struct, frozen=True):
@@ -67,27 +44,24 @@ class ClaimResults(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The name of the reproduction: `book-async`.
-        verdicts: The result of each claim.
+        claims: The result of each claim.
         source: The reproduced source, as text.
-        runs: The ids of the evaluated runs.
+        summary: The counts of the verdicts, as text.
+        runs: The ids of the evaluated runs, by role and seed.
+        excluded: The ids of the excluded runs, each with its reason.
     """
 
     name: str
-    verdicts: list[ClaimResult]
+    claims: list[ClaimResult]
     source: str = ""
-    runs: list[str] = []
+    summary: str = ""
+    runs: dict[str, dict[str, str]] = {}
+    excluded: dict[str, str] = {}
 
     @property
-    def limits(self) -> list[str]:
-        """A line for each limit: its first claim, the number of further claims, and the limit."""
-        limits: dict[str, list[str]] = {}
-        for each in self.verdicts:
-            if each.note:
-                limits.setdefault(each.note, []).append(each.words or each.claim)
-        return [
-            f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}: {limit}"
-            for limit, claims in limits.items()
-        ]
+    def run_ids(self) -> set[str]:
+        """The ids of the evaluated runs."""
+        return {run_id for by_seed in self.runs.values() for run_id in by_seed.values()}
 
 
 def read_verdicts(path: Path) -> ClaimResults:
@@ -98,7 +72,7 @@ def read_verdicts(path: Path) -> ClaimResults:
     """
     fix = "give a reproduce-….json of `lab reproduce`"
     try:
-        # Python's json reads NaN, which its writer writes; msgspec does not.
+        # Python's json reads NaN, which other writers may write; msgspec does not.
         return msgspec.convert(json.loads(path.read_bytes()), ClaimResults)
     except OSError as error:
         reason = error.strerror or "not a file"

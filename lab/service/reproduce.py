@@ -13,7 +13,7 @@ from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
 from lab.run.sources import without_copies
-from lab.run.store import RunDir, find_run
+from lab.run.store import RunDir, all_runs, find_run
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
@@ -99,17 +99,24 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
 def ended_runs(names: Iterable[str], runs_dir: Path, notify: Notify) -> list[RunDir]:
     """Find runs by their directories, or by their ids in the local run store; each once.
 
-    `notify` receives a line for each copy that is left out.
+    A directory of runs stands for all of them. `notify` receives a line for each copy that is left
+    out.
 
     Raises:
         InputError: There is no such run, or it has not ended.
     """
-    return without_copies((_ended_run(name, runs_dir) for name in names), notify)
+    found = [run for name in names for run in _named(name, runs_dir)]
+    return without_copies(map(_ended, found), notify)
 
 
-def _ended_run(name: str, runs_dir: Path) -> RunDir:
+def _named(name: str, runs_dir: Path) -> list[RunDir]:
     path = Path(name)
-    run = RunDir(path) if (path / "run.json").is_file() else find_run(name, runs_dir)
+    if (path / "run.json").is_file():
+        return [RunDir(path)]
+    return all_runs(path) or [find_run(name, runs_dir)]
+
+
+def _ended(run: RunDir) -> RunDir:
     if not run.read().state.ended:
         raise InputError(
             f"run {run.run_id} has not ended, or is not fully collected",

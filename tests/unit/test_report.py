@@ -35,8 +35,10 @@ from lab.report.markers import marks_of, not_done
 from lab.report.provenance import provenance
 from lab.report.repro_command import command
 from lab.report.verdicts import read_verdicts
-from lab.reproduce import evaluate, view
+from lab.reproduce import view
+from lab.reproduce.claims import KINDS
 from lab.reproduce.statistics import Interval
+from lab.reproduce.verdicts import Result, Verdict
 from lab.run.dataframe import records_frame
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
@@ -327,10 +329,10 @@ def test_nothing_of_a_run_becomes_markup(store: Path) -> None:
         recorded.write(run, "ps-0", iter([result]))
         samples = {"task": HOSTILE, "gpu": HOSTILE, "time_unix": recorded.BEGAN_UNIX + 5}
         run.gpu_samples.write_text(json.dumps({**samples, "utilisation": 0.5}) + "\n")
+    claim = dict.fromkeys(("claim", "text", "kind", "where", "verdict", "why", "unit"), HOSTILE)
     Path("claims.json").write_text(
-        json.dumps({"name": HOSTILE, "source": HOSTILE, "runs": [HOSTILE], "verdicts": [
-            {"claim": HOSTILE, "words": HOSTILE, "verdict": HOSTILE, "why": HOSTILE,
-             "source_value": HOSTILE, "unit": HOSTILE}]})
+        json.dumps({"name": HOSTILE, "source": HOSTILE, "summary": HOSTILE, "claims": [claim],
+                    "runs": {HOSTILE: {HOSTILE: HOSTILE}}, "excluded": {HOSTILE: HOSTILE}})
     )  # fmt: skip
     assert report(FIRST, "--verdicts", "claims.json") == 0
     assert report(FIRST, SECOND, "--verdicts", "claims.json", "--output", "both.html") == 0
@@ -478,37 +480,37 @@ def test_the_page_of_a_read_only_run_is_elsewhere(
 @pytest.mark.usefixtures("blank")
 def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     recorded.make(store, FIRST, steps=STEPS)
-    claim = {
-        "claim": "accuracy",
-        "words": "worker 0 tests 0.8865",
-        "unit": "",
-        "why": "in the band",
-        "group": "independent",
-        "source": "book",
-        "where": "the printed log",
-        "note": "of one worker",
-    }
-    good = {**claim, "source_value": 0.8865, "ours": {"mean": 0.8871, "low": 0.885, "high": 0.8892,
-            "n": 5}, "band": {"low": 0.88, "high": 0.895}, "verdict": "PASS"}  # fmt: skip
-    none = {"claim": "sync", "source_value": None, "ours": None, "band": None,
-            "verdict": "NOT_COMPARABLE"}  # fmt: skip
+    number = {
+        "claim": "accuracy", "text": "accuracy of worker 2", "kind": "measured", "unit": "",
+        "where": "the last line", "printed": 0.8894, "ours": 0.8871, "values": {"1": 0.8871},
+        "interval": {"low": 0.88, "high": 0.895}, "verdict": "INCONCLUSIVE", "why": "it is wide",
+    }  # fmt: skip
+    statement = {
+        **number, "text": "they differ", "kind": "qualitative", "printed": None, "unit": "apart",
+        "interval": None, "verdict": "NOT_REPRODUCED", "why": "in 0 of 8 runs",
+    }  # fmt: skip
+    bare = {"claim": "sync", "verdict": "OK"}
+    runs = {"whole": {"1": FIRST, "2": SECOND}}
     Path("r.json").write_text(
-        json.dumps({"name": "book-async", "source": "the book", "made": "now",
-                    "verdicts": [good, good, none], "runs": [FIRST, SECOND]})
+        json.dumps({"name": "book-async", "source": "the book", "made": "now", "runs": runs,
+                    "summary": "2 counted claims: 1 NOT_REPRODUCED, 1 INCONCLUSIVE",
+                    "claims": [number, statement, bare], "excluded": {"a-run": "it is a copy"}})
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(store / FIRST / "report.html")
-    assert ["worker 0 tests 0.8865", "independent", "book: the printed log",
-            "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
-            "✓ pass: in the band"] in page.rows  # fmt: skip
-    assert ["sync", NONE, NONE, NONE, NONE, NONE, "? not comparable"] in page.rows
-    assert "worker 0 tests 0.8865 and 1 more: of one worker" in page.text
+    assert ["accuracy of worker 2", "the last line", KINDS["measured"], "0.8894", "0.8871",
+            "0.8800-0.8950", "? inconclusive", "it is wide"] in page.rows  # fmt: skip
+    assert ["they differ", "the last line", KINDS["qualitative"], NONE, "0.8871 apart", NONE,
+            "✗ not reproduced", "in 0 of 8 runs"] in page.rows  # fmt: skip
+    assert ["sync", NONE, NONE, NONE, NONE, NONE, "✓ ok", NONE] in page.rows
+    assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text
     assert "1 of the 2 evaluated runs is not on this page." in page.text
+    assert "Left out: run a-run: it is a copy" in page.text
 
 
-def test_verdicts_with_nan_are_read(tmp_path: Path) -> None:
+def test_other_files_are_no_verdicts(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
-    file.write_text('{"name": "x", "verdicts": [{"claim": "a", "verdict": "PASS", "unit": null}]}')
+    file.write_text('{"name": "x", "claims": [{"claim": "a", "verdict": "OK", "unit": null}]}')
     with pytest.raises(InputError, match="has no verdicts;"):
         read_verdicts(file)
     file.write_text("[" * 100_000)
@@ -769,16 +771,12 @@ def test_numbers_of_claims_are_those_of_the_terminal(store: Path) -> None:
     values = (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan)
     shown = ["0.8865", "82,500", "99.5000", "3", "10,678", "nan"]
     assert [compared(value) for value in values] == shown
-    for runs in (2, 5):
-        ours = evaluate.Observed(10_900.0, 10_678.1, 11_113.9, runs)
-        passed = evaluate.ClaimStatus.PASS
-        judged = evaluate.ClaimResult("c", "words", None, ours, "", Interval(1.5, 2), passed, "",
-                                      "own", "lab", "here", "")  # fmt: skip
-        _, _, output, band, _ = view._row(judged, "")
-        Path("r.json").write_text(json.dumps({"name": "x", "verdicts": [asdict(judged)]}))
-        assert report("last", "--verdicts", "r.json") == 0
-        (row,) = [each for each in page_of(store / FIRST / "report.html").rows if "words" in each]
-        assert row[4:6] == [f"{output} (n = {runs})", band]
+    result = Result("c", "words", "measured", "here", 82_499.0, 10_900.0,
+                    Interval(10_678.1, 11_113.9), "", {1: 10_900.0}, Verdict.OK, "")  # fmt: skip
+    Path("r.json").write_text(json.dumps({"name": "x", "claims": [asdict(result)]}))
+    assert report("last", "--verdicts", "r.json") == 0
+    (row,) = [each for each in page_of(store / FIRST / "report.html").rows if "words" in each]
+    assert row[3:6] == ["82,499", *view.ours(result)]
 
 
 def test_huge_numbers_are_short_in_tables(tmp_path: Path) -> None:

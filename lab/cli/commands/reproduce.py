@@ -79,7 +79,11 @@ def command(  # longer than 60 lines: the parameters are the command line
     ] = None,
     runs: Annotated[
         tuple[str, ...] | None,
-        Flag("evaluate these runs (ids or directories), and start none", _runs, shows="RUN,RUN"),
+        Flag(
+            "evaluate these runs (ids, or directories of one or many), start none",
+            _runs,
+            shows="RUN,RUN",
+        ),
     ] = None,
     backend: BackendName = AUTO,
     cluster: Annotated[
