@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -69,7 +69,7 @@ golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the 
 bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (three hours; run nothing else)
 	$(BIN)/python -m benchmarks
 
-results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (20 minutes)
+results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (90 minutes)
 	$(BIN)/python tools/results.py
 
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
@@ -95,10 +95,7 @@ notebooks-write: $(VENV)/.dev  ## rewrite the notebooks' .ipynb files from their
 samples: $(VENV)/.dev  ## make the notebooks' sample runs again (10 minutes; run nothing else)
 	$(BIN)/python tools/samples.py
 
-band: $(VENV)/.dev  ## train the chapter's NumPy reference, for the band of its accuracies (6 minutes)
-	$(BIN)/python -m benchmarks.oracle_band
-
-oracle: $(VENV)/.dev  ## train the chapter's NumPy reference, for the bands of `lab reproduce` (10 minutes)
+oracle: $(VENV)/.dev  ## train the chapter's NumPy reference, for `lab reproduce` (10 minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.chapter_oracle $(VENV)/oracle
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt from pyproject.toml

@@ -15,18 +15,18 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from ruamel.yaml import YAML
 
 from benchmarks import in_graph, outgrow
 from benchmarks.marks import put
 from benchmarks.steps import STEPS
 from benchmarks.tables import table
 from benchmarks.trainings import ROOT, json_records
-from lab.reproduce.statistics import mannwhitney_p
+from lab.reproduce.claims import load
+from lab.reproduce.reference import trainings
 from lab.run.summary import Summary
 from lab.run.tables import result_table
 from tests.oracle import prediction_band
@@ -35,7 +35,6 @@ FOLDER: Final = ROOT / "docs/evidence"
 STARTED: Final = ("argv", "cluster_file", "faults", "on_failure", "started_unix", "git", "versions")
 """The fields of `run.json` that are kept."""
 
-POST: Final = ROOT / "lab/reproduce/data/blog-async.yaml"
 PRINTED_EVERY: Final = 100
 """The post prints the loss of every hundredth local step."""
 SYNC_STRETCHES: Final = ((1, 400), (1000, 1400), (2052, 3000))
@@ -126,21 +125,22 @@ def described(values: Sequence[float]) -> list[str]:
     return [f"{len(values)}", *(f"{value:.4f}" for value in spread)]
 
 
+def nearest(losses: Sequence[Loss], step: int) -> float:
+    """Return the loss that was recorded nearest to a global step."""
+    return min(losses, key=lambda each: abs(each.global_step - step)).loss
+
+
 def beside_the_post() -> str:
-    """Return a table of the losses in two ranges, in the post and in the kept run."""
-    claims = YAML(typ="safe", pure=True).load(POST)["claims"]
+    """Return a table of the mean losses in two ranges, in the post and in the kept run."""
     losses = read("blog/async").losses
     rows = []
-    for claim in claims:
-        if "printed" in claim:
-            since, until = claim["since"], claim["until"]
-            ours, printed = within(losses, since, until), claim["printed"]
-            where = f"{since:,} to {until:,}"
-            rows += [
-                [f"{where}, the post", *described(printed), ""],
-                [f"{where}, here", *described(ours), f"{mannwhitney_p(printed, ours):.2f}"],
-            ]
-    return table(["global steps", "losses", "minimum", "mean", "maximum", "Mann-Whitney's p"], rows)
+    for claim in load("blog-async").claims:
+        if claim.measure == "losses_near":
+            steps = claim.keys["steps"]
+            ours = geometric_mean(nearest(losses, step) for step in steps)
+            where = f"{min(steps):,} to {max(steps):,}"
+            rows.append([where, f"{len(steps)}", f"{claim.value:.4f}", f"{ours:.4f}"])
+    return table(["global steps", "losses", "the post", "here"], rows)
 
 
 def sync_rows() -> str:
@@ -170,12 +170,12 @@ def sync_losses() -> str:
 def band() -> str:
     """Return a table of the NumPy reference's accuracies, and the band for one further run."""
     rows = []
-    for way, found in json.loads((FOLDER / "chapter/band.json").read_text("utf-8")).items():
-        limits = prediction_band(found["accuracies"])
-        seeds = " ".join(f"{value:.4f}" for value in found["accuracies"])
-        where = f"{limits.low:.4f} to {limits.high:.4f}"
-        rows.append([way, f"{found['updates']:,}", seeds, where])
-    return table(["", "updates", "accuracy, seeds 0 to 7", "band"], rows)
+    for mode in ("async", "sync"):
+        found = trainings(mode)[0]["accuracy"]
+        limits = prediction_band(found)
+        seeds = " ".join(f"{value:.4f}" for value in found)
+        rows.append([mode, seeds, f"{limits.low:.4f} to {limits.high:.4f}"])
+    return table(["", "accuracy, seeds 1 to 8", "band"], rows)
 
 
 def quick() -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
 from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
 from benchmarks.tables import table
 from benchmarks.trainings import ROOT, must
-from lab.reproduce.statistics import mean_interval
+from lab.statistics import mean_with_ci
 
 FIGURES: Final = ROOT / "docs/evidence/in-graph.csv"
 WORKERS: Final = (1, 2, 4)
@@ -94,9 +94,8 @@ def table_of_file(file: Path = FIGURES) -> str:
             for row in rows
             if (row["workers"], row["experiment"], row["link"]) == at
         ]
-        interval = mean_interval(rates)
-        half = f" ± {(interval.high - interval.low) / 2:.1f}" if interval else ""
-        return f"{fmean(rates):.1f}{half}"
+        mean, half = map(float, mean_with_ci(rates))
+        return f"{mean:.1f}" if math.isnan(half) else f"{mean:.1f} ± {half:.1f}"
 
     columns = [(experiment, link) for link in LINKS for experiment in EXPERIMENTS]
     head = [f"`{experiment}`{f', {link}' if link else ''}" for experiment, link in columns]

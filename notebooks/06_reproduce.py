@@ -13,6 +13,8 @@ import pandas as pd
 from common import at_root, sample, steps_of
 
 from lab import api
+from lab.reproduce.reference import trainings
+from lab.reproduce.statistics import prediction_interval
 
 at_root()
 
@@ -143,7 +145,7 @@ plt.show()
 #
 # The third part of the table shows it. Neither of them: the numbers depend on the speeds of the
 # workers, and on the moment at which the third worker starts (20,900 is *our* number, fitted). A
-# single run of each side does not show how much such numbers vary. So a claim needs a *band* that
+# single run of each side does not show how much such numbers vary. So a claim needs a *rule* that
 # was fixed before, and more than one run. (`worker-2` joins some 50 steps late here.)
 #
 # </details>
@@ -154,22 +156,30 @@ plt.show()
 accuracy = {task.task: task.accuracy for task in chapter.summary.tasks if task.accuracy is not None}
 pd.DataFrame({"ours": accuracy, "printed": printed_accuracy}).round(4)
 
+# %% [markdown]
+# How much do such accuracies vary by chance? Here are eight trainings in NumPy, each with its own
+# initial weights, and the same eight with a fault: three quarters of the learning rate.
+
 # %%
-low, high = 0.8766, 0.9011  # docs/evidence/chapter.md: the same training in NumPy, eight seeds
-for source, values in (("ours", accuracy), ("printed", printed_accuracy)):
-    print(source, {task: low <= value <= high for task, value in values.items()})
+right = pd.Series(trainings("async")[0]["accuracy"])
+faulty = pd.Series(trainings("async", "rate")[0]["accuracy"])
+interval = prediction_interval(list(right), 0.05)
+print(f"one more training: {interval.low:.4f} to {interval.high:.4f}")
+print(f"the width of this interval: {interval.high - interval.low:.4f}")
+print(f"the deviation that matters, the effect of the fault: {(right - faulty).mean():.4f}")
+print(f"with the fault: {faulty.between(interval.low, interval.high).sum()} of 8 in the interval")
 
 # %% [markdown]
-# **Question 5.** The band is the 99.9% *prediction interval* for one further training: mean ± t · s
-# · √(1 + 1/n) over eight trainings in NumPy with other initial weights. Why not simply compare our
-# number with the printed one? Why is a band of mean ± s / √n (the error of the mean) wrong here?
+# **Question 5.** The 95% *prediction interval* for one more training is mean ± t · s · √(1 + 1/n).
+# Here it is for n = 8. Are the printed accuracies reproduced? Would 800 trainings decide it?
 #
 # <details><summary>Answer</summary>
 #
-# Two single runs differ by chance: initial weights and the order of batches change the third digit.
-# To decide whether 0.8865 and 0.8891 are "the same", you must know how much such numbers vary. The
-# error of the mean shows how precisely the *mean* is known. With many trainings it goes to zero,
-# although single runs still vary. The question is whether *one* run is like the others.
+# We cannot tell. All three are in the interval. But it is twice as wide as the effect of the fault,
+# and three trainings with the fault are in it, too. The verdict is INCONCLUSIVE. More trainings
+# hardly help: √(1 + 1/n) is nearly 1 already, and s is the spread between initial weights. (The
+# error of the mean, s / √n, goes to zero. But the book prints *one* run, not a mean.) Runs with
+# equal initial weights vary far less, but the book's initial weights are not known.
 #
 # </details>
 #
@@ -178,9 +188,9 @@ for source, values in (("ours", accuracy), ("printed", printed_accuracy)):
 #
 # <details><summary>Answer</summary>
 #
-# No. It is far outside the band, on the better side. This is a reason to search for the error. Were
-# test images among the training images? Was it another model, more updates, another rate? A
-# reproduction that is too good has failed, just like one that is too bad.
+# No. It is far outside the interval, on the better side. This is a reason to search for the error.
+# Were test images among the training images? Was it another model, more updates, another rate? A
+# reproduction that is too good has failed, just like one that is too bad: NOT_REPRODUCED.
 #
 # </details>
 #
@@ -188,11 +198,11 @@ for source, values in (("ours", accuracy), ("printed", printed_accuracy)):
 #
 # Its synchronous program has no printed result, because the printed program does not run to its end
 # (notebook `02_sync`). With `--mend`, or with the lab's own program, the accuracy after 50 epochs
-# is between 0.8435 and 0.8779. After the same number of epochs this is lower, because there are
+# is between 0.8428 and 0.8791. After the same number of epochs this is lower, because there are
 # only a third of the updates at the same rate ([evidence](../docs/evidence/chapter.md)).
 #
-# `lab reproduce book-async --quick` judges each claim of the chapter with bands like the one above,
-# from several runs ([reproduce](../docs/reproduce.md)). [The results](../docs/results.md).
+# `lab reproduce book-async --quick` judges each claim of the chapter by intervals like the one
+# above, from eight runs ([reproduce](../docs/reproduce.md)). [The results](../docs/results.md).
 #
 # Run printed programs yourself, unchanged: `lab run --listing their_program.py --cluster
 # clusters/book.yaml` ([listings](../docs/listings.md)). The [chapter map](../docs/chapter-map.md)
