@@ -175,7 +175,7 @@ print(f"with the fault: {faulty.between(interval.low, interval.high).sum()} of 8
 #
 # <details><summary>Answer</summary>
 #
-# We cannot tell. All three are in the interval. But it is twice as wide as the effect of the fault,
+# It is undecided. All three are in the interval. But it is twice as wide as the effect of the fault,
 # and three trainings with the fault are in it, too. The verdict is INCONCLUSIVE. More trainings
 # hardly help: √(1 + 1/n) is nearly 1 already, and s is the spread between initial weights. (The
 # error of the mean, s / √n, goes to zero. But the book prints *one* run, not a mean.) Runs with

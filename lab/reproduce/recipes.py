@@ -120,7 +120,7 @@ def _role(run: RunMetrics, source: Source, *, quick: bool) -> str | None:
 
 
 def _misfit(run: RunMetrics, source: Source) -> str:
-    """Why a run follows no recipe, as far as it can be told."""
+    """Why a run follows no recipe, as far as it is known."""
     same = [r for r in source.recipes.values() if run.experiment in {r.experiment, r.quick}]
     if not same:
         return f"no claim is about a run of {run.experiment}"

@@ -1,4 +1,4 @@
-"""`docs/results.md`, and the README's three counts, agree with the kept verdicts."""
+"""`docs/results.md` and the README agree with the kept results, and these with the kept runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from lab.reproduce.claims import NAMES, load
 
 ROOT = Path(__file__).parents[2]
+RUN = "20260101-0000-async-aaaa"
 
 
-@pytest.fixture(scope="module")
-def results() -> ModuleType:
+def module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("results", ROOT / "tools/results.py")
     assert spec is not None
     assert spec.loader is not None
@@ -24,83 +24,95 @@ def results() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def kept(results: ModuleType) -> Any:
-    return results.kept()
+results = module()
+KEPT = results.kept()
 
 
-def test_the_page_and_the_readme_show_the_verdicts(results: ModuleType, kept: Any) -> None:
+def test_the_page_and_the_readme_show_the_results() -> None:
     text = (ROOT / "README.md").read_text()
-    assert results.put(text, results.section(kept)) == text
-    assert (ROOT / "docs/results.md").read_text() == results.page(kept)
+    assert results.put(text, results.section(KEPT)) == text
+    assert (ROOT / "docs/results.md").read_text() == results.page(KEPT)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_claim_is_evaluated_in_its_present_form(name: str, kept: Any) -> None:
-    fields = ("words", "group", "source", "where", "note")
-    claims = {
-        each.id: tuple(getattr(each, field) for field in fields) for each in load(name).claims
-    }
-    result = kept.get(name, {"verdicts": []})
-    judged = {each["claim"]: tuple(each[f] for f in fields) for each in result["verdicts"]}
-    judged.pop("runs", None)
-    assert judged == (claims if name in kept else {})
+@pytest.mark.parametrize("name", KEPT)
+def test_the_kept_runs_have_the_kept_verdicts(name: str) -> None:
+    assert results.judged(name) == KEPT[name]
 
 
-def verdict(claim: str, group: str, word: str, **fields: Any) -> dict[str, Any]:
+@pytest.mark.parametrize("name", KEPT)
+def test_every_claim_is_judged_in_its_present_form(name: str) -> None:
+    present = [(c.id, c.text, c.kind, c.where, c.value) for c in load(name).claims]
+    fields = ("claim", "text", "kind", "where", "printed")
+    assert [tuple(each[field] for field in fields) for each in KEPT[name]["claims"]] == present
+
+
+def claim(kind: str, verdict: str, **fields: Any) -> dict[str, Any]:
     return {
-        "claim": claim, "words": claim, "group": group, "source": "book", "where": "the text",
-        "note": "", "source_value": None, "band": None, "verdict": word, "why": "",
-        "ours": {"mean": None, "low": None, "high": None, "n": 0}, **fields,
+        "claim": "c", "text": "a claim", "kind": kind, "where": "the text", "printed": None,
+        "ours": None, "interval": None, "unit": "", "verdict": verdict, "why": "a reason", **fields,
     }  # fmt: skip
 
 
-def judged(*verdicts: Any) -> dict[str, Any]:
+def result(*claims: Any) -> dict[str, Any]:
     return {
-        "name": "staleness", "source": "a source", "made": "2026-01-01T00:00:00Z",
-        "load_average": 0.5, "runs": ["a-run", "b-run"], "verdicts": verdicts,
+        "name": "staleness", "source": "a source", "summary": "a summary", "claims": claims,
+        "runs": {"whole": {"1": RUN}}, "excluded": {"a-run": "it is a copy"},
+        "fitted": {"late": ["the start"]},
     }  # fmt: skip
 
 
-def test_a_failed_claim_is_shown_and_counted(results: ModuleType) -> None:
-    found = {
-        "book-async": judged(
-            verdict("a", "independent", "PASS", why="hidden", band={"low": 1, "high": 1}),
-            verdict("b: w0", "fitted", "PASS", note="fitted to it"),
-            verdict("b: w1", "fitted", "OUTSIDE_BAND", note="fitted to it", why="2% off"),
-            verdict("c", "uncounted", "TOO_GOOD"),
-        ),
-        "staleness": judged(
-            verdict("d", "independent", "OUTSIDE_BAND", why="p 0.4"), verdict("e", "own", "PASS")
-        ),
-    }
-    assert results.section(found).splitlines()[3:6] == [
-        "| independent claims | 1 PASS, 1 OUTSIDE_BAND |",
-        "| claims that follow from a fitted start | 1 PASS, 1 OUTSIDE_BAND |",
-        "| checks of our own | 1 PASS |",
-    ]
-    assert "`lab reproduce blog-sync` has no verdicts yet." in results.section(found)
-    shown = results.page(found)
-    assert "| staleness | 1 OUTSIDE_BAND | none | 1 PASS |" in shown
-    assert "| all | 1 PASS, 1 OUTSIDE_BAND | 1 PASS, 1 OUTSIDE_BAND | 1 PASS |" in shown
-    assert "OUTSIDE_BAND: 2% off |" in shown
-    assert shown.count("Fitted to it (b).") == 1
-    assert "### Not counted: 1 TOO_GOOD" in shown
-    assert "hidden" not in shown
-    assert "`lab reproduce blog-sync` has no verdicts yet." in shown
-    assert "has no verdicts yet" not in results.page(dict.fromkeys(NAMES, judged()))
+FOUND = {
+    "book-async": result(
+        claim("measured", "REPRODUCED", printed=0.5, ours=0.6, interval={"low": 0.4, "high": 0.8}),
+        claim("qualitative", "INCONCLUSIVE", ours=0.25, unit="of the steps"),
+        claim("fitted", "NOT_REPRODUCED"),
+        claim("check", "FAILED"),
+    ),
+    "staleness": result(claim("qualitative", "NOT_REPRODUCED"), claim("setting", "OK")),
+}
 
 
-def test_figures_and_commands_are_there(results: ModuleType) -> None:
-    shown = results.page(dict.fromkeys(NAMES, judged()))
-    figures = [part.partition(")")[0] for part in shown.split("](")[1:] if ".png" in part]
-    assert len(figures) == 3
-    assert all((ROOT / "docs" / figure).is_file() for figure in figures)
-    assert shown.count("\nlab reproduce ") == len(NAMES)
-    assert "2 runs, made 2026-01-01. The load average before the first training was 0.5" in shown
-    assert "a-run" not in shown
+def test_only_counted_claims_are_counted() -> None:
+    shown = results.section(FOUND)
+    assert "Of 3 counted claims, 1 is reproduced, 1 is inconclusive and 1 is not rep" in shown
+    assert "| `book-async` | 2 | 1 | 1 | 0 |\n| `staleness` | 1 | 0 | 0 | 1 |" in shown
+    assert "`lab reproduce blog-sync` has no kept runs." in shown
 
 
-def test_a_readme_without_marks_is_unchanged(results: ModuleType) -> None:
+def test_every_claim_and_run_is_on_the_page() -> None:
+    shown = results.page(FOUND)
+    assert (
+        "| a claim | the text | 0.5000 | 0.6000 | 0.4000-0.8000 | REPRODUCED | a reason |" in shown
+    )
+    assert "| a claim | the text |  | 0.2500 of the steps |  | INCONCLUSIVE | a reason |" in shown
+    assert shown.count("| a claim |") == 6
+    assert "1 run, from 20260101-0000" in shown
+    assert "- Left out: run a-run: it is a copy." in shown
+    assert "- Fitted for `late`: the start." in shown
+
+
+def test_equal_runs_make_equal_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "KEPT", tmp_path)
+    (tmp_path / RUN / "tasks").mkdir(parents=True)
+    (tmp_path / RUN / "tasks/worker-0.jsonl").write_text("{}\n")
+    (tmp_path / RUN / "model.npz").write_text("not kept")
+    packed = set()
+    for _ in range(2):
+        results.pack("staleness", [tmp_path / RUN])
+        packed.add(results.archive("staleness").read_bytes())
+        (tmp_path / RUN / "tasks/worker-0.jsonl").touch()
+    assert len(packed) == 1
+    results.unpack("staleness", tmp_path / "again")
+    files = [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
+    assert files == [tmp_path / "again" / RUN / "tasks/worker-0.jsonl"]
+
+
+def test_a_readme_without_marks_is_unchanged() -> None:
     with pytest.raises(SystemExit, match="lacks the marks"):
         results.put("# lab\n", "new")
+
+
+def test_unknown_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        results.main(["book"])
+    assert f"unknown: book; use {', '.join(NAMES)}" in capsys.readouterr().err

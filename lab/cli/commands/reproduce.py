@@ -1,7 +1,7 @@
 """`lab reproduce NAME`.
 
 REPRODUCED       a statement, or a number within the range of one more run of ours
-INCONCLUSIVE     too few runs, or a range that is too wide to tell (exit code 3)
+INCONCLUSIVE     too few runs, or a range that is too wide to decide (exit code 3)
 NOT_REPRODUCED   outside the range, or the opposite of a statement (exit code 1)
 OK, FAILED, UNCLEAR: settings and checks of our own, which do not decide the exit code.
 docs/reproduce.md has the rules.
