@@ -499,10 +499,10 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(store / FIRST / "report.html")
     assert ["accuracy of worker 2", "the last line", KINDS["measured"], "0.8894", "0.8871",
-            "0.8800-0.8950", "? inconclusive", "it is wide"] in page.rows  # fmt: skip
+            "0.8800-0.8950", "? inconclusive: it is wide"] in page.rows  # fmt: skip
     assert ["they differ", "the last line", KINDS["qualitative"], NONE, "0.8871 apart", NONE,
-            "✗ not reproduced", "in 0 of 8 runs"] in page.rows  # fmt: skip
-    assert ["sync", NONE, NONE, NONE, NONE, NONE, "✓ ok", NONE] in page.rows
+            "✗ not reproduced: in 0 of 8 runs"] in page.rows  # fmt: skip
+    assert ["sync", NONE, NONE, NONE, NONE, NONE, "✓ ok"] in page.rows
     assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text
     assert "1 of the 2 evaluated runs is not on this page." in page.text
     assert "Left out: run a-run: it is a copy" in page.text
