@@ -70,7 +70,7 @@ bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (three ho
 	$(BIN)/python -m benchmarks
 
 results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (90 minutes)
-	$(BIN)/python tools/results.py
+	$(BIN)/python -m tools.results
 
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

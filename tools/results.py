@@ -1,6 +1,6 @@
 """Reproduce the sources' trainings, and write `docs/results.md` and README's counts.
 
-`python tools/results.py [NAME…]` trains (90 minutes on two cores), keeps the runs in
+`python -m tools.results [NAME…]` trains (90 minutes on two cores), keeps the runs in
 `docs/results/runs`, judges them, draws `docs/results/loss.png` and writes the texts. With `--kept`
 it trains nothing, and judges the kept runs again.
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.marks import put
 from lab import strict_json
 from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
@@ -30,7 +31,6 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs/results.md"
 KEPT: Final = ROOT / "docs/results"
-BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 
 FILES: Final = ("run.json", "summary.json", "status/*", "tasks/*")
 """The files of a run that its verdicts follow from."""
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     results = kept()
     if not options.kept:
         draw(results)
-    README.write_text(put(README.read_text(), section(results)))
+    README.write_text(put(README.read_text(), "results", section(results)))
     PAGE.write_text(page(results))
     return 0
 
@@ -148,15 +148,6 @@ def lab(*args: str, codes: Sequence[int] = (0,)) -> None:
         sys.exit(f"error: lab {' '.join(args)}: exit code {code}")
 
 
-def put(text: str, new: str) -> str:
-    """Return README's text with a new section between its marks."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"error: {README} lacks the marks of the results; restore them")
-    return f"{head}{BEGIN}{new}{END}{tail}"
-
-
 def section(results: Mapping[str, Result]) -> str:
     """Return README's counts in Markdown; a pure function of the results."""
     head = ["source", "counted claims", *VERDICTS.values()]
@@ -166,9 +157,10 @@ def section(results: Mapping[str, Result]) -> str:
         for claims in [counted_claims(result)]
         for found in [Counter(each["verdict"] for each in claims)]
     ]
-    missing = [f"`lab reproduce {name}` has no kept runs." for name in NAMES if name not in results]
-    lines = ["", sentence(results.values()), "", *table(head, rows), "", *missing, ""]
-    return "\n".join(lines)
+    missing = [
+        f"\n`lab reproduce {name}` has no kept runs." for name in NAMES if name not in results
+    ]
+    return "\n".join([sentence(results.values()), "", *table(head, rows), *missing, ""])
 
 
 def sentence(results: Iterable[Result]) -> str:
@@ -201,6 +193,7 @@ def page(results: Mapping[str, Result]) -> str:
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",
         "lab reproduce book-sync --runs runs/kept",
         "```",
+        "",
         section(results),
     ]
     for name, result in results.items():

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from benchmarks.marks import put
 from lab.reproduce.claims import NAMES, load
+from tools import results
 
 ROOT = Path(__file__).parents[2]
 RUN = "20260101-0000-async-aaaa"
 
 
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results", ROOT / "tools/results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-results = module()
 KEPT = results.kept()
 
 
 def test_the_page_and_the_readme_show_the_results() -> None:
     text = (ROOT / "README.md").read_text()
-    assert results.put(text, results.section(KEPT)) == text
+    assert put(text, "results", results.section(KEPT)) == text
     assert (ROOT / "docs/results.md").read_text() == results.page(KEPT)
 
 
@@ -105,11 +95,6 @@ def test_equal_runs_make_equal_archives(tmp_path: Path, monkeypatch: pytest.Monk
     results.unpack("staleness", tmp_path / "again")
     files = [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
     assert files == [tmp_path / "again" / RUN / "tasks/worker-0.jsonl"]
-
-
-def test_a_readme_without_marks_is_unchanged() -> None:
-    with pytest.raises(SystemExit, match="lacks the marks"):
-        results.put("# lab\n", "new")
 
 
 def test_unknown_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
