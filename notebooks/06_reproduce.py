@@ -157,8 +157,9 @@ accuracy = {task.task: task.accuracy for task in chapter.summary.tasks if task.a
 pd.DataFrame({"ours": accuracy, "printed": printed_accuracy}).round(4)
 
 # %% [markdown]
-# How much do such accuracies vary by chance? Here are eight trainings in NumPy, each with its own
-# initial weights, and the same eight with a fault: three quarters of the learning rate.
+# `worker-2` ends last: its accuracy is that after all 82,500 updates. How much does it vary by
+# chance? Here are eight trainings in NumPy, each with its own initial weights, and the same eight
+# with a fault: three quarters of the learning rate.
 
 # %%
 right = pd.Series(trainings("async")[0]["accuracy"])
@@ -171,11 +172,11 @@ print(f"with the fault: {faulty.between(interval.low, interval.high).sum()} of 8
 
 # %% [markdown]
 # **Question 5.** The 95% *prediction interval* for one more training is mean ± t · s · √(1 + 1/n).
-# Here it is for n = 8. Are the printed accuracies reproduced? Would 800 trainings decide it?
+# Here it is for n = 8. Is the printed 0.8894 reproduced? Would 800 trainings decide it?
 #
 # <details><summary>Answer</summary>
 #
-# It is undecided. All three are in the interval. But it is twice as wide as the effect of the fault,
+# It is undecided. 0.8894 is in the interval. But this is twice as wide as the effect of the fault,
 # and three trainings with the fault are in it, too. The verdict is INCONCLUSIVE. More trainings
 # hardly help: √(1 + 1/n) is nearly 1 already, and s is the spread between initial weights. (The
 # error of the mean, s / √n, goes to zero. But the book prints *one* run, not a mean.) Runs with
