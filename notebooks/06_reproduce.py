@@ -171,7 +171,8 @@ print(f"with the fault: {faulty.between(interval.low, interval.high).sum()} of 8
 
 # %% [markdown]
 # **Question 5.** The 95% *prediction interval* for one more training is mean ± t · s · √(1 + 1/n),
-# here with n = 8. Is the printed 0.8894 reproduced? Would 800 trainings decide it? And would 0.93?
+# here with n = 8. Is the printed 0.8894 reproduced? Would 800 trainings decide it? Another person
+# reports 0.93. Is that a success?
 #
 # <details><summary>Answer</summary>
 #
