@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from lab.errors import InputError
-from lab.reproduce.claims import KINDS
 from lab.task.text import short
 
 
@@ -32,11 +31,6 @@ class ClaimResult(msgspec.Struct, frozen=True):
     interval: Interval | None = None
     unit: str = ""
     why: str = ""
-
-    @property
-    def kind_name(self) -> str:
-        """The printed name of its kind."""
-        return {str(kind): name for kind, name in KINDS.items()}.get(self.kind, self.kind)
 
 
 class ClaimResults(msgspec.Struct, frozen=True):

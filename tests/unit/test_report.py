@@ -36,7 +36,6 @@ from lab.report.provenance import provenance
 from lab.report.repro_command import command
 from lab.report.verdicts import read_verdicts
 from lab.reproduce import view
-from lab.reproduce.claims import KINDS
 from lab.reproduce.statistics import Interval
 from lab.reproduce.verdicts import Result, Verdict
 from lab.run.dataframe import records_frame
@@ -498,9 +497,9 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(store / FIRST / "report.html")
-    assert ["accuracy of worker 2", "the last line", KINDS["measured"], "0.8894", "0.8871",
+    assert ["accuracy of worker 2", "the last line", "measured", "0.8894", "0.8871",
             "0.8800-0.8950", "? inconclusive: it is wide"] in page.rows  # fmt: skip
-    assert ["they differ", "the last line", KINDS["qualitative"], NONE, "0.8871 apart", NONE,
+    assert ["they differ", "the last line", "qualitative", NONE, "0.8871 apart", NONE,
             "✗ not reproduced: in 0 of 8 runs"] in page.rows  # fmt: skip
     assert ["sync", NONE, NONE, NONE, NONE, NONE, "✓ ok"] in page.rows
     assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text
