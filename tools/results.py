@@ -205,14 +205,14 @@ def chapter(name: str, result: Result) -> list[str]:
     """Return the section of the page about one source: its command, runs and tables."""
     runs = sorted(run for by_seed in result["runs"].values() for run in by_seed.values())
     made = f", from {runs[0][:13]} to {runs[-1][:13]} (UTC)" if runs else ""
+    notes = [f"- Left out: run {run}: {why}." for run, why in result["excluded"].items()]
+    notes += [f"- Fitted for `{role}`: {', '.join(p)}." for role, p in result["fitted"].items()]
     lines = [
         f"## {name}",
         "",
         f"The source is {result['source']}. {counted(len(runs), 'run')}{made}, by"
         f" `lab reproduce {name} {' '.join(OPTIONS)}`. {result['summary']}.",
-        "",
-        *(f"- Left out: run {run}: {why}." for run, why in result["excluded"].items()),
-        *(f"- Fitted for `{role}`: {', '.join(p)}." for role, p in result["fitted"].items()),
+        *(["", *notes] if notes else []),
     ]
     for kind, title in KINDS.items():
         rows = [row(each) for each in result["claims"] if each["kind"] == kind]
