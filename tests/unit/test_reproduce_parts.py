@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from scipy.stats import truncnorm
 
-from lab.formatting import band, mean_of_runs
+from lab.formatting import band
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, points, recipe_for, role_of_point, worker_counts
@@ -438,14 +438,6 @@ def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
 )
 def test_an_interval_is_shown_by_its_ends(low: float, high: float, text: str) -> None:
     assert band(low, high) == text
-
-
-def test_a_mean_has_its_interval_from_three_runs_on() -> None:
-    of = (10_900.0, 10_678.1, 11_113.9)
-    assert mean_of_runs(*of, 2) == "10,900"
-    assert mean_of_runs(*of, 3) == mean_of_runs(*of, None) == "10,900 ±218"
-    assert mean_of_runs(0.9, 0.9, 0.9, 3) == mean_of_runs(0.9, None, None, 3) == "0.9000"
-    assert mean_of_runs(0.9, 0.8, None, 3) == mean_of_runs(0.9, None, 0.8, 3) == "0.9000"
 
 
 def test_two_results_of_one_second_have_two_files(
