@@ -55,12 +55,11 @@ listing-proof: $(VENV)/.dev  ## run a listing of 82,500 steps, into docs/evidenc
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 
-lint: $(VENV)/.dev  ## check formatting, lint, types, layers, vocabulary and the documents' site
+lint: $(VENV)/.dev  ## check formatting, lint, types, layers and the documents' site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tools/vocabulary.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
