@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof oracle bench results mutants lock golden notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -74,9 +74,6 @@ results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.m
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
-
-errors: $(VENV)/.dev  ## rewrite docs/errors.md, with examples from the unit tests (4 minutes)
-	$(BIN)/python -m pytest tests/unit --numprocesses 3 --dist worksteal --update-errors
 
 mutants: $(VENV)/.dev  ## run mutation tests of the unit tests, into docs/evidence/mutants.md (10 minutes)
 	$(BIN)/python -m tools.mutants

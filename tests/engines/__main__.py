@@ -80,7 +80,7 @@ def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
         subprocess.run(
             [
                 *("nsenter", f"--net={engine.network}"),
-                *(sys.executable, "-m", "pytest", "-rfEs", "-p", "no:tools.errors.plugin"),
+                *(sys.executable, "-m", "pytest", "-rfEs"),
                 *(f"--junit-xml={report.name}", *cell.tests),
             ],
             cwd=engines.ROOT,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.shown import ROOT, dead_links, wrong_commands
 
-GENERATED = {"docs/errors.md", "docs/results.md"}
+GENERATED = {"docs/results.md"}
 PAGES = sorted(
     path
     for pattern in ("*.md", "docs/*.md", "docs/lessons/*.md", "docs/zh/**/*.md", "notebooks/*.md")

@@ -152,12 +152,7 @@ def _configure(module: Module, tree: Path) -> None:
         "source_paths": ["lab"],
         "only_mutate": module.sources,
         "also_copy": rest,
-        # The error catalogue's plugin reads all sources at each start, and no mutant needs it.
-        "pytest_add_cli_args": [
-            "-pno:cacheprovider",
-            "-pno:tools.errors.plugin",
-            "-mnot hypothesis",
-        ],
+        "pytest_add_cli_args": ["-pno:cacheprovider", "-mnot hypothesis"],
         "pytest_add_cli_args_test_selection": module.tests,
         # No test has run in the process that is forked, so that no cache holds what a test made.
         "process_isolation": "forkserver",

@@ -89,11 +89,12 @@ def test_a_batch_larger_than_the_data() -> None:
         load_mnist().train.batches_per_epoch(60_000)
 
 
-def test_a_flag_that_takes_one_of_several() -> None:
+def test_a_flag_that_takes_one_of_several(capsys: pytest.CaptureFixture[str]) -> None:
     parser = flags.training_flags("Trains.")
     parser.add_argument("--colour", type=flags.one_of("red", "blue"))
     with pytest.raises(SystemExit):
         flags.parse(parser, ["--colour=green"])
+    assert "argument --colour: 'green' is not one of red, blue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["-0.1", "nan", "inf", "long"])

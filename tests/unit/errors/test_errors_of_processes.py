@@ -153,7 +153,7 @@ def test_missing_tasks_and_runs() -> None:
     with pytest.raises(InputError, match=message):
         there.shell("ps-9")
     for name in ("cancel", "ship"):
-        with pytest.raises(LabError, match=r"nothing"):
+        with pytest.raises(LabError, match=r"no run 'nothing' on this volume"):
             list(
                 there.stream("nothing", {}, follow=False)
                 if name == "ship"
