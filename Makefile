@@ -75,8 +75,9 @@ docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
 
-mutants: $(VENV)/.dev  ## run mutation tests of the unit tests, into docs/evidence/mutants.md (10 minutes)
-	$(BIN)/python -m tools.mutants
+mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.run.collect.*' names some (over an hour for all)
+	$(BIN)/python -m mutmut run --max-children 1 $(if $(ONLY),'$(ONLY)')
+	$(BIN)/python -m mutmut results
 
 jupyter: $(VENV)/.notebooks  ## start JupyterLab with the lessons in notebooks/, only for this host
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
@@ -143,4 +144,4 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 	touch $@
 
 clean:  ## remove what the other targets made, except runs/
-	rm -rf $(VENV) $(OLD) .proxy .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(OLD) .proxy .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants

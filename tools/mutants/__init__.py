@@ -1,1 +1,0 @@
-"""How many deliberate faults in the code the unit tests find."""
