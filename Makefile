@@ -44,7 +44,7 @@ engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into 
 hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 2,000 damaged runs and more (20 minutes)
 	$(BIN)/python -m tests.hostile
 
-torture: $(VENV)/.dev  ## run small trainings with one fault each, into docs/evidence/torture.md (stop it with Ctrl-C)
+torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/torture.jsonl (stop it with Ctrl-C)
 	$(BIN)/python -m tests.torture --policies fail,restart,continue
 
 clean-end: $(VENV)/.dev  ## check how 275 synchronous trainings end (three hours on two cores)

@@ -20,7 +20,7 @@ HUNG: Final = -1
 
 
 class Column(StrEnum):
-    """The kinds of faults; the columns of the table."""
+    """The kinds of faults."""
 
     TRACEBACK = "tracebacks"
     HANG = "hangs"

@@ -8,5 +8,5 @@
 
 The seed draws the run: its cluster, its fault, the moment. The fault comes from outside, by
 signals, the engine and the kernel, so that the check of lab does not use lab. The results
-are in `docs/evidence/torture.jsonl`, a run a line, and summarized in `torture.md` beside it.
+are in `build/torture.jsonl`, a run a line.
 """

@@ -13,10 +13,9 @@ import tests.torture
 from tests.torture.case import BACKENDS, HOSTILE_RUNS, LOCAL, Fault, Policy
 from tests.torture.clock import NoCompilerError
 from tests.torture.engine import EngineError
-from tests.torture.report import totals
-from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, read
+from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, read, totals
 from tests.torture.running import RefusedError
-from tests.torture.session import NoBackendError, Order, Table, backends_of, run_all, tools_for
+from tests.torture.session import ROWS, NoBackendError, Order, backends_of, run_all, tools_for
 
 INTERRUPTED: Final = 130
 
@@ -36,11 +35,10 @@ def main(argv: Sequence[str]) -> int:
         again=arguments.again,
     )
     try:
-        table = Table()
-        with tools_for(backends_of(order, read(table.rows))) as tools:
+        with tools_for(backends_of(order, read(ROWS))) as tools:
             rows = run_all(
                 order,
-                table,
+                ROWS,
                 tools,
                 say=_say,
                 runs=arguments.runs,

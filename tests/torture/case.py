@@ -48,25 +48,6 @@ class Fault(StrEnum):
     NODE_CLOCK = "node-clock"
 
 
-WORDS: Final[dict[Fault, str]] = {
-    Fault.NONE: "no fault",
-    Fault.KILL: "program: SIGKILL",
-    Fault.FREEZE: "program: SIGSTOP for good",
-    Fault.PAUSE: f"program: SIGSTOP for {PAUSE_S:g} s",
-    Fault.AGENT: "agent or container killed",
-    Fault.ANCHOR: "anchor restarted",
-    Fault.ENGINE: "engine restarted",
-    Fault.MEMORY: "out of memory",
-    Fault.HELPER: "helper: SIGKILL, then attach or collect",
-    Fault.DISK: "run volume full",
-    Fault.ROOM: f"run volume full for {PAUSE_S:g} s",
-    Fault.READ_ONLY: "run volume read-only",
-    Fault.LATE: "late start",
-    Fault.CLOCK: "clock stepped",
-    Fault.NODE_CLOCK: "clock of a node stepped by an hour",
-}
-"""The faults, as the table names them."""
-
 FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
     # Main memory has no limit there, and there is no engine and no pause container.
     LOCAL: tuple(f for f in Fault if f not in {Fault.ANCHOR, Fault.ENGINE, Fault.MEMORY}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -17,6 +18,15 @@ CLEAN_END: Final = "clean end"
 HOSTILE: Final = "hostile"
 
 BAD: Final = frozenset(Verdict) - {Verdict.OK, Verdict.MISSED}
+_TOTALS: Final = {
+    Verdict.HANG: "hangs",
+    Verdict.LIE: "lies",
+    Verdict.LOST_RECORDS: "with lost records",
+    Verdict.SUMS: "with wrong sums",
+    Verdict.ORPHAN: "with something left behind",
+    Verdict.LATE: "too late",
+    Verdict.MISSED: "with the fault after the end, which counts for nothing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +171,11 @@ def unseen(rows: Sequence[Row], campaign: str) -> Iterator[int]:
 def findings(rows: Sequence[Row], campaign: str) -> list[int]:
     """Seeds whose newest row is a finding."""
     return [row.seed for row in newest(rows) if row.bad and row.campaign == campaign]
+
+
+def totals(rows: Sequence[Row]) -> str:
+    """How many runs there are, and how many of them had which verdict, in one line."""
+    counts = Counter(row.verdict for row in rows)
+    return f"{len(rows)} runs: " + ", ".join(
+        f"{counts[key]} {name}" for key, name in _TOTALS.items()
+    )

@@ -17,7 +17,7 @@ from benchmarks.engine import ready
 from benchmarks.trainings import workplace
 from lab.tf_versions import CURRENT
 from tests import engine as engines
-from tests.torture import report, results
+from tests.torture import results
 from tests.torture.case import (
     CLEAN_END_RUNS,
     COMPOSE,
@@ -36,38 +36,12 @@ from tests.torture.place import ROOT
 from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, Row
 from tests.torture.running import Tools, lacks, ran
 
-EVIDENCE: Final = ROOT / "docs" / "evidence"
+ROWS: Final = ROOT / "build" / "torture.jsonl"
 _OPTION: Final = re.compile(r"--[a-z][a-z-]+")
 
 
 class NoBackendError(Exception):
     """A backend cannot be used here; the message has the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The two files of results.
-
-    Attributes:
-        folder: Their directory.
-    """
-
-    folder: Path = EVIDENCE
-
-    @property
-    def rows(self) -> Path:
-        """A run a line."""
-        return self.folder / "torture.jsonl"
-
-    @property
-    def page(self) -> Path:
-        """The same for people."""
-        return self.folder / "torture.md"
-
-    def keep(self, row: Row) -> None:
-        """Add a run, and write the page anew."""
-        results.append(self.rows, row)
-        self.page.write_text(report.render(results.read(self.rows)), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +104,7 @@ def _seeds(order: Order, rows: Sequence[Row], below: int | None) -> Iterator[int
 
 def run_all(
     order: Order,
-    table: Table,
+    file: Path,
     tools: Tools,
     *,
     say: Callable[[str], None],
@@ -142,7 +116,7 @@ def run_all(
 
     Args:
         order: The requested runs.
-        table: The files of results.
+        file: The results.
         tools: The shared parts.
         say: Receives a line for each.
         runs: The maximum number; None: no limit.
@@ -155,7 +129,7 @@ def run_all(
     began = time.monotonic()
     done: list[Row] = []
     refused: set[str] = set()
-    for case in cases(order, results.read(table.rows)):
+    for case in cases(order, results.read(file)):
         if runs is not None and len(done) >= runs:
             break
         if minutes is not None and time.monotonic() - began > 60 * minutes:
@@ -171,7 +145,7 @@ def run_all(
                 break
             continue
         row = one(case, tools, campaign=order.campaign, say=say)
-        table.keep(row)
+        results.append(file, row)
         done.append(row)
         if as_json:
             print(row.to_json(), flush=True)

@@ -20,8 +20,6 @@ from lab.reproduce.claims import load
 from lab.reproduce.reference import trainings
 from lab.sweep.grid import with_workers
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.hostile import table
-from tests.hostile.campaign import KINDS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/evidence"
@@ -216,12 +214,3 @@ def test_each_replica_has_a_node_and_a_link_of_its_own(
     assert set(cluster.jobs) == set(EXPERIMENTS[experiment].jobs)
     assert len(set(with_workers(cluster, max(in_graph.WORKERS)).jobs["worker"].on)) == 4
     assert sorted(cluster.links) == (sorted(cluster.nodes) if link else [])
-
-
-def test_the_page_of_hostile_inputs_matches_its_rows() -> None:
-    rows = table.read()
-    assert {row.kind: row.inputs for row in rows} == {
-        kind: inputs for kind, (_, inputs) in KINDS.items()
-    }
-    assert [row.kind for row in rows if any(row.faults.values())] == []
-    assert table.PAGE.read_text() == table.page(rows)

@@ -22,7 +22,7 @@ from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause, State
 from tests.agents import PATIENCE_S, wait_for
 from tests.conditions import lacking
-from tests.torture import clock, leftovers, processes, records, report, results
+from tests.torture import clock, leftovers, processes, records, results
 from tests.torture.__main__ import main
 from tests.torture.case import (
     BACKENDS,
@@ -34,7 +34,6 @@ from tests.torture.case import (
     HOSTILE_S,
     NEW_FROM,
     UNTIMED,
-    WORDS,
     Case,
     Fault,
     Policy,
@@ -51,7 +50,7 @@ from tests.torture.place import Place, foreign
 from tests.torture.records import Home
 from tests.torture.results import FAULTS, Row
 from tests.torture.running import Tools, lacks, words
-from tests.torture.session import Order, Table, backends_of, cases, run_all
+from tests.torture.session import Order, backends_of, cases, run_all
 
 MANY = [draw(seed) for seed in range(NEW_FROM, NEW_FROM + 600)]
 KILLED = Case(
@@ -507,12 +506,11 @@ def row(seed: int, verdict: Verdict = Verdict.OK, **more: Any) -> Row:
 
 
 def test_rows_round_trip(tmp_path: Path) -> None:
-    table = Table(tmp_path / "evidence")
+    file = tmp_path / "new" / "rows.jsonl"
     kept = [row(1), row(2, Verdict.HANG, seconds=None)]
     for each in kept:
-        table.keep(each)
-    assert results.read(table.rows) == kept
-    assert table.page.read_text() == report.render(kept)
+        results.append(file, each)
+    assert results.read(file) == kept
     assert results.read(tmp_path / "nothing") == []
 
 
@@ -543,37 +541,26 @@ def test_a_request_selects_its_cases() -> None:
     assert [case.seed for case in cases(Order(FAULTS, BACKENDS, again=True), bad)] == [6]
 
 
-def test_the_page() -> None:
+def test_the_totals() -> None:
     rows = [
-        row(3, seconds=2.0),
-        row(4, seconds=6.0),
-        row(5, seconds=4.0),
-        row(9, Verdict.MISSED, state="succeeded", cause=""),
+        row(3),
+        row(9, Verdict.MISSED),
         row(11, Verdict.HANG, seconds=None),
-        row(12, Verdict.LIE, commit="old"),
-        row(12, commit="new"),
-        row(0, campaign="clean end", workers=3, replicas=None),
-        row(100, Verdict.HANG, campaign="clean end", workers=3, replicas=2),
+        row(12, Verdict.LIE),
     ]
-    page = report.render(rows)
-    assert (
-        "6 runs (6 on local): 1 hangs, 0 lies, 0 with lost records, 0 with wrong sums,"
-        " 0 with something left behind, 0 too late. In 1 the fault came after the end" in page
+    assert results.totals(rows) == (
+        "4 runs: 1 hangs, 1 lies, 0 with lost records, 0 with wrong sums,"
+        " 0 with something left behind, 0 too late,"
+        " 1 with the fault after the end, which counts for nothing"
     )
-    assert "| program: SIGKILL | fail | failed (signal) | 4 | 4.1 s | 6.0 s | 3-5, 12 |" in page
-    assert "| program: SIGKILL | fail | missed: the fault came after the end | 1 |" in page
-    assert "| program: SIGKILL | fail | **hang**: failed (signal) | 1 |  |  | 11 |" in page
-    assert "| 3 | 3 | 1 | 1 |\n| 3 | 2 | 0 | 1 |" in page
-    assert "- Seed 12 (faults, old, 2026-11-21): **lie**" in page
-    assert "it did not end. At new it is mended." in page
-    assert report.render([]).endswith("## Findings\n\nNone.\n")
-    assert set(WORDS) == set(Fault)
 
 
 def test_a_session_of_which_nothing_can_run_ends(tmp_path: Path) -> None:
     output: list[str] = []
     order = Order(FAULTS, ["local"], [Fault.LATE])
-    done = run_all(order, Table(tmp_path), Tools(), say=output.append, runs=None, minutes=None)
+    done = run_all(
+        order, tmp_path / "rows.jsonl", Tools(), say=output.append, runs=None, minutes=None
+    )
     assert done == []
     assert len(output) == 1
     assert "lab run has no --start" in output[0]
