@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end listing-proof oracle bench results mutants lock golden notebooks \
+.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end oracle bench results mutants lock golden notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -49,9 +49,6 @@ torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/to
 
 clean-end: $(VENV)/.dev  ## check how 275 synchronous trainings end (three hours on two cores)
 	$(BIN)/python -m tests.torture --clean-end
-
-listing-proof: $(VENV)/.dev  ## run a listing of 82,500 steps, into docs/evidence/listings.md (2 to 5 minutes)
-	$(BIN)/python -m benchmarks.listing_proof
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 

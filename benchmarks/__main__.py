@@ -22,8 +22,6 @@ from benchmarks import (
     class_load,
     collector,
     commands,
-    compose_config,
-    container_ladder,
     evidence,
     gpus,
     in_graph,
@@ -49,7 +47,6 @@ from benchmarks.trainings import ROOT, workplace
 MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "help": commands.measure_help,
     "render": rendering.measure,
-    "compose-config": compose_config.measure,
     "placement": placement.measure,
     "gpus": gpus.measure,
     "collector": collector.measure,
@@ -61,7 +58,6 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "back-to-back": back_to_back.measure,
     "overhead": overhead.measure,
     "throughput": throughput.measure,
-    "container-ladder": container_ladder.measure,
     "class-load": class_load.measure,
     "slurm": slurm.measure,
     "slurm-records": slurm_records.measure,
@@ -69,9 +65,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "in-graph": in_graph.measure,
 }
 UNMEASURED: Final = (
-    compose_config.unmeasured,
     ladder.unmeasured,
-    container_ladder.unmeasured,
     class_load.unmeasured,
     slurm.unmeasured,
     slurm_records.unmeasured,
@@ -120,7 +114,6 @@ def write_pages() -> None:
     """Write the pages from the kept figures, with the marks of the present commit."""
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
-    container_ladder.keep_in_page(results.read())
     class_load.keep_in_page(results.read())
     evidence.main(())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks import pairs
 from benchmarks.measure import Setting, print_progress
@@ -42,14 +42,12 @@ def measure_help(setting: Setting) -> list[Outcome]:
     ]
 
 
-def seconds(
-    place: Workplace, command: Sequence[str], environ: Mapping[str, str] | None = None
-) -> float:
-    """Return the time of a command, with the place's environment variables by default."""
+def seconds(place: Workplace, command: Sequence[str]) -> float:
+    """Return the time of a command, with the place's environment variables."""
     began = time.perf_counter()
     subprocess.run(
         command,
-        env=environ or place.environ,
+        env=place.environ,
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

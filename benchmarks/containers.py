@@ -6,9 +6,8 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from benchmarks.trainings import (
     PROGRAM,
@@ -24,51 +23,25 @@ from benchmarks.trainings import (
 IMAGE: Final = "lab:cpu"
 NAME: Final = "lab-bench-bare"
 _PORT: Final = 2222
-_PORTS: Final = range(21_001, 21_100)
-"""Ports of tasks that share an address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What the containers have of their own.
-
-    Attributes:
-        network: `own`: each container has a network namespace, on an internal bridge. `shared`:
-            they share the namespace of the first one, and its loopback. `host`: the host's.
-        mtu: The MTU of the bridge, in bytes; None: the engine's default.
-        seccomp: Whether the engine's default profile filters system calls.
-    """
-
-    network: Literal["own", "shared", "host"] = "own"
-    mtu: int | None = None
-    seccomp: bool = True
-
-
-OWN: Final = Form()
-
-
-def by_containers(place: Workplace, flags: Sequence[str], form: Form = OWN) -> Training:
+def by_containers(place: Workplace, flags: Sequence[str]) -> Training:
     """Train in a container for each task, started by `docker run`.
 
     Raises:
         TrainingError: A worker did not succeed, or the engine refused.
     """
     folder = Path(tempfile.mkdtemp(prefix="bare-", dir=place.folder))
-    if form.network == "own":
-        hosts = {task: f"{NAME}-{task}:{_PORT}" for task in TASKS}
-    else:
-        hosts = {task: f"127.0.0.1:{port}" for task, port in zip(TASKS, _PORTS, strict=False)}
+    hosts = {task: f"{NAME}-{task}:{_PORT}" for task in TASKS}
     spec = [
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
         for job in ("ps", "worker")
     ]
-    with _network(place, form):
+    with _network(place):
         began = time.time()
-        for number, task in enumerate(TASKS):
+        for task in TASKS:
             job, _, index = task.rpartition("-")
-            where = ["--name", f"{NAME}-{task}", "--network", _joined(form, first=number == 0)]
-            if not form.seccomp:
-                where += ["--security-opt", "seccomp=unconfined"]
+            where = ["--name", f"{NAME}-{task}", "--network", NAME]
             where += ["--volume", f"{ROOT / 'scripts'}:/lab/scripts:ro"]
             where += ["--workdir", "/lab/scripts", IMAGE]
             command = ["python", PROGRAM, f"--job_name={job}", f"--task_index={index}"]
@@ -82,26 +55,15 @@ def by_containers(place: Workplace, flags: Sequence[str], form: Form = OWN) -> T
     return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
 
 
-def _joined(form: Form, *, first: bool) -> str:
-    if form.network == "host":
-        return "host"
-    return NAME if first or form.network == "own" else f"container:{NAME}-{TASKS[0]}"
-
-
 @contextlib.contextmanager
-def _network(place: Workplace, form: Form) -> Iterator[None]:
+def _network(place: Workplace) -> Iterator[None]:
     """Make an internal network; at the end remove it and the containers."""
-    options = []
-    if form.mtu is not None:
-        options = ["--opt", f"com.docker.network.driver.mtu={form.mtu}"]
-    if form.network != "host":
-        _docker(place, "network", "create", "--internal", *options, NAME)
+    _docker(place, "network", "create", "--internal", NAME)
     try:
         yield
     finally:
         _docker(place, "rm", "--force", *(f"{NAME}-{task}" for task in TASKS))
-        if form.network != "host":
-            _docker(place, "network", "rm", NAME)
+        _docker(place, "network", "rm", NAME)
 
 
 def _docker(place: Workplace, *args: str) -> str:

@@ -104,7 +104,7 @@ def can_pull(engine: Engine, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of one TensorFlow build, measured on x86-64: docs/evidence/cuda-image.md.
+    """The size of one TensorFlow build, measured on x86-64.
 
     Attributes:
         what: Its description for the user.
