@@ -22,7 +22,6 @@ from benchmarks import (
     class_load,
     collector,
     commands,
-    evidence,
     gpus,
     in_graph,
     ladder,
@@ -115,7 +114,7 @@ def write_pages() -> None:
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
     class_load.keep_in_page(results.read())
-    evidence.main(())
+    in_graph.keep_in_lesson()
 
 
 def unmeasured() -> list[Outcome]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.marks import put
 from benchmarks.measure import Setting, print_progress
 from benchmarks.outcome import Outcome
 from benchmarks.tables import table
@@ -16,6 +17,7 @@ from benchmarks.trainings import ROOT, must
 from lab.statistics import mean_with_ci
 
 FIGURES: Final = ROOT / "docs/evidence/in-graph.csv"
+LESSON: Final = ROOT / "docs/lessons/in-graph.md"
 WORKERS: Final = (1, 2, 4)
 LINKS: Final = ("", "100mbit")
 """The rate of every node's link; "": no limit."""
@@ -101,3 +103,9 @@ def table_of_file(file: Path = FIGURES) -> str:
     head = [f"`{experiment}`{f', {link}' if link else ''}" for experiment, link in columns]
     body = [[str(count), *(cell(count, *column) for column in columns)] for count in WORKERS]
     return table(["workers", *head], body)
+
+
+def keep_in_lesson() -> None:
+    """Write the table into the lesson, between its marks."""
+    text = put(LESSON.read_text(encoding="utf-8"), "in-graph", table_of_file())
+    LESSON.write_text(text, encoding="utf-8")
