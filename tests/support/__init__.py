@@ -1,0 +1,1 @@
+"""What several groups of tests share: fakes, hosts, and helpers."""

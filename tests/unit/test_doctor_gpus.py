@@ -1,0 +1,244 @@
+"""The doctor's judgements of the driver, the GPUs, and how containers get them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.doctor import gpu_support, gpus
+from lab.doctor.cdi import CdiSpec, judge_cdi, may_use_cdi, read_specs, uses_cdi
+from lab.doctor.commands import CommandResult
+from lab.doctor.engine import EngineInfo
+from lab.doctor.gpus import Toolkit, Trial, judge_trial
+from lab.doctor.model import Outcome
+from lab.gpu import Condition, Fault, Gpu, Inventory
+from tests.support.doctor import (
+    AWAY,
+    BOX,
+    ENGINE,
+    H100,
+    NO_BOX,
+    PODMAN,
+    ROOTLESS,
+    SEEN,
+    UUID,
+    Judge,
+    Judgements,
+    check,
+    fault,
+    told,
+)
+
+OTHER, SLICE = UUID.replace("1", "2"), UUID.replace("GPU", "MIG")
+CUT = replace(BOX, gpus=(Gpu(1, SLICE, "NVIDIA A100 MIG 3g.20gb", slice_of=OTHER),))
+
+
+def broken(condition: Condition) -> Inventory:
+    return replace(NO_BOX, faults=(fault(condition),))
+
+
+def with_capabilities(*capabilities: str, **changes: str) -> Inventory:
+    found = tuple(
+        replace(H100, index=index, compute_capability=each)
+        for index, each in enumerate(capabilities)
+    )
+    return replace(BOX, gpus=found, **changes)
+
+
+def support(*capabilities: str, **changes: str) -> Outcome:
+    return gpu_support.judge_support(with_capabilities(*capabilities, **changes), {})
+
+
+def toolkit(
+    info: EngineInfo = ENGINE,
+    found: Toolkit = Toolkit(),  # noqa: B008  (frozen)
+    *,
+    cdi: bool = False,
+    gpus_wanted: int = 1,
+    cudnn: bool = False,
+    trial: str = "",
+) -> Outcome:
+    result = CommandResult(0 if trial else None, trial)
+    return gpus.judge_toolkit(
+        info,
+        found,
+        uses_cdi=cdi,
+        requested_gpus=gpus_wanted,
+        has_cudnn=cudnn,
+        trial=Trial(UUID, None, result),
+    )
+
+
+REFUSED = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
+
+
+def tried(
+    code: int | None, out: str = "", err: str = "", image: str | None = "lab:cuda"
+) -> Outcome:
+    return judge_trial(Trial(UUID, image, CommandResult(code, out, err)))
+
+
+ETC = Path("/etc/cdi/nvidia.yaml")
+GOOD = CdiSpec(ETC, {UUID: ("/dev/nvidia1",), "all": ()})
+CDI_ENGINE = told(ServerVersion="29.2.0", CDISpecDirs=["/etc/cdi"])
+
+
+def cdi(*specs: CdiSpec, host: Inventory = BOX, info: EngineInfo = CDI_ENGINE) -> Outcome:
+    return judge_cdi(host, info, specs, has_refresh_service=False)
+
+
+def named(*names: str) -> CdiSpec:
+    return CdiSpec(ETC, dict.fromkeys(names, ()))
+
+
+NO_LIBCUDA = replace(
+    BOX,
+    cuda="",
+    faults=(Fault(Condition.OTHER, "CUDA version", "libcuda.so.1 is not installed", "get it"),),
+)
+OLD_NVML = replace(BOX, faults=(fault(Condition.OLD_DRIVER, "CUDA version"),))
+LOST = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
+LEFT_OUT = replace(BOX, gpus=(), left_out=("GPU 0 is in MIG mode without slices",))
+UNCUT = replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),))
+HOOK = Toolkit(hook="/usr/bin/nvidia-container-runtime-hook", has_ctk=True)
+GPUS: Judgements = [
+    (lambda: gpus.judge_driver(BOX, 1, 1), "ok", "^580.95.05, CUDA up to 13.0$"),
+    (lambda: gpus.judge_driver(NO_LIBCUDA, 1, 1), "ok", "^580.95.05$"),
+    (lambda: gpus.judge_driver(replace(NO_LIBCUDA, driver=""), 1, 1), "ok", "version unknown"),
+    # A missing GPU is no failure, whatever the config requests.
+    (lambda: gpus.judge_driver(broken(Condition.NO_DRIVER), 0, 8), "warning stops: no GPU", "CPUs"),
+    (
+        lambda: gpus.judge_driver(broken(Condition.NO_DRIVER), 2, 8),
+        "warning stops: no driver",
+        "2 NVIDIA GPUs.* nvidia-driver",
+    ),
+    (
+        lambda: gpus.judge_driver(broken(Condition.MISMATCH), 1, 8),
+        f"failed stops: {Condition.MISMATCH}",
+        "sudo reboot",
+    ),
+    (
+        lambda: gpus.judge_driver(fault(Condition.NO_PERMISSION), 1, 0),
+        "warning stops: no permission",
+        "ls -l /dev/nvidia",
+    ),
+    (lambda: gpus.judge_driver(fault(Condition.OTHER), 1, 8), "failed stops: other", "y's mend"),
+    (lambda: gpus.judge_cuda(BOX, True), "ok", "start"),
+    (lambda: gpus.judge_cuda(BOX, False), "warning", "nvidia-modprobe -u -c=0"),
+    (lambda: gpus.judge_cuda(NO_LIBCUDA, True), "warning: no CUDA", "libcuda.so.1 .* → get it"),
+    # A driver that is too old to report the version has CUDA all the same.
+    (lambda: gpus.judge_cuda(OLD_NVML, True), "ok", "start"),
+    (lambda: gpus.judge_gpus(NO_LIBCUDA, 1), "ok", "1 NVIDIA H100 80GB HBM3 of 80 GiB"),
+    (
+        lambda: gpus.judge_gpus(replace(BOX, gpus=(H100, H100), notices=("hidden",)), 2),
+        "ok",
+        "2 NVIDIA H100 80GB HBM3 of 80 GiB; hidden$",
+    ),
+    (lambda: gpus.judge_gpus(LEFT_OUT, 1), "warning stops: no GPU", "without slices"),
+    (lambda: gpus.judge_gpus(LOST, 2), "failed: GPU lost", "GPU 3: GPU lost.* Xid"),
+    (lambda: gpus.judge_gpus(LOST, 0), "warning", "Xid"),
+    (lambda: gpus.judge_gpus(replace(LOST, gpus=()), 0), "warning stops: GPU lost", "none; GPU 3"),
+    (lambda: gpus.judge_mig(BOX), "ok", "no GPU has slices"),
+    (lambda: gpus.judge_mig(CUT), "ok", "1 slice, by UUID, on all"),
+    (lambda: gpus.judge_mig(replace(BOX, gpus=(H100, *CUT.gpus))), "ok", "and 1 whole GPU"),
+    (lambda: gpus.judge_mig(UNCUT), "warning", "-i 2 -mig 0"),
+    (lambda: support("9.0"), "ok", "code for all GPUs"),
+    (lambda: support("5.2", "5.2"), "warning: GPU too old", "^GPU 0, 1: TensorFlow 2.21 needs"),
+    (lambda: support("9.0", "5.2"), "warning", "^GPU 1: .*needs"),
+    (lambda: support("6.0"), "warning", "^GPU 0: cuDNN"),
+    (lambda: support("12.0"), "warning", "^GPU 0: .*no machine code"),
+    (lambda: support("", "9.0"), "skipped", "^GPU 0: .*unknown"),
+    (
+        lambda: support("8.0", "9.0", driver="470.1", cuda=""),
+        "warning: driver too old",
+        "CUDA 12.0, not.*555.42.02",
+    ),
+    (
+        lambda: gpu_support.judge_support(with_capabilities("9.0"), {"LAB_IMAGE": "mine"}),
+        "skipped",
+        "does not know",
+    ),
+    (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
+    (lambda: toolkit(found=HOOK), "ok", HOOK.hook),
+    (lambda: toolkit(cdi=True), "ok", "CDI"),
+    (lambda: toolkit(trial=SEEN), "ok", "a container gets"),
+    (toolkit, "failed stops: no container toolkit", "install-guide"),
+    (lambda: toolkit(gpus_wanted=0), "warning stops: no container toolkit", "not installed"),
+    (lambda: toolkit(cudnn=True), "warning stops", "not installed"),
+    (
+        lambda: toolkit(found=Toolkit(has_ctk=True)),
+        "failed stops: no container toolkit",
+        "not configured.* → `sudo nvidia-ctk runtime configure",
+    ),
+    (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=False), "warning", "groupfs.*cdi generate"),
+    (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=True), "ok", "CDI"),
+    (lambda: gpus.judge_daemon_reload(ROOTLESS, uses_cdi=False), "ok", "rootless"),
+    (lambda: gpus.judge_daemon_reload(told(CgroupDriver="x"), uses_cdi=False), "ok", "is x"),
+    (lambda: gpus.judge_local_backend("12.5.1", True, False), "ok", "for CUDA"),
+    (lambda: gpus.judge_local_backend("12.5.1", False, True), "warning", "\\[and-cuda\\]==2.21"),
+    (lambda: gpus.judge_local_backend("12.5.1", False, False), "warning: no cuDNN", "pip"),
+    (lambda: gpus.judge_local_backend("", False, True), "ok", "in containers"),
+    (lambda: gpus.judge_local_backend("", False, False), "warning: no CUDA", "install Docker"),
+    (lambda: tried(0, image=None), "skipped", "lab build"),
+    (lambda: tried(0, SEEN), "ok", "no other"),
+    (lambda: tried(125, "", REFUSED), "failed: no GPU in a container", "container toolkit"),
+    (lambda: tried(9, "NVML: Unknown Error\n"), "failed: no GPU in a container", "^NVML: Unknown"),
+    (lambda: tried(0, SEEN + SEEN), "failed: no GPU in a container", "sees 2 GPUs"),
+    (lambda: tried(0), "failed: no GPU in a container", "sees no GPUs"),
+    (lambda: tried(None), "failed: no GPU in a container", "within 60 s"),
+    (lambda: cdi(GOOD), "ok", "1 GPU of this host"),
+    (cdi, "skipped", "hook"),
+    (lambda: cdi(GOOD, info=AWAY), "skipped", "another host"),
+    (lambda: cdi(info=PODMAN), "warning", "nvidia-ctk cdi generate"),
+    (lambda: cdi(GOOD, info=PODMAN), "ok", "1 GPU"),
+    (lambda: cdi(named()), "warning", f"lacks {UUID}.*generate --output=/etc/cdi/nvidia.yaml`"),
+    (lambda: cdi(named(OTHER, SLICE), host=CUT), "ok", ""),
+    (lambda: cdi(named(UUID, SLICE)), "warning", f"has {SLICE}, which this host does not"),
+    (lambda: cdi(named("0", "all")), "warning", "no GPU by its UUID"),
+    (lambda: cdi(CdiSpec(ETC, {UUID: ("/dev/nvidia0",)})), "warning", "instead of /dev/nvidia1"),
+    (lambda: cdi(replace(GOOD, missing_nodes=("/dev/nvidia1",))), "warning", "do not exist"),
+    (lambda: cdi(named(), info=ENGINE), "ok", "does not use it"),
+]
+
+
+@pytest.mark.parametrize(("judge", "verdict", "words"), GPUS)
+def test_each_judgement(judge: Judge, verdict: str, words: str) -> None:
+    check(judge, verdict, words)
+
+
+# ---- CDI
+
+
+@pytest.mark.parametrize(
+    ("changed", "may", "uses"),
+    [
+        ({}, True, True),
+        ({"ServerVersion": "29.1.5"}, False, False),
+        ({"CDISpecDirs": None}, False, False),
+        ({"DiscoveredDevices": None}, True, False),
+    ],
+)
+def test_engines_that_use_cdi(changed: Mapping[str, Any], may: bool, uses: bool) -> None:
+    found = [{"Source": "cdi", "ID": f"nvidia.com/gpu={UUID}"}, None]
+    info = EngineInfo({**CDI_ENGINE.info, "DiscoveredDevices": found, **changed})
+    assert (may_use_cdi(info), uses_cdi(info)) == (may, uses)
+    assert uses_cdi(PODMAN)
+
+
+def test_specifications_are_read(tmp_path: Path) -> None:
+    device = {"name": UUID, "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia77"}, 4]}}
+    (tmp_path / "a.json").write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [device, 7]}))
+    (tmp_path / "amd.json").write_text('{"kind": "amd.com/gpu"}')
+    (tmp_path / "b.yaml").write_text("kind: nvidia.com/gpu\ndevices: [\n")
+    (tmp_path / "c.json").write_text('{"kind": "nvidia.com/gpu", "a": ' + "[" * 100_000)
+    good, *bad = read_specs(told(CDISpecDirs=[str(tmp_path), str(tmp_path / "none")]))
+    assert good == CdiSpec(tmp_path / "a.json", {UUID: ("/dev/nvidia77",)}, ("/dev/nvidia77",))
+    assert [(each.file.name, "damaged" in each.fault) for each in bad] == [
+        ("b.yaml", True),
+        ("c.json", True),
+    ]
