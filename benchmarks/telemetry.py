@@ -13,7 +13,9 @@ from benchmarks import pairs
 from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT, Workplace
-from tests.nvml import Driver, NoCompiler, install, load
+from tests.support.compiling import NoCompiler
+from tests.support.nvml.box import load
+from tests.support.nvml.library import Driver, install
 
 HOST = "eight-h100"
 SECONDS, QUICK_SECONDS = 10.0, 2.0

@@ -26,7 +26,7 @@ from tests import slurm as slurms
 from tests import suite
 from tests.conditions import lacking
 
-pytest_plugins = ["tests.nvml.plugin"]
+pytest_plugins = ["tests.support.nvml.library"]
 
 suite.restore_signals()
 

@@ -36,6 +36,7 @@ PACKAGES = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "patchelf": "patchelf",
+    "g++": "g++",  # it brings gcc and the headers of libc
 }
 LOCK = Path("/var/tmp/lab-tests-install.lock")
 POLICY = Path("/usr/sbin/policy-rc.d")

@@ -14,7 +14,7 @@ import pytest
 
 from lab.doctor.gpus import TRIAL_LABEL
 from tests import engine as engines
-from tests.nvml import Driver
+from tests.support.nvml.library import Driver
 
 pytestmark = pytest.mark.tensorflow
 NAMES = {

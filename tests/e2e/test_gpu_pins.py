@@ -31,11 +31,12 @@ from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render.compose import render
 from lab.task.protocol import Request, RunSpec
-from tests import cuda
 from tests.agents import wait_for
 from tests.conditions import needs_namespaces
 from tests.engine import ROOT
-from tests.nvml import Box, Driver
+from tests.support import cuda
+from tests.support.nvml.box import Box
+from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.engine import ROOT
-from tests.nvml import Box, Driver, load
+from tests.support.nvml.box import Box, load
+from tests.support.nvml.library import Driver
 
 NAME = "lab-e2e-telemetry"
 PATIENCE_S = 360.0

@@ -20,7 +20,8 @@ from lab.gpu.model import Fault
 from lab.units import GIB
 from tests.engine import ROOT
 from tests.golden.boxes import box, uuid_of
-from tests.nvml import Box, Driver
+from tests.support.nvml.box import Box
+from tests.support.nvml.library import Driver
 from tests.unit.classes import a_plan
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)

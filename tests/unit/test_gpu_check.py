@@ -95,12 +95,7 @@ MISMATCH = [
     ("more by NVML", (A,), on_a_box(A, nodes=(4,), nvml=(A, B)), f"{A}, {B} (NVML)"),
     ("no node", (A,), inside(A), "none (device nodes)"),
     ("no node, so CUDA fails", (A,), inside(A, reasons=failing("999")), "none (device nodes)"),
-    (
-        "another's GPU is lost",
-        (B,),
-        inside(A, nodes={4: REFUSED}, engine=(B,)),
-        f"{A} (environment)",
-    ),
+    ("a lost one", (B,), inside(B, nodes={4: REFUSED, 5: ""}), f"{A}, {B} (device nodes)"),
     ("a node in a ps", (), inside(nodes={4: ""}), f"{A} (device nodes)"),
     ("a node more", (A,), inside(A, nodes={4: "", 9: ""}), f"{A}, /dev/nvidia9 (device nodes)"),
     ("two cards for one unknown", ("9",), inside("9", nvml=(A, B)), f"{A}, {B} (NVML)"),

@@ -18,9 +18,10 @@ import pytest
 from lab.gpu.verification import GpuView
 from lab.task.probes import gpu_probe
 from lab.task.probes.health import gpu_nodes
-from tests import cuda
 from tests.agents import PATIENCE_S
-from tests.nvml import Box, Driver
+from tests.support import cuda
+from tests.support.nvml.box import Box
+from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
 

@@ -17,13 +17,14 @@ from lab.backends.compose.host_block import block_container, block_host
 from lab.errors import LabError
 from lab.render.compose import ISOLATED
 from lab.task.probes.host_block import MODULE, is_blocked, main, name_servers
-from tests.unit.test_netfault import in_network
+from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 SUBNET = "eth0\t000016AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
 BY_GATEWAY = "eth0\t00000000\t010016AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
 REJECTED = "*\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0\n"
 HOST_ONLY = "*\t010016AC\t00000000\t0205\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n"
+OPEN = HEAD + BY_GATEWAY + SUBNET
 
 
 # ---- In the node's network
@@ -33,11 +34,9 @@ HOST_ONLY = "*\t010016AC\t00000000\t0205\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n"
     ("routes", "expected"),
     [
         (HEAD, False),
-        (HEAD + SUBNET, False),
-        (HEAD + BY_GATEWAY + SUBNET, False),
+        (OPEN, False),
         (HEAD + SUBNET + HOST_ONLY, False),  # the block was not completed
         (HEAD + REJECTED + SUBNET + HOST_ONLY, True),
-        ("", False),
         ("what\never\n", False),
     ],
 )
@@ -45,10 +44,16 @@ def test_whether_a_node_is_open_can_be_read(routes: str, expected: bool) -> None
     assert is_blocked(routes) is expected
 
 
-@pytest.mark.parametrize("argv", [[], ["tf1"], ["fe80::1"], ["10.9.0.2", "x"]])
-def test_used_wrongly(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+@pytest.mark.parametrize(
+    ("lines", "servers"),
+    [
+        ("nameserver 10.9.0.2\n", ["10.9.0.2"]),
+        ("search dns.podman\nnameserver\nnameserver 10.9.0.9 # 10.9.0.2\n", []),
+        ("#nameserver 10.9.0.2\nnameserver 127.0.0.11\n", []),
+    ],
+)
+def test_only_a_named_host_is_a_name_server(lines: str, servers: list[str]) -> None:
+    assert name_servers(lines, ["10.9.0.1", "10.9.0.2"]) == servers
 
 
 class Kernel:
@@ -70,94 +75,98 @@ class Kernel:
         raise self.error
 
 
+NO_RIGHT = pyroute2.NetlinkError(errno.EPERM)
+NO_FILTER = OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
+
+
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("argv", "error", "code", "message"),
     [
-        (
-            pyroute2.NetlinkError(errno.EPERM),
-            "error: the kernel refused to block the host: Operation not permitted\n",
-        ),
-        (
-            OSError(errno.EPROTONOSUPPORT, "Protocol not supported"),
-            "error: the kernel has no packet filter: Protocol not supported\n",
-        ),
+        ("", NO_RIGHT, 2, "usage: "),
+        ("tf1", NO_RIGHT, 2, ""),
+        ("fe80::1", NO_RIGHT, 2, ""),
+        ("10.9.0.2 --replies", NO_RIGHT, 2, ""),
+        ("--replies", NO_RIGHT, 2, "usage: "),
+        ("10.9.0.2", NO_RIGHT, 1, "the kernel refused to block the host: Operation not perm"),
+        ("10.9.0.2", NO_FILTER, 1, "the kernel has no packet filter: Protocol not supported"),
     ],
 )
-def test_a_kernel_that_refuses(
+def test_errors_have_a_line_and_a_code(
+    argv: str,
     error: Exception,
+    code: int,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(error))
-    assert main(["10.9.0.2"]) == 1
-    assert capsys.readouterr().err == message
+    assert main(argv.split()) == code
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 REACH = """
+from lab.task.probes import host_block
 from lab.task.probes.host_block import ROUTES, is_blocked
 n.addr('add', index=i, address='10.9.0.4', prefixlen=24)  # another own address
 n.addr('add', index=i, address='fe80::9', prefixlen=64, flags=2)  # usable at once
-def reach(address, bound):
+def reach(address, bound, port=7):
     s = socket.socket(); s.settimeout(0.5)
     if bound: s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'v0')
-    try: s.connect((address, 7))
+    try: s.connect((address, port))
     except ConnectionRefusedError: return 'refused'
     except OSError as error: return type(error).__name__
     return 'reached'
-def to_all():
-    for family, address in ((socket.AF_INET, '10.9.0.255'), (socket.AF_INET6, 'ff02::1%v0')):
-        s = socket.socket(family, socket.SOCK_DGRAM)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        try: yield s.sendto(b'x', (address, 9))
-        except OSError as error: yield type(error).__name__
+def datagram(address, port=9, bound=False):
+    family = socket.AF_INET6 if ':' in address else socket.AF_INET
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    if bound: s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'v0')
+    try: return s.sendto(b'x', (address, port))
+    except OSError as error: return type(error).__name__
 def now():
-    print(*(reach('10.9.0.2', bound) for bound in (False, True)), *to_all(),
-        is_blocked(open(ROUTES).read()))
-def block():
-    p = subprocess.run([sys.executable, '-m', 'lab.task.probes.host_block', '10.9.0.2'],
+    print(*(reach('10.9.0.2', bound) for bound in (False, True)),
+        *map(datagram, ('10.9.0.255', 'ff02::1%v0')), is_blocked(open(ROUTES).read()))
+def block(*words):
+    p = subprocess.run([sys.executable, '-m', 'lab.task.probes.host_block', *words],
         capture_output=True, text=True)
     print(p.returncode, p.stdout, p.stderr)
 # The neighbour is the host. It ends with its first connection.
 kept = socket.create_connection(('10.9.0.2', 7))
 """
+OPENED = "reached reached 1 1 False"  # first: the tests could fail
+BLOCKED = "OSError TimeoutError PermissionError PermissionError True"
+
+
+def stripped(code: str) -> list[str]:
+    return [each.strip() for each in in_network(REACH + code)]
 
 
 def test_only_the_network_can_be_reached_however_a_program_tries() -> None:
-    lines = in_network(
-        REACH + "now(); block(); now(); block(); now()\n"
+    lines = stripped(
+        "now(); block('10.9.0.2'); now(); block('10.9.0.2'); now()\n"
         "p, ready = fault('cut:1s'); p.wait()\n"
         "now()\n"
         "own = socket.create_server(('10.9.0.4', 9)); print(reach('127.0.0.1', False))\n"
         "socket.create_connection(('10.9.0.4', 9)); print('own address')\n"
     )
-    blocked = "OSError TimeoutError PermissionError PermissionError True"
-    # Open first: the test could fail.
-    assert lines[0] == "reached reached 1 1 False"
-    assert [each.strip() for each in lines[1:5]] == ["0", blocked, "0", blocked]
+    assert lines[:5] == [OPENED, "0", BLOCKED, "0", BLOCKED]
     # A fault has taken the link down and up.
     assert not {"reached", "1", "False"} & set(lines[5].split())
     assert lines[6:] == ["refused", "own address"]
-
-
-def test_another_node_is_still_reached() -> None:
-    lines = in_network(
-        REACH.replace("'10.9.0.2'],", "'10.9.0.1', '10.9.0.9'],") + "block(); now()\n"
-    )
+    # Another node is still reached.
+    lines = stripped("block('10.9.0.1', '10.9.0.9'); now()\n")
     assert lines[1].split()[:2] == ["reached", "reached"]
 
 
-CLIENT = """
+SERVER = """
+import threading
+CLIENT = '''
 import socket
 try:
     s = socket.create_connection(('10.9.0.1', 9), 1)
     s.sendall(b'hi'); print(s.recv(9).decode())
 except OSError as error: print(type(error).__name__)
-"""
-SERVER = (
-    f"CLIENT = {CLIENT!r}"
-    + """
-import threading
+'''
 def serve(server):
     while True:
         peer, _ = server.accept()
@@ -168,42 +177,29 @@ def host_reaches_the_server():
     p = subprocess.run(['nsenter', f'--net=/proc/{far.pid}/ns/net', sys.executable, '-c', CLIENT],
         capture_output=True, text=True)
     print(p.stdout.strip() or p.stderr)
-def datagram(bound):
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    if bound: s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'v0')
-    try: return s.sendto(b'x', ('10.9.0.2', 9))
-    except OSError as error: return type(error).__name__
 def earlier():
     kept.settimeout(0.5)
     try: kept.sendall(b'x'); return kept.recv(1)
     except OSError as error: return type(error).__name__
 def others():
-    print(*(datagram(bound) for bound in (False, True)), earlier())
+    print(*(datagram('10.9.0.2', bound=bound) for bound in (False, True)), earlier())
 """
-)
-WITH_REPLIES = "'--replies', '10.9.0.2'],"
 
 
 def test_a_server_answers_the_host_but_opens_no_connection_to_it() -> None:
-    code = REACH.replace("'10.9.0.2'],", WITH_REPLIES) + SERVER
-    lines = in_network(
-        code + "host_reaches_the_server(); now(); others()\n"
-        "block(); host_reaches_the_server(); now(); others()\n"
-        "block(); host_reaches_the_server()\n"
+    lines = stripped(
+        SERVER + "host_reaches_the_server(); now(); others()\n"
+        "block('--replies', '10.9.0.2'); host_reaches_the_server(); now(); others()\n"
+        "block('--replies', '10.9.0.2'); host_reaches_the_server()\n"
     )
-    # Open first: the test could fail.
-    assert lines[0] == "HI"
-    assert lines[1] == "reached reached 1 1 False"
-    assert lines[2] == "1 1 b'x'"
-    assert [each.strip() for each in lines[3:5]] == ["0", "HI"]
+    assert lines[:5] == ["HI", OPENED, "1 1 b'x'", "0", "HI"]
     assert lines[5] == "TimeoutError TimeoutError PermissionError PermissionError True"
-    assert lines[6] == "PermissionError PermissionError TimeoutError"
-    assert [each.strip() for each in lines[7:]] == ["0", "HI"]
+    assert lines[6:] == ["PermissionError PermissionError TimeoutError", "0", "HI"]
 
 
 def test_without_replies_the_host_gets_no_answer() -> None:
-    lines = in_network(REACH + SERVER + "block(); host_reaches_the_server()\n")
-    assert [each.strip() for each in lines] == ["0", "TimeoutError"]
+    lines = stripped(SERVER + "block('10.9.0.2'); host_reaches_the_server()\n")
+    assert lines == ["0", "TimeoutError"]
 
 
 @pytest.mark.parametrize("options", [[], ["--replies"]])
@@ -211,49 +207,15 @@ def test_a_name_server_on_the_host_can_be_asked_and_nothing_else(
     tmp_path: Path, options: list[str]
 ) -> None:
     (tmp_path / "resolv.conf").write_text("search x\nnameserver 10.9.0.2\n")
-    lines = in_network(
-        REACH
-        + f"""
-def block():
-    from lab.task.probes import host_block
-    host_block.NAME_SERVERS = host_block.Path({str(tmp_path / "resolv.conf")!r})
-    print(host_block.main([*{options}, '10.9.0.2']))
-def ask(port):
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try: yield s.sendto(b'x', ('10.9.0.2', port))
-    except OSError as error: yield type(error).__name__
-    s = socket.socket(); s.settimeout(0.5)
-    try: s.connect(('10.9.0.2', port)); yield 'reached'
-    except OSError as error: yield type(error).__name__
-block()
-print(*ask(53))
-print(*ask(7))
-now()
-"""
+    lines = stripped(
+        f"host_block.NAME_SERVERS = host_block.Path({str(tmp_path / 'resolv.conf')!r})\n"
+        f"print(host_block.main([*{options}, '10.9.0.2']))\n"
+        "for port in (53, 7): print(datagram('10.9.0.2', port), reach('10.9.0.2', False, port))\n"
+        "now()\n"
     )
-    assert lines[0] == "0"
-    assert lines[1] == "1 ConnectionRefusedError"  # the neighbour answers: it has no such server
-    assert lines[2] == "PermissionError TimeoutError"
+    # The neighbour answers: it has no such server.
+    assert lines[:3] == ["0", "1 refused", "PermissionError TimeoutError"]
     assert lines[3] == "TimeoutError TimeoutError PermissionError PermissionError True"
-
-
-@pytest.mark.parametrize(
-    ("lines", "servers"),
-    [
-        ("nameserver 10.9.0.2\n", ["10.9.0.2"]),
-        ("search dns.podman\nnameserver\nnameserver 10.9.0.9 # 10.9.0.2\n", []),
-        ("#nameserver 10.9.0.2\nnameserver 127.0.0.11\n", []),
-        ("", []),
-    ],
-)
-def test_only_a_named_host_is_a_name_server(lines: str, servers: list[str]) -> None:
-    assert name_servers(lines, ["10.9.0.1", "10.9.0.2"]) == servers
-
-
-@pytest.mark.parametrize("argv", [["--replies"], ["--replies", "x"], ["10.9.0.2", "--replies"]])
-def test_replies_used_wrongly(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv) == 2
-    assert capsys.readouterr().err.startswith("error: ")
 
 
 # ---- From the client
@@ -262,13 +224,15 @@ def test_replies_used_wrongly(argv: list[str], capsys: pytest.CaptureFixture[str
 class Container:
     """A container that answers with these routes, or a short-lived one that ends with this code."""
 
-    def __init__(self, node: str, routes: str = "", code: int = 0, **labels: str) -> None:
+    def __init__(
+        self, node: str, routes: str = OPEN, status: str = "running", **labels: str
+    ) -> None:
         self.id = f"id-{node}"
         self.labels = {"lab.node": node, **labels}
-        self.status = "running"
+        self.status = status
         self.attrs = {"Image": "sha256:beef"}
         self.routes = routes
-        self.code = code
+        self.code = 0
         self.calls: list[str] = []
 
     def start(self) -> None:
@@ -287,7 +251,9 @@ class Container:
 class FakeEngine(Engine):
     """An engine of one project."""
 
-    def __init__(self, version: str, network: dict[str, Any], *containers: Container) -> None:
+    def __init__(
+        self, network: dict[str, Any], *containers: Container, version: str = "20.10.24"
+    ) -> None:
         super().__init__()
         self.by_id = {each.id: each for each in containers}
         self.added = Container("added")
@@ -310,49 +276,40 @@ class FakeEngine(Engine):
         self.created.append((project, image, *command, options))
         return self.added
 
+    def for_each(
+        self, doing: str, containers: Any, action: Callable[[Any], Any], **_: object
+    ) -> Any:
+        """In this thread: each thread has its own client, and the fake is that of this one."""
+        return [action(each) for each in containers]
+
 
 def network(**options: str) -> dict[str, Any]:
     config = [{"Subnet": "172.22.0.0/16", "Gateway": "172.22.0.1"}, {"Subnet": "fd00::/64"}]
     return {"Options": options, "IPAM": {"Config": config}}
 
 
-@pytest.fixture(autouse=True)
-def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread has its own client; the fake is that of this thread."""
-
-    def for_each(
-        self: FakeEngine, doing: str, containers: list[Container], action: Callable[..., Any]
-    ) -> list[Any]:
-        return [action(each) for each in containers]
-
-    monkeypatch.setattr(FakeEngine, "for_each", for_each, raising=False)
+def blocked(node: str, *command: str, labels: Any = (), project: str = "mnist") -> tuple[Any, ...]:
+    """A short-lived container with one right."""
+    rights = {"user": "0:0", "cap_add": ["NET_ADMIN"], "labels": dict(labels)}
+    options = {"network_mode": f"container:id-{node}", **rights}
+    return (project, "sha256:beef", "python", "-m", MODULE, *command, options)
 
 
-def no_warning(line: str) -> None:
+def fail(line: str) -> None:
     raise AssertionError(line)
 
 
 def test_only_open_nodes_get_a_container_with_one_right() -> None:
     engine = FakeEngine(
-        "20.10.24",
         network(),
         Container("tf1", HEAD + REJECTED + SUBNET + HOST_ONLY),
-        Container("tf2", HEAD + BY_GATEWAY + SUBNET),
-        Container("tf3", HEAD + BY_GATEWAY + SUBNET, **{"lab.task": "worker-0"}),
-        Container("tf4", HEAD + BY_GATEWAY + SUBNET, **{"lab.reader": "mnist"}),
+        Container("tf2"),
+        Container("tf3", **{"lab.task": "worker-0"}),
+        Container("tf4", **{"lab.reader": "mnist"}),
+        Container("tf5", status="exited"),
     )
-    stopped = Container("tf5")
-    stopped.status = "exited"
-    engine.by_id[stopped.id] = stopped
-    block_host(engine, "mnist", no_warning)
-    options = {
-        "network_mode": "container:id-tf2",
-        "user": "0:0",
-        "cap_add": ["NET_ADMIN"],
-        "labels": {},
-    }
-    command = ("python", "-m", MODULE, "172.22.0.1")
-    assert engine.created == [("mnist", "sha256:beef", *command, options)]
+    block_host(engine, "mnist", fail)
+    assert engine.created == [blocked("tf2", "172.22.0.1")]
     assert engine.added.calls == ["start", "remove"]
 
 
@@ -363,8 +320,8 @@ def test_an_isolated_network_needs_no_container_if_the_engine_knows_it(
     version: str, blocks: int
 ) -> None:
     isolated = network(**dict.fromkeys(ISOLATED, "isolated"))
-    engine = FakeEngine(version, isolated, Container("tf1", HEAD + SUBNET))
-    block_host(engine, "mnist", no_warning)
+    engine = FakeEngine(isolated, Container("tf1"), version=version)
+    block_host(engine, "mnist", fail)
     assert len(engine.created) == blocks
 
 
@@ -375,51 +332,25 @@ def test_a_bridge_without_a_configured_gateway_has_the_first_address() -> None:
     assert list(host_block.host_addresses({"IPAM": {"Config": None}})) == []
 
 
-def test_a_container_that_may_answer_the_host() -> None:
-    engine = FakeEngine("28.5.2", network())
-    seat: Any = Container("ada", HEAD + BY_GATEWAY + SUBNET)
-    engine.by_id[seat.id] = seat
-    block_container(
-        engine, "class", ["10.89.0.17"], seat, "ada", replies=True, labels={"lab.class": "w"}
-    )
-    ((project, image, *command, options),) = engine.created
-    assert (project, image) == ("class", "sha256:beef")
-    assert command == ["python", "-m", MODULE, "--replies", "10.89.0.17"]
-    assert options == {
-        "network_mode": "container:id-ada",
-        "user": "0:0",
-        "cap_add": ["NET_ADMIN"],
-        "labels": {"lab.class": "w"},
-    }
-    assert engine.added.calls == ["start", "remove"]
+@pytest.mark.parametrize("routes", [OPEN, HEAD + REJECTED + SUBNET])
+def test_a_container_that_may_answer_the_host_is_blocked_once(routes: str) -> None:
+    seat: Any = Container("ada", routes)
+    engine, labels = FakeEngine(network(), seat), {"lab.class": "w"}
+    block_container(engine, "class", ["10.89.0.17"], seat, "ada", replies=True, labels=labels)
+    command = ("--replies", "10.89.0.17")
+    once = [blocked("ada", *command, labels=labels, project="class")]
+    assert engine.created == (once if routes == OPEN else [])
 
 
-def test_a_container_that_is_blocked_already() -> None:
-    engine = FakeEngine("28.5.2", network())
-    seat: Any = Container("ada", HEAD + REJECTED + SUBNET)
-    engine.by_id[seat.id] = seat
-    block_container(engine, "class", ["10.89.0.17"], seat, "ada", replies=True)
-    assert engine.created == []
-
-
-def test_a_container_that_cannot_be_blocked() -> None:
-    engine = FakeEngine("28.5.2", network())
-    seat: Any = Container("ada", HEAD + SUBNET)
-    engine.by_id[seat.id] = seat
+def test_a_refusal_is_an_error_for_a_container_and_a_warning_for_nodes() -> None:
+    node: Any = Container("tf1")
+    engine = FakeEngine(network(), node)
     engine.added.code = 1
+    why = "the kernel has no packet filter: Protocol not supported"
     with pytest.raises(LabError) as caught:
-        block_container(engine, "class", ["10.89.0.17"], seat, "ada")
-    assert str(caught.value) == ("ada: the kernel has no packet filter: Protocol not supported")
-    assert engine.added.calls == ["start", "remove"]
-
-
-def test_a_refusal_is_a_warning() -> None:
-    engine = FakeEngine("28.5.2", network(), Container("tf1", HEAD + SUBNET))
-    engine.added.code = 1
+        block_container(engine, "class", ["10.89.0.17"], node, "ada")
+    assert str(caught.value) == f"ada: {why}"
     output: list[str] = []
     block_host(engine, "mnist", output.append)
-    assert output == [
-        "warning: tasks can reach this host: node tf1: the kernel has no packet filter: Protocol"
-        " not supported"
-    ]
-    assert engine.added.calls == ["start", "remove"]
+    assert output == [f"warning: tasks can reach this host: node tf1: {why}"]
+    assert engine.added.calls == ["start", "remove"] * 2

@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 without a driver behind it: it answers from a file of lines `key value`.
  *
- * FAKE_NVML names the file, which tests/nvml writes. A device's keys begin with `gpu.3.` or, for a
+ * FAKE_NVML names the file, which box.py writes. A device's keys begin with `gpu.3.` or, for a
  * MIG device, `gpu.3.mig.1.`. `….fail.FUNCTION` is the code with which a function fails there, and
  * `fail.FUNCTION` that with which it fails everywhere. What has no key is not supported.
  * FAKE_NVML_LOG names a file to which each call of nvmlInit and nvmlShutdown is written.

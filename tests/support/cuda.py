@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("libcuda.c")
+from tests.support.compiling import compile_library
 
 
 def build(folder: Path, *, old: bool = False) -> Path:
@@ -17,12 +15,8 @@ def build(folder: Path, *, old: bool = False) -> Path:
         folder: Where; it is made.
         old: Without the functions that drivers before 11.4 had not.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    flags = ["-DOLD"] if old else []
-    output = folder / "libcuda.so.1"
-    compiler = shutil.which("cc") or "gcc"
-    command = [compiler, "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", *flags]
-    subprocess.run([*command, "-o", output, SOURCE], check=True)
+    source = Path(__file__).with_name("libcuda.c")
+    compile_library(source, folder / "libcuda.so.1", *["-DOLD"] * old)
     return folder
 
 

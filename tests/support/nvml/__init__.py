@@ -7,8 +7,3 @@ A host is a JSON file in `boxes/`. The real nvidia-ml-py loads the fake library 
 
 pynvml loads the library once in a process: a process sees one host, and not that of the tests.
 """
-
-from tests.nvml.box import BOXES, Box, load
-from tests.nvml.library import Driver, NoCompiler, install
-
-__all__ = ["BOXES", "Box", "Driver", "NoCompiler", "install", "load"]

@@ -1,0 +1,90 @@
+"""Asks for the inventory in a process that has a host's fake library."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.engine import ROOT
+from tests.support.nvml.library import Driver
+
+ONE_GPU = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"
+
+_SCRIPT = """
+import dataclasses, json, os, sys
+from lab.config import parse_cluster
+from lab.errors import LabError
+from lab.gpu import NvmlError, inventory, read_host, take_inventory
+from lab.gpu.sampler import Sampler
+from lab.placement.place import place
+inventory.TIMEOUT_S = float(sys.argv[2])
+def see(variables, mode, config):
+    for name in ("LAB_GPUS", "CUDA_VISIBLE_DEVICES"):
+        os.environ.pop(name, None)
+    os.environ.update(variables)
+    cluster, found = parse_cluster(config.encode(), "cluster.yaml"), {"samples": [], "pinned": []}
+    try:
+        seen = take_inventory(mode, cluster) if mode else read_host()
+        found |= dataclasses.asdict(seen)
+        if mode:
+            found["pinned"] = [task.gpus for task in place(cluster, seen).tasks]
+        elif seen.gpus:
+            with Sampler([gpu.device_id for gpu in seen.gpus] + ["GPU-of-no-box"]) as sampler:
+                found["samples"] = [dataclasses.asdict(each) for each in sampler.sample()]
+    except LabError as error:
+        faults = [error.fault] if isinstance(error, NvmlError) else []
+        found |= {"error": str(error), "exit_code": error.exit_code}
+        found["faults"] = [dataclasses.asdict(each) for each in faults]
+    return found
+print(json.dumps([see(*each) for each in json.loads(sys.argv[1])]))
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How the inventory is asked for.
+
+    Attributes:
+        variables: Environment variables.
+        mode: The mode of `take_inventory`, and the GPUs are placed; "": `read_host`.
+        config: The cluster.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    mode: str = ""
+    config: str = ONE_GPU
+
+
+def run(driver: Driver, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A Python process that finds the host by its driver."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **driver.environment, "PYTHONPATH": str(ROOT), **more},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def ask(
+    driver: Driver, *questions: Question, timeout_s: float = 20, **more: str
+) -> list[dict[str, Any]]:
+    """The answers: each an inventory with samples and pinned GPUs, or an error."""
+    asked = json.dumps([list(asdict(each).values()) for each in questions])
+    found: list[dict[str, Any]] = json.loads(
+        run(driver, "-c", _SCRIPT, asked, str(timeout_s), **more).stdout
+    )
+    return found
+
+
+def calls(driver: Driver) -> Counter[str]:
+    """How often the library was opened and closed."""
+    return Counter(driver.log.read_text().split() if driver.log.exists() else ())
