@@ -9,8 +9,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from lab.gpu.sampler import Sampler
 from lab.units import MIB
@@ -50,14 +50,10 @@ class Shown:
 
     Attributes:
         rows: Its rows of the page.
-        summary: The summary of its run, or {}.
-        samples: The lines of its run's `gpu.jsonl`.
         tensorflow: The version of TensorFlow in its run, or "".
     """
 
     rows: list[Row]
-    summary: dict[str, Any] = field(default_factory=dict)
-    samples: list[dict[str, Any]] = field(default_factory=list)
     tensorflow: str = ""
 
 
@@ -158,17 +154,11 @@ def unknown_fields(host: Host, name: str) -> Shown:
     """Each unknown field has a reason, and each pair of GPUs a connection."""
     faults = []
     for gpu in host.inventory.gpus:
-        values = {
-            "memory_free_bytes": gpu.memory_free_bytes is not None,
-            "utilisation": gpu.utilisation is not None,
-            "minor": gpu.minor is not None,
-            "cpus": bool(gpu.cpus),
-        }
         reasons = dict(gpu.unknown)
         faults += [
             f"{each} of GPU {gpu.index} is unknown without a reason"
-            for each, known in values.items()
-            if not known and each not in reasons
+            for each in ("memory_free_bytes", "utilisation", "minor", "cpus")
+            if getattr(gpu, each) in {None, ()} and each not in reasons
         ]
     whole = sum(not gpu.is_slice for gpu in host.inventory.gpus)
     pairs = len(host.inventory.pairs)
@@ -228,8 +218,7 @@ def _train(make: Callable[[Host], Training], backend: str) -> Callable[[Host, st
         training = make(host)
         finished = trainings.train(host, training, backend)
         rows = trainings.check(host, training, finished, name)
-        samples = trainings.samples(finished.path)
-        return Shown(rows, finished.summary, samples, finished.tensorflow)
+        return Shown(rows, finished.tensorflow)
 
     return run
 
