@@ -87,11 +87,6 @@ def test_packages_at_their_pinned_versions(tmp_path: Path, monkeypatch: pytest.M
     assert python.requirements(tmp_path) == ["lab-needs==1"]
 
 
-def test_the_cuda_of_tensorflow() -> None:
-    assert python.tensorflow_build(CommandResult(0, 'x\n["2.21.1", "12.5.1"]\n'))[1] == "12.5.1"
-    assert python.tensorflow_build(CommandResult(1)) == python.tensorflow_build(None) == ("", "")
-
-
 def test_the_data_set_is_verified(tmp_path: Path) -> None:
     files, size, fault = data.verify_dataset()
     assert (files, size > 10**7, fault) == (4, True, "")
@@ -224,23 +219,17 @@ def test_where_the_engine_has_its_images() -> None:
         assert told(**changes).images_directory == Path(directory)
 
 
-@pytest.mark.parametrize(
-    ("script", "version"),
-    [
-        ("echo github.com/docker/buildx v0.29.1 28f6246", "0.29.1"),
-        ("echo github.com/docker/buildx 0.13.1+ds1 0.13.1+ds1-3", "0.13.1+ds1"),
+def test_the_version_of_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "docker"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for script, version in (
+        ("echo github.com/docker/buildx v0.13.1+ds1 28f6246", "0.13.1+ds1"),
         ("echo 'docker: unknown command: docker buildx' >&2; exit 1", ""),
         ("echo odd", ""),
-    ],
-)
-def test_the_version_of_buildx(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str
-) -> None:
-    command = tmp_path / "docker"
-    command.write_text(f'#!/bin/sh\n[ "$1" = compose ] && exit 0\n{script}\n')
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert engine.buildx_version() == version
+    ):
+        command.write_text(f'#!/bin/sh\n[ "$1" = compose ] && exit 0\n{script}\n')
+        command.chmod(0o755)
+        assert engine.buildx_version() == version
 
 
 def test_facts_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,20 +452,17 @@ def test_the_command(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = shown.out.splitlines()[-1]
     assert sentence.startswith("local: yes; compose: no (no ")
     assert sentence.endswith("; GPUs: no (no GPU)")
-    assert [each.name for each in project.iterdir()] == ["cluster.yaml"]  # it changes nothing
-
-
-def test_the_command_for_a_program(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is True
     assert report["usable"] == {"local": True, "compose": False, "gpus": False}
-    names = [(each["area"], each["name"]) for each in report["findings"]]
-    assert len(set(names)) == len(names)
+    names = {(each["area"], each["name"]) for each in report["findings"]}
+    assert len(names) == len(report["findings"])
     for each in report["findings"]:
         assert set(each) == {"area", "name", "verdict", "what", "mend", "needed_for", "blocks"}
         assert each["verdict"] in set(Status)
         assert each["verdict"] != "failed" or (each["mend"] and each["blocks"])
+    assert [each.name for each in project.iterdir()] == ["cluster.yaml"]  # it changes nothing
 
 
 @pytest.mark.parametrize(

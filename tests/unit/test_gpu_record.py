@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +30,6 @@ from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from tests.agents import ROOT
 from tests.conditions import lacking
 
 GPU, OTHER = "GPU-00000000-1111-2222-3333-444444444444", "GPU-00000001-1111-2222-3333-444444444444"
@@ -378,87 +379,52 @@ def test_a_file_of_another_user_in_its_place(record: Path, monkeypatch: pytest.M
 
 # ---- Several users
 
-CHILD = """\
-import os, sys
-from pathlib import Path
-import msgspec
-from lab.backends.gpu_record import hold_gpus, holder_of
-from lab.errors import LabError
-from lab.placement.plan import Plan, PlannedNode, PlannedTask
-task = PlannedTask("worker", 0, "tf1", 2222, ("GPU-x",))
-plan = Plan(sys.argv[1], "uuid", "0" * 64, (PlannedNode("tf1"),), (task,))
-holder = holder_of(plan, backend="local", where="/s", folder=Path("/p"))
-if len(sys.argv) > 2:  # only now: another user may not read this Python
-    os.setgid(int(sys.argv[2]))
-    os.setuid(int(sys.argv[2]))
-print("ready", flush=True)
-input()
-try:
-    with hold_gpus(holder, share=False, notify=print):
-        pass
-    print("holds", flush=True)
-except LabError as error:
-    print(error, flush=True)
-input()
-"""
+
+BARRIERS: list[Any] = []
 
 
-def child(name: str, *more: str) -> subprocess.Popen[str]:
-    found = subprocess.Popen(
-        [sys.executable, "-c", CHILD, name, *more],
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert found.stdout is not None
-    assert found.stdout.readline() == "ready\n"
-    return found
+def attempt(name: str, uid: int | None) -> str:
+    """In a process of its own, which lives on: hold the GPU, perhaps as another user."""
+    one = holder(name)
+    if uid is not None:
+        os.setgid(uid)
+        os.setuid(uid)
+    BARRIERS[-1].wait(60)
+    try:
+        take(one)
+    except LabError as error:
+        return str(error)
+    return "holds"
 
 
-def go(*processes: subprocess.Popen[str]) -> list[str]:
-    """All of them try at once; return the output of each."""
-    for each in processes:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    return [each.stdout.readline() for each in processes if each.stdout is not None]
-
-
-def end(*processes: subprocess.Popen[str]) -> None:
-    for each in processes:
-        each.communicate("\n", timeout=60)
+@contextmanager
+def people(*users: tuple[str, int | None]) -> Iterator[list[str]]:
+    """What each gets when all try at once."""
+    forks = multiprocessing.get_context("fork")
+    begin = (BARRIERS.append, (forks.Barrier(len(users)),))
+    with ExitStack() as alive:
+        pools = [alive.enter_context(forks.Pool(1, *begin)) for _ in users]
+        asked = [pool.apply_async(attempt, user) for pool, user in zip(pools, users, strict=True)]
+        yield [each.get(60) for each in asked]
 
 
 def test_of_many_at_once_one_gets_the_gpu() -> None:
-    processes = [child(f"user-{number}") for number in range(6)]
-    output = go(*processes)
-    end(*processes)
-    assert sorted(line == "holds\n" for line in output) == [False] * 5 + [True]
-    winner = output.index("holds\n")
-    held_by = f"GPU GPU-x is held by environment 'user-{winner}' (local)"
-    assert sum(line.startswith(held_by) for line in output) == 5
+    with people(*((f"user-{number}", None) for number in range(6))) as output:
+        (winner,) = (n for n, line in enumerate(output) if line == "holds")
+        held_by = f"GPU {GPU} is held by environment 'user-{winner}' (local)"
+        assert sum(line.startswith(held_by) for line in output) == 5
 
 
-@pytest.fixture
-def open_to_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def test_users_see_each_others_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.getuid() != 0:
+        lacking("only root can be two users")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         monkeypatch.setenv(gpu_record.VARIABLE, f"{folder}/gpus")
-        yield
-
-
-@pytest.mark.usefixtures("open_to_all")
-def test_users_see_each_others_environments() -> None:
-    if os.getuid() != 0:
-        lacking("only root can be two users")
-    first, second = child("anna", "12345"), child("ben", "12346")
-    assert go(first) == ["holds\n"]
-    (line,) = go(second)
-    assert line.startswith("GPU GPU-x is held by environment 'anna' (local) of user 12345 since ")
-    end(first, second)
-    # It has ended: another user may take them, though its file remains in the sticky directory.
-    third = child("carl", "12346")
-    assert go(third) == ["holds\n"]
-    end(third)
+        with people(("anna", 12345)) as first:
+            assert first == ["holds"]
+            with people(("ben", 12346)) as (line,):
+                assert " is held by environment 'anna' (local) of user 12345 since " in line
+        # It has ended: another user may take them, though its file remains in the directory.
+        with people(("carl", 12346)) as third:
+            assert third == ["holds"]

@@ -17,158 +17,136 @@ from lab.gpu.verification import GpuView
 from tests.unit.fakes import PLAN, FakeEnvironment
 
 GIB = 2**30
-FAULT = Fault(Condition.GPU_LOST, "GPU 2", "GPU is lost", "see `nvidia-smi`")
+UUID = "GPU-aaaaaaaa-1"
+USED = Gpu(
+    0,
+    UUID,
+    "Card\x1b[31m",
+    80 * GIB,
+    memory_free_bytes=60 * GIB,
+    utilisation=0.87,
+    processes=tuple(Process(pid, "python", GIB) for pid in range(11, 17)),
+    compute_capability="6.0",
+)
+CARDS = (
+    USED,
+    Gpu(1, "GPU-bbbbbbbb-1", unknown=(("numa_node", Condition.NOT_SUPPORTED),)),
+    Gpu(2, "GPU-cccccccc-1", compute_capability="6.1"),
+    Gpu(3, "GPU-dddddddd-1", compute_capability="9.0"),
+    Gpu(4, "GPU-eeeeeeee-1", compute_capability="5.2"),
+)
 BOX = Inventory(
     "uuid",
-    (
-        Gpu(
-            0,
-            "GPU-aaaaaaaa-1",
-            "Card\x1b[31m",
-            80 * GIB,
-            minor=0,
-            memory_free_bytes=60 * GIB,
-            utilisation=0.87,
-            numa_node=1,
-            processes=tuple(Process(pid, "python", GIB) for pid in range(11, 17)),
-        ),
-        Gpu(1, "GPU-bbbbbbbb-1", "Card", unknown=(("numa_node", Condition.NOT_SUPPORTED),)),
-    ),
+    CARDS,
     cpus=8,
     memory_bytes=GIB,
     pairs=(Pair(0, 1, nvlinks=18, path="NODE", p2p=True),),
-    driver="550.1",
-    cuda="12.4",
-    faults=(FAULT,),
+    driver="580.95.05",
+    cuda="13.0",
+    faults=(Fault(Condition.GPU_LOST, "GPU 9", "GPU is lost", "see `nvidia-smi`"),),
 )
 
 
 def told(visible: str) -> GpuView:
     """The report of a container when only variables can be read."""
-    variables = {"NVIDIA_VISIBLE_DEVICES": visible or "void", "CUDA_VISIBLE_DEVICES": visible}
-    if not visible:
-        variables["CUDA_VISIBLE_DEVICES"] = "-1"
-    return GpuView(environment=variables, isolated=True, engine=tuple(filter(None, [visible])))
+    variables = {
+        "NVIDIA_VISIBLE_DEVICES": visible or "void",
+        "CUDA_VISIBLE_DEVICES": visible or "-1",
+    }
+    return GpuView(variables, isolated=True, engine=tuple(filter(None, [visible])))
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEnvironment:
-    pins = {"worker-0": ("GPU-aaaaaaaa-1",), "worker-1": ("1",)}
-    tasks = tuple(replace(task, gpus=pins.get(task.name, ())) for task in PLAN.tasks)
-    made = FakeEnvironment(tmp_path, plan=replace(PLAN, tasks=tasks))
-    made.sights = {
-        "ps-0": told(""),
-        "worker-0": told("GPU-aaaaaaaa-1"),
-        "worker-1": told("GPU-aaaaaaaa-1"),
-    }
-    up: list[Environment] = [made]
+def host(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
+    """A host with GPUs, and the environments that are up."""
+    up: list[Environment] = []
     monkeypatch.setattr(gpus_command, "read_host", lambda: BOX)
     monkeypatch.setattr(gpus_command, "backends", list)
     monkeypatch.setattr(gpus_command, "list_running", lambda known: up)
+    return up
+
+
+@pytest.fixture
+def environment(tmp_path: Path, host: list[Environment]) -> FakeEnvironment:
+    pins = {"worker-0": (UUID,), "worker-1": ("1",)}
+    tasks = tuple(replace(task, gpus=pins.get(task.name, ())) for task in PLAN.tasks)
+    made = FakeEnvironment(tmp_path, plan=replace(PLAN, tasks=tasks))
+    made.sights = {"ps-0": told(""), "worker-0": told(UUID), "worker-1": told(UUID)}
+    host.append(made)
     return made
 
 
-def test_the_table_shows_gpus_holders_and_faults(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("environment")
+def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     gpus_command.command()
     out = capsys.readouterr().out
-    assert "2 GPUs, driver 550.1, CUDA up to 12.4" in out
+    assert "\x1b" not in out
+    assert "5 GPUs, driver 580.95.05, CUDA up to 13.0" in out
     row = next(line for line in out.splitlines() if "GPU-aaaaaaaa" in line)
-    for part in (r"Card\x1b[31m", "20.0 of 80.0", "87%", "mnist/worker-0"):
-        assert part.replace(" ", "") in row.replace(" ", ""), part
+    for part in (r"Card\x1b[31m", "20.0of80.0", "87%", "mnist/worker-0"):
+        assert part in row.replace(" ", ""), part
     used = "python (pid 11), python (pid 12), python (pid 13), python (pid 14), python (pid 15)"
     assert f"GPU 0 is used by {used} and 1 more" in out
     assert re.search(r"^ *0 +NV18", out, re.MULTILINE)
-    assert "GPU 2: GPU lost (GPU is lost); see `nvidia-smi`" in out
-    assert "\x1b" not in out
+    assert "GPU 9: GPU lost (GPU is lost); see `nvidia-smi`" in out
+    # What each task sees.
+    assert f"worker-1: planned 1, sees {UUID}" in out
+    assert "declared to see no GPU: mnist/ps-0" in out
+    # Which TensorFlow works.
+    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
+    for row_of in (
+        ["0", "6.0", "works without cuDNN", "works"],
+        ["1", "unknown", "unknown", "unknown"],
+        ["3", "9.0", "works", "works after compiling"],
+        ["4", "5.2", "too old", "works"],
+    ):
+        assert row_of in rows
+    assert out.count("GPU 0, 2: cuDNN ") == 1
+    assert "GPU 4: TensorFlow 2.21 needs compute capability 6.0 or later; set LAB_TENSORFLOW" in out
+    assert "GPU 3: " not in out
 
 
-def test_visible_gpus_are_shown_beside_the_plan(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("environment")
+def test_the_output_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     gpus_command.command(json=True)
     found = json.loads(capsys.readouterr().out)
-    assert [gpu["tasks"] for gpu in found["gpus"]] == [["mnist/worker-0"], ["mnist/worker-1"]]
-    assert found["gpus"][1]["unknown"] == {"numa_node": "not supported by this GPU"}
+    gpus = found["gpus"]
+    assert [gpu["tasks"] for gpu in gpus] == [["mnist/worker-0"], ["mnist/worker-1"], [], [], []]
+    assert gpus[1]["unknown"] == {"numa_node": "not supported by this GPU"}
+    assert gpus[3]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "mend": ""}
+    assert gpus[4]["tensorflow"]["2.21"]["verdict"] == "too old"
     assert found["faults"][0]["condition"] == "GPU lost"
-    tasks = {each["task"]: each for each in found["tasks"]}
-    assert tasks["worker-0"]["verdict"] == "declared"
-    assert tasks["worker-0"]["planned"] == tasks["worker-0"]["seen"] == ["GPU-aaaaaaaa-1"]
-    assert tasks["worker-1"]["verdict"] == "mismatch"
-    assert (tasks["worker-1"]["planned"], tasks["worker-1"]["seen"]) == (["1"], ["GPU-aaaaaaaa-1"])
-    gpus_command.command()
-    out = capsys.readouterr().out
-    assert "worker-1: planned 1, sees GPU-aaaaaaaa-1" in out
-    assert "declared to see no GPU: mnist/ps-0" in out
+    tasks = {
+        each["task"]: (each["verdict"], each["planned"], each["seen"]) for each in found["tasks"]
+    }
+    assert tasks["worker-0"] == ("declared", [UUID], [UUID])
+    assert tasks["worker-1"] == ("mismatch", ["1"], [UUID])
 
 
-def test_the_table_shows_which_tensorflow_works(
+@pytest.mark.usefixtures("host")
+def test_a_missing_driver_is_no_failure_and_a_broken_one_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capabilities = ("6.0", "6.1", "9.0", "5.2", "")
-    gpus = tuple(
-        Gpu(index, f"GPU-{index}", compute_capability=each)
-        for index, each in enumerate(capabilities)
-    )
-    host = Inventory("uuid", gpus, 8, GIB, driver="580.95.05", cuda="13.0")
-    monkeypatch.setattr(gpus_command, "read_host", lambda: host)
-    monkeypatch.setattr(gpus_command, "backends", list)
-    gpus_command.command()
-    out = capsys.readouterr().out
-    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
-    assert ["0", "6.0", "works without cuDNN", "works"] in rows
-    assert ["2", "9.0", "works", "works after compiling"] in rows
-    assert ["3", "5.2", "too old", "works"] in rows
-    assert ["4", "unknown", "unknown", "unknown"] in rows
-    assert out.count("GPU 0, 1: cuDNN ") == 1
-    assert "GPU 3: TensorFlow 2.21 needs compute capability 6.0 or later; set LAB_TENSORFLOW" in out
-    assert "GPU 2: " not in out
-    gpus_command.command(json=True)
-    shown = json.loads(capsys.readouterr().out)["gpus"]
-    assert [each["compute_capability"] for each in shown] == list(capabilities)
-    assert shown[2]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "mend": ""}
-    assert shown[3]["tensorflow"]["2.21"]["verdict"] == "too old"
-    assert shown[3]["tensorflow"]["2.21"]["mend"].endswith("or use `--gpus none`")
+    def without(condition: Condition) -> None:
+        fault = Fault(condition, "driver", "NVML's words", "reboot")
+        bare = Inventory("none", (), 4, GIB, ("no NVIDIA driver answers",), faults=(fault,))
+        monkeypatch.setattr(gpus_command, "read_host", lambda: bare)
 
-
-def box_without(condition: Condition) -> Inventory:
-    fault = Fault(condition, "driver", "NVML's words", "reboot")
-    return Inventory("none", (), 4, GIB, ("no NVIDIA driver answers",), faults=(fault,))
-
-
-def test_a_host_without_a_driver_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpus_command, "read_host", lambda: box_without(Condition.NO_DRIVER))
-    monkeypatch.setattr(gpus_command, "backends", list)
+    without(Condition.NO_DRIVER)
     gpus_command.command()
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "no GPUs"
     assert "driver: no driver (NVML's words); reboot" in out
-
-
-def test_a_driver_that_is_broken_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpus_command, "read_host", lambda: box_without(Condition.MISMATCH))
-    monkeypatch.setattr(gpus_command, "backends", list)
-    with pytest.raises(LabError) as raised:
+    without(Condition.MISMATCH)
+    with pytest.raises(LabError, match="driver and library do not match; reboot") as raised:
         gpus_command.command(json=True)
     assert raised.value.exit_code == 1
-    assert str(raised.value).endswith("driver and library do not match; reboot")
     assert json.loads(capsys.readouterr().out)["faults"][0]["where"] == "driver"
 
 
-def test_watching_needs_a_terminal(environment: FakeEnvironment) -> None:
-    with pytest.raises(InputError, match="--watch needs a terminal"):
-        gpus_command.command(watch=True)
-
-
-def test_watching_as_json_is_a_line_each_second_until_ctrl_c(
-    environment: FakeEnvironment,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.usefixtures("host")
+def test_watching_is_a_line_each_second_until_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slept: list[float] = []
 
@@ -180,8 +158,10 @@ def test_watching_as_json_is_a_line_each_second_until_ctrl_c(
     monkeypatch.setattr("lab.cli.commands.gpus.time.sleep", sleep)
     gpus_command.command(json=True, watch=True)
     lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["driver"] for line in lines] == ["550.1", "550.1"]
+    assert [json.loads(line)["driver"] for line in lines] == ["580.95.05"] * 2
     assert slept == [1.0, 1.0]
+    with pytest.raises(InputError, match="--watch needs a terminal"):
+        gpus_command.command(watch=True)
 
 
 def test_watching_queries_tasks_rarely_and_survives_a_silent_engine(
@@ -199,10 +179,8 @@ def test_watching_queries_tasks_rarely_and_survives_a_silent_engine(
     monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
     watcher = gpus_command._Watcher()
     first = watcher.snapshot()
-    now[0] = 29.0
-    assert watcher.snapshot() == first
-    assert asked == [1]
-    now[0] = 31.0
-    assert watcher.snapshot() == first
-    assert asked == [2]
+    for at, times in ((29.0, 1), (31.0, 2)):
+        now[0] = at
+        assert watcher.snapshot() == first
+        assert asked == [times]
     assert [each.task for each in first.pinned] == ["ps-0", "worker-0", "worker-1"]
