@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import shutil
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
+from lab.backends.compose.backend import ComposeBackend
+from lab.doctor.python import installed
 from lab.gpu import Inventory, NvmlError, read_host
 from tests.gpu.evidence import GpuProcess
 
@@ -21,7 +19,6 @@ PERIOD_S: Final = 0.5
 
 _PROC: Final = Path("/proc")
 _FIRST_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO of the Linux kernel
-_ASK_S: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +70,16 @@ def look(folder: Path) -> Host:
     inventory = read_host()
     faults = "; ".join(str(fault) for fault in inventory.faults) or "the driver lists none"
     no_driver = "" if inventory.gpus else f"no GPU here: {faults}"
-    return Host(inventory, folder, no_driver, no_engine(), no_cuda())
-
-
-def no_engine() -> str:
-    """Why no Docker engine answers, or ""."""
-    if shutil.which("docker") is None:
-        return "no engine here: there is no command `docker`"
-    command = ["docker", "info", "--format", "{{.ServerVersion}}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
-    except subprocess.TimeoutExpired:
-        return f"the engine does not answer within {_ASK_S} s"
-    if done.returncode == 0:
-        return ""
-    return f"the engine does not answer: {(done.stderr or done.stdout).strip()[:200]}"
+    no_engine = ComposeBackend().unavailable_reason() or ""
+    return Host(inventory, folder, no_driver, no_engine, no_cuda())
 
 
 def no_cuda() -> str:
     """Why the TensorFlow of this Python cannot use a GPU, or ""; this does not import it."""
-    names = {"tensorflow", "tensorflow-cpu"}
-    installed = {
-        str(each.metadata["Name"]).lower()
-        for name in names
-        for each in importlib.metadata.distributions(name=name)
-    }
-    if not installed & names:
-        return "TensorFlow is not installed for this Python"
-    if "tensorflow" in installed:
+    if installed("tensorflow"):
         return ""
+    if not installed("tensorflow-cpu"):
+        return "TensorFlow is not installed for this Python"
     return (
         "the TensorFlow of this Python is built for CPUs; replace it: "
         "`pip uninstall tensorflow-cpu`, then `pip install 'tensorflow[and-cuda]==2.21.*'`"
@@ -130,11 +108,7 @@ def identify(pid: int, proc: Path = _PROC) -> tuple[int, str]:
 
 
 class ProcessWatch:
-    """Collects NVML's process lists inside a `with` block.
-
-    Attributes:
-        listed: The processes so far, each with its highest use of memory.
-    """
+    """Collects NVML's process lists inside a `with` block."""
 
     def __init__(self, read: Callable[[], Inventory], proc: Path = _PROC) -> None:
         self._read = read
@@ -152,12 +126,7 @@ class ProcessWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -170,17 +139,11 @@ class ProcessWatch:
         """Read NVML's lists once."""
         for gpu in self._read().gpus:
             for process in gpu.processes:
-                before = self._found.get((gpu.device_id, process.pid))
-                try:
-                    own, namespace = (
-                        (before.pid, before.namespace)
-                        if before
-                        else identify(process.pid, self._proc)
+                key = gpu.device_id, process.pid
+                with suppress(OSError):  # it has ended, or it belongs to another PID namespace
+                    found = self._found.get(key) or GpuProcess(
+                        gpu.device_id, *identify(process.pid, self._proc), None
                     )
-                except OSError:
-                    continue  # it has ended, or it belongs to another PID namespace
-                known = [before.memory_bytes if before else None, process.memory_bytes]
-                memory = max((each for each in known if each is not None), default=None)
-                self._found[gpu.device_id, process.pid] = GpuProcess(
-                    gpu.device_id, own, namespace, memory
-                )
+                    known = [found.memory_bytes, process.memory_bytes]
+                    memory = max((each for each in known if each is not None), default=None)
+                    self._found[key] = replace(found, memory_bytes=memory)

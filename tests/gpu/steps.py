@@ -188,29 +188,23 @@ def _judged(step: str, check: str, faults: Sequence[str], detail: str) -> Row:
 # ---- The trainings
 
 
-def shared(experiment: str) -> Training:
-    """A training in the book's layout: three workers share one GPU."""
-    return Training(experiment, _STEPS[experiment], book(), share=BOOK_SHARE)
-
-
-def alone(experiment: str) -> Training:
-    """A training of one worker with one GPU."""
+def on_one_gpu(experiment: str) -> Training:
+    """A training with one GPU: the book's layout, where three workers share it, or one worker."""
+    if experiment in {"async", "sync"}:
+        return Training(experiment, _STEPS[experiment], book(), share=BOOK_SHARE)
     return Training(experiment, _STEPS[experiment], cluster(1, 1, ps=False))
 
 
-def one_worker(experiment: str, gpus: int) -> Training:
-    """A training of one worker with all GPUs; only `mirrored` claims NCCL."""
-    replicas = gpus if experiment == "mirrored" else 0
-    return Training(experiment, _STEPS[experiment], cluster(1, gpus, ps=False), replicas)
+def on_all_gpus(experiment: str, gpus: int) -> Training:
+    """A training with all GPUs: of one worker, or several with two each if there are enough.
 
-
-def several_workers(experiment: str, gpus: int) -> Training:
-    """A training of several workers, with two GPUs each if there are four or more."""
-    each = 2 if gpus >= 4 else 1
+    Only `mirrored` and `multiworker` claim NCCL between their replicas.
+    """
+    each = gpus if experiment in {"towers", "mirrored"} else 2 if gpus >= 4 else 1
     workers = gpus // each
-    multi = experiment == "multiworker"
-    config = cluster(workers, each, ps=not multi)
-    return Training(experiment, _STEPS[experiment], config, workers * each if multi else 0)
+    config = cluster(workers, each, ps=experiment in {"async", "sync"})
+    nccl = experiment in {"mirrored", "multiworker"}
+    return Training(experiment, _STEPS[experiment], config, workers * each if nccl else 0)
 
 
 def _train(make: Callable[[Host], Training], backend: str) -> Callable[[Host, str], Shown]:
@@ -231,30 +225,24 @@ def image(host: Host, name: str) -> Shown:
     return Shown([Row(name, "built, or found", PASSED)])
 
 
-def _in_processes(experiment: str, make: Callable[[Host], Training]) -> Step:
-    return Step(f"{experiment}, by processes", PROCESSES, _train(make, "local"), cuda=True)
+def _in_processes(experiment: str) -> Step:
+    run = _train(lambda _: on_one_gpu(experiment), "local")
+    return Step(f"{experiment}, by processes", PROCESSES, run, cuda=True)
 
 
-def _in_containers(experiment: str, make: Callable[[Host], Training]) -> Step:
-    return Step(f"{experiment}, in containers", CONTAINERS, _train(make, "compose"), gpus=2)
+def _in_containers(experiment: str) -> Step:
+    run = _train(lambda host: on_all_gpus(experiment, len(host.gpus)), "compose")
+    return Step(f"{experiment}, in containers", CONTAINERS, run, gpus=2)
 
+
+_BOOK: Final = _train(lambda _: on_one_gpu("async"), "compose")
 
 STEPS: Final = (
     Step("inventory", PROCESSES, compare_inventory),
     Step("unknown fields", PROCESSES, unknown_fields),
     Step("samples", PROCESSES, sample),
-    _in_processes("async", lambda host: shared("async")),
-    _in_processes("sync", lambda host: shared("sync")),
-    _in_processes("towers", lambda host: alone("towers")),
-    _in_processes("mirrored", lambda host: alone("mirrored")),
-    _in_processes("multiworker", lambda host: alone("multiworker")),
+    *map(_in_processes, _STEPS),
     Step("image", CONTAINERS, image),
-    Step(
-        "the book's layout, in containers", CONTAINERS, _train(lambda _: shared("async"), "compose")
-    ),
-    _in_containers("async", lambda host: several_workers("async", len(host.gpus))),
-    _in_containers("sync", lambda host: several_workers("sync", len(host.gpus))),
-    _in_containers("towers", lambda host: one_worker("towers", len(host.gpus))),
-    _in_containers("mirrored", lambda host: one_worker("mirrored", len(host.gpus))),
-    _in_containers("multiworker", lambda host: several_workers("multiworker", len(host.gpus))),
+    Step("the book's layout, in containers", CONTAINERS, _BOOK),
+    *map(_in_containers, _STEPS),
 )

@@ -6,17 +6,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.commands import ROOT, start
 from tests.gpu import evidence, gpu_trace
 from tests.gpu.evidence import GpuProcess, Task, TaskProcess
 from tests.gpu.host import Host, ProcessWatch, hides_processes
 
-ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "lab-gpu-test"
 PATIENCE_S: Final = 420
 BUILD_S: Final = 1700
@@ -128,26 +127,19 @@ def lab(host: Host, *arguments: str, within_s: int = PATIENCE_S) -> str:
     Raises:
         RunFailed: It failed, or took too long.
     """
-    own = {"LAB_LEASH", "LAB_RUNS_DIR"}  # of the caller
-    environ = {name: value for name, value in os.environ.items() if name not in own}
-    environ |= {"PYTHONPATH": str(ROOT), "LAB_STATE": str(host.folder / "state")}
-    command = [sys.executable, "-m", "lab", *arguments]
+    own = {"LAB_LEASH", "LAB_RUNS_DIR", "LAB_STATE"}  # of the caller
+    limits = {name: os.environ[name] for name in os.environ if name.startswith("LAB_")}
+    process = start(host.folder, *arguments, **{n: limits[n] for n in limits.keys() - own})
     try:
-        done = subprocess.run(
-            command,
-            cwd=host.folder,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=within_s,
-            check=False,
-        )
+        out, err = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
         raise RunFailed(f"`lab {' '.join(arguments)}` took more than {within_s} s") from None
-    if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.startswith("error")]
-        raise RunFailed(" ".join(last) or done.stderr[-500:] or done.stdout[-500:])
-    return done.stdout
+    if process.returncode != 0:
+        last = [line for line in err.splitlines() if line.startswith("error")]
+        raise RunFailed(" ".join(last) or err[-500:] or out[-500:])
+    return out
 
 
 def train(host: Host, training: Training, backend: str) -> Finished:

@@ -263,10 +263,9 @@ def test_the_steps_cover_both_stages() -> None:
 def test_the_configs_use_the_gpus(tmp_path: Path, gpus: int) -> None:
     found = tuple(Gpu(n, f"GPU-{n}") for n in range(gpus))
     inventory = Inventory("uuid", found, 16, 64 * 2**30)
-    layouts = [steps.shared("async"), steps.alone("towers")]
-    layouts += [steps.one_worker(name, gpus) for name in ("towers", "mirrored")]
-    names = ("async", "sync", "multiworker")
-    layouts += [steps.several_workers(name, gpus) for name in names]
+    names = ("async", "sync", "towers", "mirrored", "multiworker")
+    layouts = [steps.on_one_gpu(name) for name in names]
+    layouts += [steps.on_all_gpus(name, gpus) for name in names]
     for training in layouts:
         path = tmp_path / "cluster.yaml"
         path.write_text(training.config)
