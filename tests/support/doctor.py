@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from lab.doctor.commands import CommandResult
 from lab.doctor.engine import EngineInfo, TaskImage
 from lab.doctor.model import Outcome, Status
 from lab.gpu import Condition, Fault, Gpu, Inventory
@@ -26,6 +28,13 @@ INFO = {
     "DockerRootDir": "/var/lib/docker",
     "Runtimes": {"runc": {}},
 }
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {gpus: GPUS}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
+"""
 
 
 def told(**changes: object) -> EngineInfo:
@@ -61,3 +70,24 @@ def check(judge: Judge, verdict: str, words: str) -> None:
     assert re.search(words, shown), shown
     assert "\x1b" not in shown
     assert found.fix or found.status is not Status.FAILED
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that fails."""
+
+    def refuse(*_: object) -> Any:
+        raise error
+
+    return refuse
+
+
+class Commands:
+    """Answers one command after the other, and remembers them."""
+
+    def __init__(self, *answers: CommandResult) -> None:
+        self.answers = list(answers)
+        self.commands: list[Sequence[str]] = []
+
+    def __call__(self, command: Sequence[str], limit_s: float) -> CommandResult:
+        self.commands.append(command)
+        return self.answers.pop(0)
