@@ -27,13 +27,16 @@ from tests.support.doctor import (
 )
 from tests.unit.fakes import PLAN
 
-MISSING = replace(IMAGE, is_here=False)
+MISSING, STALE = replace(IMAGE, is_here=False), replace(IMAGE, is_old=True)
 OLD_BUILDX = LabError("building an image: docker's plugin buildx is too old", "install it")
 WITH_CUDA = CommandResult(0, 'noise\n["2.21.1", "12.5.1"]\n')
 BROKEN = CommandResult(1, "", "Trace\nImportError: no\x1b[31m lib")
-NO_ENGINE = ["Cannot connect to the Docker daemon at unix:///x"]
-DENIED = ["permission denied while trying to connect to the Docker daemon socket"]
+NO_ENGINE, DENIED = (
+    explain("reaching the engine", [f"{each} the Docker daemon socket"])
+    for each in ("Cannot connect to", "permission denied while trying to connect to")
+)
 PROXY = {"http_proxy": "http://me:secret@proxy:3128", "no_proxy": "localhost"}
+EXEMPT = {"no_grpc_proxy": "localhost,tf1,tf2,tf3"}
 BIG = replace(PLAN, tasks=PLAN.tasks * 50)
 TAKEN = LabError("port 2223 cannot be used: Address already in use", "end what uses it")
 SWITCH = {"kernel/apparmor_restrict_unprivileged_userns": 1}
@@ -53,6 +56,10 @@ def pools(*networks: str, routes: bool = False, info: EngineInfo = ENGINE) -> Ou
     return engine.judge_address_pools(
         replace(info, networks=nets(*networks)), vpn if routes else []
     )
+
+
+def environments(**states: list[str]) -> Outcome:
+    return engine.judge_environments(replace(ENGINE, projects=states))
 
 
 PYTHON: Judgements = [
@@ -113,14 +120,14 @@ NETWORK: Judgements = [
     (lambda: network.judge_proxies({"HTTPS_PROXY": "x"}, PLAN), "ok", "only HTTPS_PROXY"),
     (lambda: network.judge_proxies(PROXY, PLAN), "warning", "no_grpc_proxy=tf1,tf2,tf3`"),
     (lambda: network.judge_proxies({**PROXY, "no_proxy": "*"}, PLAN), "ok", "exempts"),
-    (
-        lambda: network.judge_proxies({**PROXY, "no_grpc_proxy": "localhost,tf1,tf2,tf3"}, PLAN),
-        "ok",
-        r"\*\*\*@proxy",
-    ),
+    (lambda: network.judge_proxies({**PROXY, **EXEMPT}, PLAN), "ok", r"\*\*\*@proxy"),
     (lambda: network.judge_proxies(PROXY, None), "ok", "exempts"),
 ]
 HANGS = LabError("reaching the engine: the Docker engine does not answer", "see its log")
+OLD_PODMAN = replace(told(ServerVersion="4.9.3"), is_podman=True)
+OLD, X = told(ServerVersion="20.9.15"), {"DOCKER_HOST": "unix:///x.sock"}
+MOST = ("172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/18")
+LARGE = [{"Base": "10.0.0.0/8", "Size": 24}]
 NO_POOL = "failed: no address range"
 POOLS = [{"Base": "10.99.0.0/24", "Size": 28}, {"Base": "fd00::/8", "Size": 64}]
 NO_LIMITS: dict[str, object] = {"MemoryLimit": False, "CPUSet": False}
@@ -130,32 +137,12 @@ DOCKER: Judgements = [
     (lambda: engine.judge_engine(ENGINE, {}), "ok", "^28.2.2$"),
     (lambda: engine.judge_engine(ROOTLESS, {"DOCKER_HOST": "u"}), "ok", "at u, rootless"),
     (lambda: engine.judge_engine(PODMAN, {}), "ok", "^Podman 5.4.2$"),
-    (
-        lambda: engine.judge_engine(replace(told(ServerVersion="4.9.3"), is_podman=True), {}),
-        "failed: Podman is too old",
-        "4.9.3",
-    ),
-    (
-        lambda: engine.judge_engine(told(ServerVersion="20.9.15"), {}),
-        "failed: the engine is too old",
-        "20.10",
-    ),
+    (lambda: engine.judge_engine(OLD_PODMAN, {}), "failed: Podman is too old", "4.9.3"),
+    (lambda: engine.judge_engine(OLD, {}), "failed: the engine is too old", "20.10"),
     (lambda: engine.judge_no_engine(TimeoutError(), {}), "failed: the engine hangs", "restart"),
-    (
-        lambda: engine.judge_no_engine(HANGS, {"DOCKER_HOST": "unix:///x.sock"}),
-        "failed: the engine hangs",
-        "unix:///x.sock.*restart docker",
-    ),
-    (
-        lambda: engine.judge_no_engine(explain("reaching the engine", NO_ENGINE), {}),
-        "failed: no engine answers",
-        "systemctl start docker",
-    ),
-    (
-        lambda: engine.judge_no_engine(explain("reaching the engine", DENIED), {}),
-        "failed: no permission",
-        "usermod -aG docker",
-    ),
+    (lambda: engine.judge_no_engine(HANGS, X), "failed: the engine hangs", "unix:///x.*restart"),
+    (lambda: engine.judge_no_engine(NO_ENGINE, {}), "failed: no engine answers", "start docker"),
+    (lambda: engine.judge_no_engine(DENIED, {}), "failed: no permission", "usermod -aG docker"),
     (lambda: engine.judge_compose("2.40.3"), "ok", "2.40.3"),
     (lambda: engine.judge_no_compose(TAKEN), "failed: no compose plugin", "2223 .* → end"),
     (lambda: engine.judge_no_compose(TimeoutError()), "failed: no compose plugin", "does not end"),
@@ -165,11 +152,7 @@ DOCKER: Judgements = [
     (lambda: engine.judge_buildx("", "2.40.3", PODMAN, {}), "warning", "DOCKER_BUILDKIT=0"),
     (lambda: engine.judge_buildx("", "2.40.3", PODMAN, {"DOCKER_BUILDKIT": "0"}), "ok", "own"),
     (lambda: engine.judge_no_builder(OLD_BUILDX, MISSING), "failed: buildx is too old", "install"),
-    (
-        lambda: engine.judge_no_builder(OLD_BUILDX, replace(IMAGE, is_old=True)),
-        "failed: buildx is too old",
-        "^docker's plugin buildx is too old → install it$",
-    ),
+    (lambda: engine.judge_no_builder(OLD_BUILDX, STALE), "failed: buildx is too old", "^docker's"),
     (lambda: engine.judge_no_builder(OLD_BUILDX, IMAGE), "warning", "install"),
     (lambda: engine.judge_no_builder(OLD_BUILDX, None), "warning", "install"),
     (lambda: engine.judge_no_builder(TimeoutError(), MISSING), "warning", "does not answer"),
@@ -181,65 +164,33 @@ DOCKER: Judgements = [
     (lambda: engine.judge_limits(told(**NO_LIMITS)), "warning", "limit memory, CPU sets"),
     (lambda: engine.judge_limits(told(CgroupDriver="none")), "warning", "cgroups 2 \\("),
     (lambda: engine.judge_limits(EngineInfo({**ROOTLESS.info, **NO_LIMITS})), "warning", "Deleg"),
-    (
-        lambda: engine.judge_host_access(told(ServerVersion="20.10.24")),
-        "ok",
-        "this host$|this host ",
-    ),
+    (lambda: engine.judge_host_access(told(ServerVersion="20.10.24")), "ok", "this host"),
     (lambda: engine.judge_host_access(told(ServerVersion="28.0.1")), "ok", "--network isolated"),
     (lambda: engine.judge_image(IMAGE), "ok", "^lab:cpu exists$"),
     (lambda: engine.judge_image(MISSING), "failed: no image", "base-image.sh"),
     (lambda: engine.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),
-    (
-        lambda: engine.judge_image(replace(IMAGE, is_old=True, base_state="can be downloaded")),
-        "ok",
-        "another version .* can be downloaded.* builds it again",
-    ),
-    (
-        lambda: engine.judge_image(replace(IMAGE, is_old=True)),
-        "failed: no image",
-        "another version",
-    ),
+    (lambda: engine.judge_image(replace(STALE, base_state="far")), "ok", "other .* far.* it again"),
+    (lambda: engine.judge_image(STALE), "failed: no image", "another version"),
     (lambda: engine.judge_no_image(TimeoutError()), "warning", ""),
     (lambda: engine.judge_no_image(LabError("odd", "mend")), "failed: no image", "odd → mend"),
     (lambda: engine.judge_disk((Path("/d"), 2 * 10**9), IMAGE), "ok", "/d"),
     (lambda: engine.judge_disk((Path("/d"), 10**8), IMAGE), "warning", "/d"),
     (lambda: engine.judge_disk((Path("/d"), 2 * 10**9), None), "ok", "/d"),
     (lambda: engine.judge_disk((Path("/d"), 3 * 10**9), MISSING), "ok", "/d"),
-    (
-        lambda: engine.judge_disk((Path("/d"), 2 * 10**9), MISSING),
-        "failed: no space for the image",
-        "/d",
-    ),
+    (lambda: engine.judge_disk((Path("/d"), 10**9), MISSING), "failed: no space for the image", ""),
     (lambda: engine.judge_disk(None, IMAGE), "skipped", "host"),
     (lambda: pools("172.17.0.0/16"), "ok", "30 more networks"),
-    (lambda: pools("172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/18"), "ok", "4 more"),
-    (
-        lambda: pools("172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/18", "192.168.192.0/19"),
-        "warning",
-        "2 more networks: 4 networks exist",
-    ),
+    (lambda: pools(*MOST), "ok", "4 more"),
+    (lambda: pools(*MOST, "192.168.192.0/19"), "warning", "2 more networks: 4 networks exist"),
     (lambda: pools("172.16.0.0/12", "192.168.0.0/16"), NO_POOL, "docker network prune"),
     (lambda: pools(routes=True), NO_POOL, "172.16.0.0/12 by tun0.*default-address-pools"),
     (lambda: pools(routes=True, info=AWAY), "ok", "31 more"),
     (lambda: pools(info=PODMAN), "skipped", "Podman"),
     (lambda: pools(info=told(DefaultAddressPools=POOLS)), "ok", "16 more"),
-    (
-        lambda: pools(info=told(DefaultAddressPools=[{"Base": "10.0.0.0/8", "Size": 24}])),
-        "ok",
-        "256 more",
-    ),
+    (lambda: pools(info=told(DefaultAddressPools=LARGE)), "ok", "256 more"),
     (lambda: engine.judge_environments(ENGINE), "ok", "no environment"),
-    (
-        lambda: engine.judge_environments(replace(ENGINE, projects={"a": ["running", "exited"]})),
-        "ok",
-        "1 up",
-    ),
-    (
-        lambda: engine.judge_environments(replace(ENGINE, projects={"a": [], "b": ["running"]})),
-        "warning",
-        "lab down a`",
-    ),
+    (lambda: environments(a=["running", "exited"]), "ok", "1 up"),
+    (lambda: environments(a=["exited"], b=["running"]), "warning", "lab down a`"),
 ]
 
 

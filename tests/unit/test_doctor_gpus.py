@@ -35,23 +35,19 @@ from tests.support.doctor import (
 )
 
 OTHER, SLICE = UUID.replace("1", "2"), UUID.replace("GPU", "MIG")
+OLD = "an old driver"
 CUT = replace(BOX, gpus=(Gpu(1, SLICE, "NVIDIA A100 MIG 3g.20gb", slice_of=OTHER),))
 
 
-def broken(condition: Condition) -> Inventory:
-    return replace(NO_BOX, faults=(fault(condition),))
-
-
-def with_capabilities(*capabilities: str, **changes: str) -> Inventory:
+def support(*capabilities: str, environ: Mapping[str, str] = {}) -> Outcome:
+    """The judgement of GPUs with these capabilities, perhaps with an old driver."""
     found = tuple(
         replace(H100, index=index, compute_capability=each)
         for index, each in enumerate(capabilities)
+        if each != OLD
     )
-    return replace(BOX, gpus=found, **changes)
-
-
-def support(*capabilities: str, **changes: str) -> Outcome:
-    return gpu_support.judge_support(with_capabilities(*capabilities, **changes), {})
+    driver = {"driver": "470.1", "cuda": ""} if OLD in capabilities else {}
+    return gpu_support.judge_support(replace(BOX, gpus=found, **driver), environ)
 
 
 def toolkit(
@@ -105,28 +101,21 @@ OLD_NVML = replace(BOX, faults=(fault(Condition.OLD_DRIVER, "CUDA version"),))
 LOST = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
 LEFT_OUT = replace(BOX, gpus=(), left_out=("GPU 0 is in MIG mode without slices",))
 UNCUT = replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),))
+NONE = replace(NO_BOX, faults=(fault(Condition.NO_DRIVER),))
+NEWER = replace(NO_BOX, faults=(fault(Condition.MISMATCH),))
+DENIED = fault(Condition.NO_PERMISSION)
+TWO = replace(BOX, gpus=(H100, H100), notices=("hidden",))
+CTK = Toolkit(has_ctk=True)
 HOOK = Toolkit(hook="/usr/bin/nvidia-container-runtime-hook", has_ctk=True)
 GPUS: Judgements = [
     (lambda: gpus.judge_driver(BOX, 1, 1), "ok", "^580.95.05, CUDA up to 13.0$"),
     (lambda: gpus.judge_driver(NO_LIBCUDA, 1, 1), "ok", "^580.95.05$"),
     (lambda: gpus.judge_driver(replace(NO_LIBCUDA, driver=""), 1, 1), "ok", "version unknown"),
     # A missing GPU is no failure, whatever the config requests.
-    (lambda: gpus.judge_driver(broken(Condition.NO_DRIVER), 0, 8), "warning stops: no GPU", "CPUs"),
-    (
-        lambda: gpus.judge_driver(broken(Condition.NO_DRIVER), 2, 8),
-        "warning stops: no driver",
-        "2 NVIDIA GPUs.* nvidia-driver",
-    ),
-    (
-        lambda: gpus.judge_driver(broken(Condition.MISMATCH), 1, 8),
-        f"failed stops: {Condition.MISMATCH}",
-        "sudo reboot",
-    ),
-    (
-        lambda: gpus.judge_driver(fault(Condition.NO_PERMISSION), 1, 0),
-        "warning stops: no permission",
-        "ls -l /dev/nvidia",
-    ),
+    (lambda: gpus.judge_driver(NONE, 0, 8), "warning stops: no GPU", "CPUs"),
+    (lambda: gpus.judge_driver(NONE, 2, 8), "warning stops: no driver", "2 NVIDIA.* nvidia-driver"),
+    (lambda: gpus.judge_driver(NEWER, 1, 8), f"failed stops: {Condition.MISMATCH}", "sudo reboot"),
+    (lambda: gpus.judge_driver(DENIED, 1, 0), "warning stops: no permission", "ls -l /dev/nvidia"),
     (lambda: gpus.judge_driver(fault(Condition.OTHER), 1, 8), "failed stops: other", "y's mend"),
     (lambda: gpus.judge_cuda(BOX, True), "ok", "start"),
     (lambda: gpus.judge_cuda(BOX, False), "warning", "nvidia-modprobe -u -c=0"),
@@ -134,11 +123,7 @@ GPUS: Judgements = [
     # A driver that is too old to report the version has CUDA all the same.
     (lambda: gpus.judge_cuda(OLD_NVML, True), "ok", "start"),
     (lambda: gpus.judge_gpus(NO_LIBCUDA, 1), "ok", "1 NVIDIA H100 80GB HBM3 of 80 GiB"),
-    (
-        lambda: gpus.judge_gpus(replace(BOX, gpus=(H100, H100), notices=("hidden",)), 2),
-        "ok",
-        "2 NVIDIA H100 80GB HBM3 of 80 GiB; hidden$",
-    ),
+    (lambda: gpus.judge_gpus(TWO, 2), "ok", "2 NVIDIA H100 80GB HBM3 of 80 GiB; hidden$"),
     (lambda: gpus.judge_gpus(LEFT_OUT, 1), "warning stops: no GPU", "without slices"),
     (lambda: gpus.judge_gpus(LOST, 2), "failed: GPU lost", "GPU 3: GPU lost.* Xid"),
     (lambda: gpus.judge_gpus(LOST, 0), "warning", "Xid"),
@@ -153,16 +138,8 @@ GPUS: Judgements = [
     (lambda: support("6.0"), "warning", "^GPU 0: cuDNN"),
     (lambda: support("12.0"), "warning", "^GPU 0: .*no machine code"),
     (lambda: support("", "9.0"), "skipped", "^GPU 0: .*unknown"),
-    (
-        lambda: support("8.0", "9.0", driver="470.1", cuda=""),
-        "warning: driver too old",
-        "CUDA 12.0, not.*555.42.02",
-    ),
-    (
-        lambda: gpu_support.judge_support(with_capabilities("9.0"), {"LAB_IMAGE": "mine"}),
-        "skipped",
-        "does not know",
-    ),
+    (lambda: support("8.0", "9.0", OLD), "warning: driver too old", "CUDA 12.0, not.*555.42.02"),
+    (lambda: support("9.0", environ={"LAB_IMAGE": "mine"}), "skipped", "does not know"),
     (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
     (lambda: toolkit(found=HOOK), "ok", HOOK.hook),
     (lambda: toolkit(cdi=True), "ok", "CDI"),
@@ -171,9 +148,9 @@ GPUS: Judgements = [
     (lambda: toolkit(gpus_wanted=0), "warning stops: no container toolkit", "not installed"),
     (lambda: toolkit(cudnn=True), "warning stops", "not installed"),
     (
-        lambda: toolkit(found=Toolkit(has_ctk=True)),
+        lambda: toolkit(found=CTK),
         "failed stops: no container toolkit",
-        "not configured.* → `sudo nvidia-ctk runtime configure",
+        "→ `sudo nvidia-ctk runtime",
     ),
     (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=False), "warning", "groupfs.*cdi generate"),
     (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=True), "ok", "CDI"),

@@ -14,10 +14,10 @@ from lab.config import load_cluster
 from lab.gpu import Gpu, Inventory, Process
 from lab.placement.place import place
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.gpu import evidence, gpu_trace, page, steps, trainings
+from tests.gpu import evidence, page, steps, trainings
 from tests.gpu.evidence import GpuProcess, Kernels, Task, TaskProcess
 from tests.gpu.host import Host, ProcessWatch, identify
-from tests.gpu.steps import CONTAINERS, PROCESSES, STEPS, Shown
+from tests.gpu.steps import PROCESSES, STEPS, Shown
 from tests.gpu.trainings import FAILED, NOT_RUN, PASSED, Finished, Row, RunFailed, Training
 
 ROOT = Path(__file__).parents[2]
@@ -251,14 +251,6 @@ def test_a_failed_command_is_a_failed_row(tmp_path: Path) -> None:
     assert rows == [Row("async", "", FAILED, "error: out of memory")]
 
 
-def test_the_steps_cover_both_stages() -> None:
-    names = [(step.stage, step.name) for step in STEPS]
-    assert len(set(names)) == len(names)
-    for experiment in ("async", "sync", "towers", "mirrored", "multiworker"):
-        assert (PROCESSES, f"{experiment}, by processes") in names
-        assert (CONTAINERS, f"{experiment}, in containers") in names
-
-
 @pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
 def test_the_configs_use_the_gpus(tmp_path: Path, gpus: int) -> None:
     found = tuple(Gpu(n, f"GPU-{n}") for n in range(gpus))
@@ -288,15 +280,6 @@ def test_only_a_copy_of_the_programs_traces_itself(tmp_path: Path) -> None:
     for name in ("async", "sync", "towers", "mirrored", "multiworker"):
         program = (ROOT / "scripts" / EXPERIMENTS[name].program).read_text()
         assert "from mnist_model import" in program
-
-
-def test_numbers_in_the_encoding_of_protocol_buffers() -> None:
-    assert [gpu_trace._varint(number) for number in (0, 127, 128, 2000)] == [
-        b"\0",
-        b"\x7f",
-        b"\x80\x01",
-        b"\xd0\x0f",
-    ]
 
 
 # ---- The page
