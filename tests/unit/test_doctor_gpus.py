@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -35,19 +36,19 @@ from tests.support.doctor import (
 )
 
 OTHER, SLICE = UUID.replace("1", "2"), UUID.replace("GPU", "MIG")
-OLD = "an old driver"
 CUT = replace(BOX, gpus=(Gpu(1, SLICE, "NVIDIA A100 MIG 3g.20gb", slice_of=OTHER),))
 
 
-def support(*capabilities: str, environ: Mapping[str, str] = {}) -> Outcome:
-    """The judgement of GPUs with these capabilities, perhaps with an old driver."""
+def support(
+    *capabilities: str, old_driver: bool = False, environ: Mapping[str, str] = MappingProxyType({})
+) -> Outcome:
     found = tuple(
         replace(H100, index=index, compute_capability=each)
         for index, each in enumerate(capabilities)
-        if each != OLD
     )
-    driver = {"driver": "470.1", "cuda": ""} if OLD in capabilities else {}
-    return gpu_support.judge_support(replace(BOX, gpus=found, **driver), environ)
+    host = replace(BOX, gpus=found)
+    host = replace(host, driver="470.1", cuda="") if old_driver else host
+    return gpu_support.judge_support(host, environ)
 
 
 def toolkit(
@@ -138,7 +139,7 @@ GPUS: Judgements = [
     (lambda: support("6.0"), "warning", "^GPU 0: cuDNN"),
     (lambda: support("12.0"), "warning", "^GPU 0: .*no machine code"),
     (lambda: support("", "9.0"), "skipped", "^GPU 0: .*unknown"),
-    (lambda: support("8.0", "9.0", OLD), "warning: driver too old", "CUDA 12.0, not.*555.42.02"),
+    (lambda: support("8.0", "9.0", old_driver=True), "warning: driver too old", "12.0, not.*555"),
     (lambda: support("9.0", environ={"LAB_IMAGE": "mine"}), "skipped", "does not know"),
     (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
     (lambda: toolkit(found=HOOK), "ok", HOOK.hook),
