@@ -17,6 +17,7 @@ PIECES = dict.fromkeys([(0, 2), (1, 3), (4, 6), (5, 7)], 4)
 ALIKE = wired((0,) * 8, dict.fromkeys(combinations(range(8), 2), 18))
 ISLANDS = {ends: 4 for ends in combinations(range(40), 2) if ends[0] % 5 == ends[1] % 5}
 NEAR = {**dict.fromkeys(combinations(range(4), 2), "NODE"), (0, 3): "PIX", (1, 2): "PXB"}
+LURING = {**dict.fromkeys(combinations(range(5), 2), "NODE"), (0, 1): "PIX", (1, 2): "PIX"}
 # The strongest pair, 0 and 1, is in no strong set of three.
 STRONG = {(0, 1): 6, (2, 3): 4, (2, 4): 4, (3, 4): 4}
 BETWEEN = {(1, 3): 4, (3, 4): 1, (0, 2): 1}
@@ -60,6 +61,8 @@ def chosen(host: Inventory, *counts: int, without: tuple[int, ...] = ()) -> list
         # Linked GPUs stay together, and a single GPU breaks no link.
         (wired(HALVES, PIECES), (2, 2, 2, 2), (), [[0, 2], [1, 3], [4, 6], [5, 7]]),
         (wired((0,) * 5, {(0, 2): 4, (1, 3): 4}), (2, 1, 2), (), [[0, 2], [4], [1, 3]]),
+        (wired((0,) * 5, {(0, 2): 4, (1, 3): 4}), (1,), (), [[4]]),
+        (wired((0,) * 5, {(0, 2): 4, (1, 3): 4}, paths=LURING), (3,), (), [[0, 2, 4]]),
         (wired((0,) * 6, STRONG), (3,), (), [[2, 3, 4]]),
         # Tasks get neighbours, because linked GPUs are adjacent.
         (wired(HALVES, PIECES), (8,), (), [[0, 2, 1, 3, 4, 6, 5, 7]]),
