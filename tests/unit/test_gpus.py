@@ -136,14 +136,17 @@ def test_cudas_variable_is_reported_where_it_would_hide_a_gpu(
 
 def test_cudas_variable_matters_only_where_gpus_are_pinned(driver: Have) -> None:
     hidden = {"CUDA_VISIBLE_DEVICES": "1"}
-    auto, none, by_index, without, limited = ask(
+    auto, none, by_index, without, limited, no_gpu = ask(
         driver("eight-h100"),
         Question(hidden, "auto"),
         Question(hidden, "none"),
         Question(hidden, "index"),
         Question(hidden, "uuid", NO_GPUS),
         Question({**hidden, "LAB_GPUS": "0"}, "auto"),
+        Question({"LAB_GPUS": ""}, "auto"),
     )
+    assert (no_gpu["mode"], no_gpu["pinned"]) == ("none", [[]])
+    assert no_gpu["notices"] == ["this host has no usable GPU: CPUs only"]
     assert len(auto["notices"]) == 1
     assert [each["notices"] for each in (none, by_index, without, limited)] == [[]] * 4
     assert limited["pinned"] == [[FIRST]]

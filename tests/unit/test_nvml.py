@@ -216,12 +216,24 @@ def test_a_compute_capability_that_is_not_reported(
 
 
 def test_a_gpu_lost_during_the_query_is_left_out(driver: Have) -> None:
-    card, *others = load("switch").cards
+    card, other = load("switch").cards
     lost = card.model_copy(update={"fails": {"nvmlDeviceGetUtilizationRates": "GPU_IS_LOST"}})
-    host = driver(load("switch").model_copy(update={"cards": (lost, *others)}))
-    (found,) = ask(host, Question())
+    later = other.model_copy(update={"fails": {"nvmlDeviceGetPowerUsage": "GPU_IS_LOST"}})
+    changes = {"cards": (lost, later), "fails": {"nvmlSystemGetDriverVersion": "UNKNOWN"}}
+    (found,) = ask(driver(load("switch").model_copy(update=changes)), Question())
     assert [gpu["index"] for gpu in found["gpus"]] == [1]
-    assert conditions(found) == [("GPU 0", "GPU lost")]
+    # A version that is not reported is no fault of the driver.
+    assert conditions(found) == [("driver version", "other"), ("GPU 0", "GPU lost")]
+    assert found["samples"] == []
+
+
+def test_a_slice_without_a_profile_has_the_name_of_its_gpu(driver: Have) -> None:
+    whole, cut, bare = load("mig").cards
+    silent = {"fails": {"nvmlDeviceGetAttributes_v2": "UNKNOWN"}}
+    slices = tuple(part.model_copy(update=silent) for part in cut.slices)
+    cards = (whole, cut.model_copy(update={"slices": slices}), bare)
+    (found,) = ask(driver(load("mig").model_copy(update={"cards": cards})), Question())
+    assert found["gpus"][-1]["name"] == f"{cut.name} MIG"
 
 
 @pytest.mark.parametrize(
