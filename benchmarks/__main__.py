@@ -25,6 +25,7 @@ from benchmarks import (
     gpus,
     in_graph,
     ladder,
+    outgrow,
     overhead,
     placement,
     reading,
@@ -115,6 +116,7 @@ def write_pages() -> None:
     ladder.keep_in_lesson(results.read())
     class_load.keep_in_page(results.read())
     in_graph.keep_in_lesson()
+    outgrow.keep_in_page()
 
 
 def unmeasured() -> list[Outcome]:

@@ -12,7 +12,9 @@ from benchmarks import pairs
 from benchmarks.measure import Setting, print_progress, with_progress
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT
-from tests import nvml
+from tests.support.compiling import NoCompiler
+from tests.support.nvml.box import load
+from tests.support.nvml.library import install
 
 BEYOND_NVML = Target("at most", 0.05)
 GPUS = 8
@@ -64,8 +66,8 @@ def measure(setting: Setting) -> list[Outcome]:
     repeats = setting.pairs if setting.quick else max(LEAST_REPEATS, setting.pairs)
     print_progress(f"inventory of {GPUS} GPUs: {repeats} times")
     try:
-        driver = nvml.install(nvml.load("eight-h100"), setting.place.folder)
-    except nvml.NoCompiler as reason:
+        driver = install(load("eight-h100"), setting.place.folder)
+    except NoCompiler as reason:
         return [_outcome(None, why_not=str(reason))]
     environment = {**os.environ, **setting.place.environ, **driver.environment}
     once(environment)  # not counted: it may write bytecode

@@ -7,8 +7,11 @@ import io
 import shlex
 from typing import Final
 
+from benchmarks.marks import put
+from benchmarks.trainings import ROOT
 from lab.cli import main
 
+PAGE: Final = ROOT / "docs/outgrow.md"
 _OPTIONS: Final = "--workers 8,64,512 --network 10gbit --cores 16"
 _BEYOND: Final = "--beyond-validated"
 COMMANDS: Final = {
@@ -23,6 +26,11 @@ def printed() -> str:
     lines = [f"# {what}\n{command}" for what, command in COMMANDS.items()]
     outputs = [f"$ {command}\n{_output(command)}" for command in COMMANDS.values()]
     return "\n".join(["```", *lines, "```\n", "```", "\n".join(outputs) + "```"])
+
+
+def keep_in_page() -> None:
+    """Write the predictions into the page, between their marks."""
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), "simulated", printed()), encoding="utf-8")
 
 
 def _output(command: str) -> str:

@@ -132,14 +132,11 @@ def verdicts(trials: Sequence[Trial]) -> Iterator[str]:
 def measured(figures: Mapping[str, Any], trials: Sequence[Trial]) -> Iterator[str]:
     """Yield the table of all trainings, with the predictions of the held-out ones."""
     machine, rows = figures["machine"], figures["trainings"]
-    busy = [row for row in rows if row["taken"] > QUIET or row["load"] > machine["cores"] + QUIET]
-    quiet = (
-        "The machine was quiet."
-        if not busy
-        else (
-            f"**The machine was not quiet**: during {len(busy)} of {len(rows)} trainings other work used more than {QUIET} cores, or the load average before was above {machine['cores'] + QUIET}."
-        )
-    )
+    taken = [row["taken"] for row in rows]
+    busy = sum(each > QUIET for each in taken)
+    quiet = f"Other work used {max(taken):.2f} cores at most."
+    if busy:
+        quiet = f"**The machine was not quiet**: during {busy} of {len(rows)} trainings other work used more than {QUIET} cores."
     loads = [row["load"] for row in rows]
     yield (
         f"## All trainings\n\n{figures['when']}, {machine['cpu']}, {machine['cores']} cores, TensorFlow {machine['tensorflow']}, {figures['took_s'] / 60:.0f} minutes. {quiet}"
