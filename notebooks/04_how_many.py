@@ -203,18 +203,17 @@ shapes.assign(batch_ms=batch_ms).pivot_table(
 #
 # <details><summary>Answer</summary>
 #
-# The two cores, which have 2,000 ms per second. With one server a batch costs 3 to 4 ms, no matter
+# The two cores, which have 2,000 ms per second. With one server a batch costs 3 to 5 ms, no matter
 # which worker computes it. A worker and a server use 1.4 cores, eight workers and a server 1.9.
 # More workers add work (messages, waking threads up) but no core.
 #
-# A second server doubles the cost of a batch. A step then has messages to and from each server, and
-# messages between servers so that they wait for each other. So the speed of one worker is about
-# half. With more workers the loss is smaller where a batch becomes cheaper. With four servers
-# `sync` becomes more expensive again, because each server takes part in each step and each update.
-# `async` with one worker hardly does, because softmax has only two variables, and they are on two
-# servers. No line with more servers is ever above the line with one server: **here** they are
-# useless. Such a picture shows the parts of a *step*. For the speed of a large host use the
-# simulation.
+# A second server makes a batch up to twice as expensive. A step then has messages to and from each
+# server, and messages between servers so that they wait for each other. So the speed of one worker
+# is little more than half. With more workers the loss is smaller where a batch becomes cheaper.
+# With four servers a batch becomes more expensive again, because each server takes part in each
+# step and each update. No line with more servers is ever above the line with one server: **here**
+# they are useless. Such a picture shows the parts of a *step*. For the speed of a large host use
+# the simulation.
 #
 # </details>
 #
