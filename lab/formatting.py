@@ -19,7 +19,9 @@ _SMALL: Final = 100  # a smaller rate or ratio has decimals
 
 def fixed(value: float, decimals: int) -> str:
     """Format a number with commas and decimals, or in its short form; also `nan` and `inf`."""
-    return f"{value:,.{decimals}f}" if abs(value) < LONG else f"{value:.3g}"
+    if abs(value) >= LONG or not math.isfinite(value):
+        return f"{value:.3g}"
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # no -0.0000
 
 
 def number(value: float) -> str:

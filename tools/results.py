@@ -186,8 +186,9 @@ def page(results: Mapping[str, Result]) -> str:
         "",
         "The verdicts of `lab reproduce` on each claim of the sources. `make results` makes the"
         " runs, keeps them in `docs/results/runs/`, and writes this page. All runs are processes on"
-        " two shared cores, without a GPU. [Reproduce](reproduce.md) has the rules. You can judge"
-        " the kept runs again:",
+        " two shared cores, without a GPU. Other work ran on these cores at the same time, which"
+        " widens the intervals of speeds, such as the global steps for each step of a worker."
+        " [Reproduce](reproduce.md) has the rules. You can judge the kept runs again:",
         "",
         "```sh",
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",
