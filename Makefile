@@ -45,10 +45,10 @@ hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 
 	$(BIN)/python -m tests.hostile
 
 torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/torture.jsonl (stop it with Ctrl-C)
-	$(BIN)/python -m tests.torture --policies fail,restart,continue
+	$(BIN)/python -m tests.torture --policies fail restart continue
 
 clean-end: $(VENV)/.dev  ## check how 275 synchronous trainings end (three hours on two cores)
-	$(BIN)/python -m tests.torture --clean-end
+	$(BIN)/python -m tests.torture --campaign clean-end
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 

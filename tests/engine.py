@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parent.parent
 HINT = "LAB_TEST_ENGINE=1 installs and starts a private one (needs root, Debian or Ubuntu)"
@@ -99,10 +100,21 @@ def asked_for() -> bool:
     return os.environ.get("CI") == "true" or os.environ.get("LAB_TEST_ENGINE") == "1"
 
 
-def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> str:
+def run(
+    command: Sequence[str | Path],
+    *,
+    environment: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | None = None,
+) -> str:
     """Run a command that must succeed; its standard output."""
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, errors="replace", check=False
+        command,
+        env=environment,
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if done.returncode != 0:
         raise NoEngine(f"{command[0]} {command[1]} failed: {done.stderr.strip()[-2000:]}")
@@ -255,33 +267,54 @@ def _private_engine(config: Path) -> Iterator[Engine]:
     with contextlib.ExitStack() as stack:
         stack.callback(wipe, home)
         hooks = write_hook(home)
-        (home / "daemon.json").write_text("{}")
         environment = {
             **{name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"},
             "PATH": system_path(),
             "DOCKER_HOST": f"unix://{home}/docker.sock",
             "DOCKER_CONFIG": str(config),
         }
-        log = stack.enter_context((home / "log").open("wb"))
+        stack.callback(stop, start(home, environment, path=f"{hooks}:{system_path()}"))
+        yield Engine(environment, private=True)
+
+
+def start(
+    home: Path, environment: Mapping[str, str], *before: str, path: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start an engine with all its state in a directory, and wait until it answers.
+
+    Args:
+        home: The directory.
+        environment: The variables by which `docker` will find it.
+        before: A command that starts it, with its arguments.
+        path: The engine's path, if it is not the system's.
+
+    Raises:
+        NoEngine: It ended, or it took too long; with the end of its log.
+    """
+    (home / "daemon.json").write_text("{}")
+    with (home / "log").open("ab") as log:
         daemon = subprocess.Popen(
             [
                 # It ends with us, also when we are killed.
-                *("setpriv", "--pdeathsig", "TERM", "dockerd"),
+                *(*before, "setpriv", "--pdeathsig", "TERM", "dockerd"),
                 *("--config-file", str(home / "daemon.json")),
                 *("--data-root", str(home / "data")),
                 *("--exec-root", str(home / "exec")),
                 *("--pidfile", str(home / "pid")),
                 *("--host", environment["DOCKER_HOST"]),
             ],
-            env={**environment, "PATH": f"{hooks}:{system_path()}"},
+            env={**os.environ, **environment, "PATH": path or system_path()},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        stack.callback(stop, daemon)
+    try:
         wait_for_answer(daemon, environment, home / "log", START_S)
-        yield Engine(environment, private=True)
+    except NoEngine:
+        stop(daemon)
+        raise
+    return daemon
 
 
 def write_hook(home: Path) -> Path:

@@ -19,7 +19,7 @@ from tests import debian_engine as debian
 from tests import engine as engines
 from tests.engines.cells import CELLS, Cell
 from tests.engines.client import a_client
-from tests.engines.results import Result, record
+from tests.engines.results import record
 
 BASE: Final = "lab-base:given"
 
@@ -29,16 +29,16 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.engines", description=tests.engines.__doc__
     )
-    parser.add_argument("cells", nargs="*", metavar="CELL", help="all by default")
+    names = [each.name for each in CELLS]
+    parser.add_argument(
+        "cells", nargs="*", metavar="CELL", choices=[*names, []], help=f"of {', '.join(names)}"
+    )
     parser.add_argument(
         "--base", type=Path, help="the base image as a tar, for example with TensorFlow installed"
     )
-    arguments = parser.parse_args(argv)
-    names = arguments.cells
-    if unknown := set(names) - {each.name for each in CELLS}:
-        parser.error(f"unknown: {', '.join(unknown)}; use {', '.join(each.name for each in CELLS)}")
-    chosen = [each for each in CELLS if not names or each.name in names]
+    asked = parser.parse_args(argv)
     good = True
+    chosen = [each for each in CELLS if each.name in (asked.cells or names)]
     for suite, group in groupby(chosen, lambda each: each.suite):
         cells = list(group)
         packages = dict.fromkeys(name for each in cells for name in each.packages)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
             _say(f"installing Debian {suite}")
             with debian.a_root(suite, (*debian.PACKAGES, *packages)) as root:
                 for cell in cells:
-                    good &= run_cell(cell, root, arguments.base)
+                    good &= run_cell(cell, root, asked.base)
         except engines.NoEngine as reason:
             _say(f"error: {suite}: {reason}")
             good = False
@@ -87,20 +87,20 @@ def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
             env={**engine.environment, **variables},
             check=False,
         )
-        passed, failed, skipped = _counts(Path(report.name))
-        record(
-            cell.name,
-            Result(
-                engine=_plain(engine.version),
-                compose=_version(engine.environment, "compose", "version", "--short"),
-                buildx=_version(engine.environment, "buildx", "version") if cell.buildx else "none",
-                date=datetime.now(UTC).date().isoformat(),
-                passed=passed,
-                failed=failed,
-                skipped=skipped,
-            ),
-        )
-        return not failed and passed > 0
+        good, counts = outcome(Path(report.name))
+        buildx = _version(engine.environment, "buildx", "version") if cell.buildx else "none"
+        row = {
+            "Engine": _plain(engine.version),
+            "Compose": _version(engine.environment, "compose", "version", "--short"),
+            "buildx": buildx,
+            "image store": cell.store,
+            "GPUs by CDI": "yes" if cell.cdi else "no",
+            "training": "yes" if cell.trains else "no",
+            "date": datetime.now(UTC).date().isoformat(),
+            "tests": counts,
+        }
+        record(cell.name, row)
+        return good
 
 
 def _version(environment: Mapping[str, str], *command: str) -> str:
@@ -114,19 +114,20 @@ def _plain(version: str) -> str:
     return version.removeprefix("v").partition("+")[0].partition("-")[0]
 
 
-def _counts(report: Path) -> tuple[int, tuple[str, ...], int]:
-    """The number of tests that passed, the names of those that failed, the number skipped."""
-    passed, skipped, failed = 0, 0, []
-    with contextlib.suppress(ElementTree.ParseError):
+def outcome(report: Path) -> tuple[bool, str]:
+    """Whether all tests of a report passed; how many did, and which failed."""
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    with contextlib.suppress(ElementTree.ParseError):  # there are no tests, which is not good
         for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
-            outcomes = {each.tag for each in case}
-            if outcomes & {"failure", "error"}:
-                failed.append(case.get("name", ""))
-            elif "skipped" in outcomes:
-                skipped += 1
-            else:
-                passed += 1
-    return passed, tuple(dict.fromkeys(failed)), skipped
+            tags = {each.tag for each in case}
+            skipped = "skipped" if "skipped" in tags else "passed"
+            end = "failed" if tags & {"failure", "error"} else skipped
+            found[end].append(case.get("name", ""))
+    # A test that fails may fail again as it is cleared away.
+    found["failed"] = list(dict.fromkeys(found["failed"]))
+    counts = [f"{len(names)} {end}" for end, names in found.items() if names]
+    failed = f": {', '.join(found['failed'])}" if found["failed"] else ""
+    return bool(found["passed"]) and not failed, ", ".join(counts) + failed
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from types import FrameType
 from typing import Final
 
@@ -17,24 +16,6 @@ from lab.task.text import LONGEST_MESSAGE, visible
 
 WITHIN_S: Final = 180
 HUNG: Final = -1
-
-
-class Column(StrEnum):
-    """The kinds of faults."""
-
-    TRACEBACK = "tracebacks"
-    HANG = "hangs"
-    SUCCESS = "wrong successes"
-    LOST = "bytes lost"
-    MESSAGE = "wrong messages"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault."""
-
-    column: Column
-    words: str
 
 
 @dataclass(frozen=True)
@@ -46,43 +27,37 @@ class Said:
     out: str
     err: str
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[str]:
         """The faults of any command with this end."""
         lines = self.err.splitlines()
         errors = sum(line.startswith("error: ") for line in lines)
-        checks = [
-            (Column.HANG, "it did not end", self.code == HUNG),
-            (Column.TRACEBACK, "internal", "internal:" in self.err or "Traceback" in self.err),
-            (Column.MESSAGE, f"exit code {self.code}", self.code not in {HUNG, 0, 1, 2}),
-            (Column.MESSAGE, "a warning of a library", "Warning" in self.err),
-            (Column.MESSAGE, f"code {self.code} with {errors} errors", not self._is_explained()),
-            (Column.MESSAGE, "too long", max(map(len, lines), default=0) > LONGEST_MESSAGE),
-            (Column.MESSAGE, "control characters", not _is_plain(self.out + self.err)),
-        ]
-        for column, words, is_so in checks:
-            if is_so:
-                yield self.fault(column, words)
+        # An error of a config has a line for each fault, which names the place in the file.
+        explained = errors == 1 or (not errors and bool(lines) and ":" in lines[-1])
+        checks = {
+            "it did not end": self.code == HUNG,
+            "a traceback": "internal:" in self.err or "Traceback" in self.err,
+            "another exit code": self.code not in {HUNG, 0, 1, 2},
+            "a warning of a library": "Warning" in self.err,
+            f"exit code {self.code} with {errors} errors": bool(errors)
+            if self.code == 0
+            else not explained,
+            "too long": max(map(len, lines), default=0) > LONGEST_MESSAGE,
+            "control characters": not is_plain(self.out + self.err),
+        }
+        yield from (self.fault(what) for what, is_so in checks.items() if is_so)
 
-    def fault(self, column: Column, words: str) -> Fault:
+    def fault(self, what: str) -> str:
         """A fault of this command, with its last output."""
         last = " ".join(self.err.splitlines()[-1:])
-        return Fault(column, f"{words}: lab {' '.join(map(ascii, self.words))}: {last[-300:]}")
-
-    def _is_explained(self) -> bool:
-        """Whether there is one error where it failed, and none where it did not."""
-        lines = self.err.splitlines()
-        errors = sum(line.startswith("error: ") for line in lines)
-        if self.code == 0:
-            return not errors
-        # An error of a config has a line for each fault, which names the place in the file.
-        return errors == 1 or (not errors and bool(lines) and ":" in lines[-1])
+        return f"{what}: lab {' '.join(map(ascii, self.words))}: {last[-300:]}"
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
+    """Whether a text has no control characters."""
     return all(visible(line) == line for line in text.split("\n"))
 
 
-def call(words: Sequence[str]) -> Said:
+def call(*words: str) -> Said:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -93,7 +68,13 @@ def call(words: Sequence[str]) -> Said:
             code = HUNG
         except SystemExit as ended:
             code = HUNG if ended.code is None else int(ended.code)
-    return Said(tuple(words), code, out.getvalue(), err.getvalue())
+    return Said(words, code, out.getvalue(), err.getvalue())
+
+
+def faults_of(commands: Sequence[Sequence[str]], *more: str) -> Iterator[str]:
+    """The faults of several commands with further arguments."""
+    for words in commands:
+        yield from call(*words, *more).faults()
 
 
 class Hang(BaseException):

@@ -12,9 +12,8 @@ import jsonschema
 from ruamel.yaml import YAML
 
 from lab.config.schema import json_schema
-from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core
-from tests.hostile.calls import Column, Fault, call
+from tests.hostile.calls import call, is_plain
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = [ROOT / "cluster.yaml", *sorted((ROOT / "clusters").glob("*.yaml")), *GOOD, *BAD]
@@ -33,37 +32,31 @@ KEYS: Final = (
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
-def attack(seed: int, folder: Path) -> Iterator[Fault]:
+def attack(seed: int, folder: Path) -> Iterator[str]:
     """Change a config, check it and render it."""
     path = folder / FILE
-    path.write_bytes(mutant(seed))
-    (folder / "scripts").mkdir(exist_ok=True)  # as in every project
-    (folder / OUTPUT).unlink(missing_ok=True)
-    checked = call(["validate", FILE])
-    yield from checked.faults()
-    if checked.code:
-        lines = checked.err.splitlines()
-        if not all(line.startswith((FILE, "error: ")) for line in lines):
-            yield checked.fault(Column.MESSAGE, "a fault without its place")
-        return
-    try:
-        jsonschema.validate(core(path.read_text("utf-8-sig")), json_schema())
-    except jsonschema.ValidationError as error:
-        yield checked.fault(Column.SUCCESS, f"against the schema: {error.message[:200]}")
-    rendered = call(["render", FILE, "--gpus", "none", "--output", OUTPUT])
-    yield from rendered.faults()
-    if rendered.code == 0:
-        for what in unsafe((folder / OUTPUT).read_text("utf-8")):
-            yield rendered.fault(Column.SUCCESS, what)
-
-
-def mutant(seed: int) -> bytes:
-    """A config with one to three changes."""
     rng = random.Random(seed)  # noqa: S311
     data = rng.choice(SOURCES).read_bytes()
     for _ in range(rng.randint(1, 3)):
         data = _changed(data, rng)
-    return data
+    path.write_bytes(data)
+    (folder / "scripts").mkdir(exist_ok=True)  # as in every project
+    (folder / OUTPUT).unlink(missing_ok=True)
+    checked = call("validate", FILE)
+    yield from checked.faults()
+    if checked.code:
+        lines = checked.err.splitlines()
+        if not all(line.startswith((FILE, "error: ")) for line in lines):
+            yield checked.fault("a fault without its place")
+        return
+    try:
+        jsonschema.validate(core(path.read_text("utf-8-sig")), json_schema())
+    except jsonschema.ValidationError as error:
+        yield checked.fault(f"against the schema: {error.message[:200]}")
+    rendered = call("render", FILE, "--gpus", "none", "--output", OUTPUT)
+    yield from rendered.faults()
+    if rendered.code == 0:
+        yield from map(rendered.fault, unsafe((folder / OUTPUT).read_text("utf-8")))
 
 
 def _changed(data: bytes, rng: random.Random) -> bytes:
@@ -93,7 +86,7 @@ _OWN_VARIABLES: Final = r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}|^\$\{LAB_RUN-[^${}
 
 def unsafe(text: str) -> Iterator[str]:
     """Strings that a rendered file must not contain."""
-    if any(visible(line) != line for line in text.split("\n")):
+    if not is_plain(text):
         yield "a control character"
     document: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
     for name, service in document["services"].items():

@@ -9,37 +9,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 ODD: Final[tuple[Any, ...]] = (
-    None,
-    True,
-    0,
-    -1,
-    2**63,
-    10**400,
-    1e308,
-    -1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "x" * 100_000,
-    "\x1b[31mred\x07",
-    "two\nlines",
-    "../../../etc/passwd",
-    "<script>alert(1)</script>",
-    "\ud800",
-    "{}",
-    [],
-    {},
-    [[]],
-    {"": None},
-    ["x"] * 1_000,
+    *(None, True, 0, -1, 2**63, 10**400, 1e308, -1e308, float("nan"), float("inf")),
+    *("", "x" * 100_000, "\x1b[31mred\x07", "two\nlines", "../../../etc/passwd"),
+    *("<script>alert(1)</script>", "\ud800", "{}"),
+    *([], {}, [[]], {"": None}, ["x"] * 1_000),
 )
-
-DEEP: Final = 100_000
 
 
 def deep(opening: str = "[", closing: str = "]") -> str:
     """JSON inside JSON, deeper than a parser calls itself."""
-    return opening * DEEP + closing * DEEP
+    return opening * 100_000 + closing * 100_000
 
 
 def changed_json(text: str, rng: random.Random) -> str:
@@ -52,8 +31,7 @@ def changed_json(text: str, rng: random.Random) -> str:
         return text[:place] + rng.choice('{}[]",:\\0e-.N\x00é') + text[place:]
     value = json.loads(text)
     if how == 2:
-        hole = json.dumps("hole")
-        return json.dumps(_with(value, "hole", rng)).replace(hole, deep(), 1)
+        return json.dumps(_with(value, "hole", rng)).replace(json.dumps("hole"), deep(), 1)
     return json.dumps(_with(value, copy.deepcopy(rng.choice(ODD)), rng, drop=how == 3))
 
 
@@ -74,10 +52,7 @@ def _with(value: Any, odd: Any, rng: random.Random, *, drop: bool = False) -> An
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every container inside a value, with each of its keys."""
-    if isinstance(value, dict):
-        items: list[tuple[Any, Any]] = list(value.items())
-    else:
-        items = list(enumerate(value)) if isinstance(value, list) else []
-    for key, each in items:
-        yield value, key
-        yield from _places(each)
+    if isinstance(value, dict | list):
+        for key in [*value] if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])

@@ -3,56 +3,126 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import tests.torture
-from tests.torture.case import BACKENDS, HOSTILE_RUNS, LOCAL, Fault, Policy
+from benchmarks.engine import ready
+from benchmarks.trainings import workplace
+from lab.run.prepare import git_state
+from lab.tf_versions import CURRENT
+from tests import engine as engines
+from tests.commands import ROOT
+from tests.torture import results
+from tests.torture.case import BACKENDS, CAMPAIGNS, COMPOSE, FAULTS_ON, Case, Fault, Policy
 from tests.torture.clock import NoCompilerError
-from tests.torture.engine import EngineError
-from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, read, totals
-from tests.torture.running import RefusedError
-from tests.torture.session import ROWS, NoBackendError, Order, backends_of, run_all, tools_for
+from tests.torture.engine import OwnEngine, own_engine
+from tests.torture.judging import GOOD
+from tests.torture.results import Row
+from tests.torture.running import RefusedError, Tools, lacks, ran
 
 INTERRUPTED: Final = 130
+FILE: Final = ROOT / "build/torture.jsonl"
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], file: Path = FILE) -> int:
     """Make the requested runs; 1 where something was found."""
-    arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGTERM, _interrupt)
-    both = BACKENDS if arguments.backend == "both" else (arguments.backend,)
-    order = Order(
-        campaign=arguments.campaign,
-        backends=both[:1] if arguments.campaign == CLEAN_END else both,
-        faults=arguments.faults,
-        policies=arguments.policies,
-        seeds=arguments.seed or (),
-        again=arguments.again,
-    )
+    parser = _parser()
+    asked = parser.parse_args(argv)
+    reasons = {
+        lacks(backend, fault)
+        for backend in asked.backend
+        for fault in asked.faults
+        if fault in FAULTS_ON[backend]
+    }
+    if "" not in reasons:
+        parser.error(f"nothing can run here: {', '.join(sorted(reasons)) or 'no such fault'}")
+    rows: list[Row] = []
     try:
-        with tools_for(backends_of(order, read(ROWS))) as tools:
-            rows = run_all(
-                order,
-                ROWS,
-                tools,
-                say=_say,
-                runs=arguments.runs,
-                minutes=arguments.minutes,
-                as_json=arguments.json,
-            )
+        with ExitStack() as stack:
+            tools: dict[str, Tools] = {}
+            until = time.monotonic() + 60 * asked.minutes
+            for case in cases(asked, results.read(file)):
+                if len(rows) >= asked.runs or time.monotonic() > until:
+                    break
+                if reason := lacks(case.backend, case.fault):
+                    _say(f"passed over: {case.line()}: {reason}")
+                    continue
+                if case.backend not in tools:
+                    made = stack.enter_context(_on_engine()) if case.backend == COMPOSE else Tools()
+                    tools[case.backend] = made
+                rows.append(_one(case, tools[case.backend], asked.campaign))
+                results.keep(file, rows[-1])
     except KeyboardInterrupt:
         _say("interrupted: the run under way is dropped, and nothing of it is left")
         return INTERRUPTED
-    except (NoBackendError, EngineError, NoCompilerError, RefusedError) as error:
+    except (engines.NoEngine, NoCompilerError, RefusedError) as error:
         _say(f"error: {error}")
         return 1
-    _say(totals(rows))
-    return int(any(row.bad for row in rows))
+    for line in results.summary(rows):
+        _say(line)
+    return int(any(row["verdict"] not in GOOD for row in rows))
+
+
+def cases(asked: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Case]:
+    """The cases of a request, one after the other; without a limit endless."""
+    case_of, seeds = CAMPAIGNS[asked.campaign]
+    if asked.seed:
+        yield from map(case_of, asked.seed)
+        return
+    for case in map(case_of, results.seeds_to_run(rows, asked.campaign, seeds, again=asked.again)):
+        wanted = case.backend in asked.backend and case.fault in asked.faults
+        if asked.again or (wanted and case.policy in asked.policies):
+            yield case
+
+
+def _one(case: Case, tools: Tools, campaign: str) -> Row:
+    made = {"campaign": campaign, "date": time.strftime("%Y-%m-%d"), "git": git_state(ROOT)}
+    with ran(case, tools) as (place, seen, judgement):
+        row = results.row_of(case, judgement, seconds=seen.seconds, **made)
+        _say(f"{case.line()} → {judgement.outcome}: {judgement.verdict}")
+        for detail in judgement.details:
+            _say(f"    {detail}")
+        if judgement.verdict not in GOOD:
+            _say(f"    what it left is in {place.folder}")
+    return row
+
+
+@contextmanager
+def _on_engine() -> Iterator[Tools]:
+    """An engine that has the image of this very state of the sources.
+
+    Raises:
+        engines.NoEngine: No engine answers, or the image cannot be built.
+    """
+    import docker  # noqa: PLC0415  (only where there is an engine)
+
+    with ExitStack() as stack:
+        place = stack.enter_context(workplace())
+        if why_not := stack.enter_context(ready(place)):
+            raise engines.NoEngine(f"no runs on compose: {why_not}")
+        environ = dict(place.environ)
+        names = ("DOCKER_HOST", "DOCKER_CONFIG", "PATH")
+        variables = {name: environ[name] for name in names if name in environ}
+        client = docker.from_env(environment=environ)
+        stack.callback(client.close)
+        image = os.environ.get("LAB_IMAGE") or CURRENT.name(gpus=False)
+        made: list[OwnEngine] = []
+
+        def own() -> OwnEngine:
+            # Once for all runs that need it: the image takes a minute to be copied.
+            if not made:
+                made.append(stack.enter_context(own_engine(image, environ)))
+            return made[0]
+
+        yield Tools(variables, client, own)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,50 +132,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--runs", type=int, help="at most so many (default: until Ctrl-C)")
-    parser.add_argument("--minutes", type=float, help="begin none after that time")
-    parser.add_argument("--backend", choices=(*BACKENDS, "both"), default="both")
+    endless = float("inf")
+    parser.add_argument("--campaign", choices=CAMPAIGNS, default="faults")
+    parser.add_argument("--runs", type=int, default=endless, help="at most so many")
+    parser.add_argument("--minutes", type=float, default=endless, help="begin none after that time")
+    parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--faults", nargs="+", type=Fault, choices=[*Fault], default=[*Fault])
     parser.add_argument(
-        "--faults",
-        type=_several(Fault),
-        default=tuple(Fault),
-        help=f"some of {', '.join(Fault)}; all by default",
-    )
-    parser.add_argument(
-        "--policies",
-        type=_several(Policy),
-        default=(Policy.FAIL,),
-        help=f"some of {', '.join(Policy)} (default: fail)",
+        "--policies", nargs="+", type=Policy, choices=[*Policy], default=[Policy.FAIL]
     )
     parser.add_argument("--seed", type=int, nargs="+", help="these cases, whatever they are")
     parser.add_argument("--again", action="store_true", help="those that went wrong, once more")
-    parser.add_argument(
-        "--clean-end",
-        action="store_const",
-        dest="campaign",
-        const=CLEAN_END,
-        default=FAULTS,
-        help=f"how synchronous trainings end; on {LOCAL} unless --backend says otherwise",
-    )
-    parser.add_argument(
-        "--hostile",
-        action="store_const",
-        dest="campaign",
-        const=HOSTILE,
-        help=f"{HOSTILE_RUNS} runs of programs that do harm, with faults",
-    )
-    parser.add_argument("--json", action="store_true", help="each run as a line of JSON on stdout")
     return parser
-
-
-def _several(of: type[Fault] | type[Policy]) -> Callable[[str], tuple[Fault | Policy, ...]]:
-    def parse(text: str) -> tuple[Fault | Policy, ...]:
-        try:
-            return tuple(of(word) for word in text.split(","))
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{error}; there are {', '.join(of)}") from error
-
-    return parse
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -121,4 +159,6 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main(sys.argv[1:]))

@@ -22,25 +22,12 @@ class Clock:
     """A time of day that is wrong in one task's programs, or in all processes of a node.
 
     Attributes:
-        library: The library to preload.
+        environ: The variables of every process that starts such programs.
         file: The file with the offset in nanoseconds.
-        variable: `CLOCK_TASK` or `CLOCK_NODE`.
-        target: The task or the node.
     """
 
-    library: Path
+    environ: dict[str, str]
     file: Path
-    variable: str
-    target: str
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """The variables of every process that starts such programs."""
-        return {
-            "LD_PRELOAD": str(self.library),
-            "CLOCK_FILE": str(self.file),
-            self.variable: self.target,
-        }
 
     def set(self, seconds: float) -> None:
         """Advance the clock by these seconds from now on."""
@@ -59,19 +46,15 @@ def make(folder: Path, target: str, variable: str = "CLOCK_TASK") -> Clock:
     if compiler is None:
         raise NoCompilerError("no C compiler; install gcc and libc6-dev")
     library, file = folder / "clock.so", folder / "clock.set"
-    arguments: list[str | Path] = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-    ]
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
-        [*arguments, "-o", library, SOURCE, "-ldl"], capture_output=True, text=True, check=False
+        [compiler, *flags, "-o", library, SOURCE, "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         raise NoCompilerError(f"{SOURCE} does not compile:\n{done.stderr[-2000:]}")
     file.write_bytes(_BYTES.pack(0))
-    return Clock(library, file, variable, target)
+    environ = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(file), variable: target}
+    return Clock(environ, file)

@@ -6,11 +6,9 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.torture.case import COMPOSE
 from tests.torture.place import Place
 
 if TYPE_CHECKING:
@@ -19,22 +17,6 @@ if TYPE_CHECKING:
 _BYTES: Final = 64 * 2**20
 _IMAGE_BYTES: Final = 256 * 2**20
 _USER_OF_IMAGE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class FaultyDisk:
-    """An ext4 file system that becomes read-only at its first fault, as is usual.
-
-    Attributes:
-        device: `/dev/loop3`.
-    """
-
-    device: str
-
-    def fail(self) -> None:
-        """Report a fault to the kernel, which makes the file system read-only."""
-        name = Path(self.device).name
-        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("harness\n")
 
 
 def small(place: Place) -> None:
@@ -47,8 +29,11 @@ def small(place: Place) -> None:
 
 
 @contextmanager
-def faulty(place: Place, client: DockerClient | None) -> Iterator[FaultyDisk]:
-    """Put the run volume on a disk that can be made read-only.
+def faulty(place: Place, client: DockerClient | None) -> Iterator[Path]:
+    """Put the run volume on an ext4 file system that becomes read-only at its first fault.
+
+    Yields:
+        The file that reports a fault to the kernel when it is written.
 
     Raises:
         OSError: It cannot be made or mounted.
@@ -56,7 +41,7 @@ def faulty(place: Place, client: DockerClient | None) -> Iterator[FaultyDisk]:
     image = place.folder / "disk"
     image.touch()
     os.truncate(image, _IMAGE_BYTES)
-    owner = _USER_OF_IMAGE if place.case.backend == COMPOSE else os.geteuid()
+    owner = os.geteuid() if client is None else _USER_OF_IMAGE
     _must("mkfs.ext4", "-q", "-E", f"root_owner={owner}:{owner}", str(image))
     device = _must("losetup", "--find", "--show", str(image)).strip()
     try:
@@ -64,16 +49,15 @@ def faulty(place: Place, client: DockerClient | None) -> Iterator[FaultyDisk]:
             _must("mount", "-o", "errors=remount-ro", device, str(place.state))
             (place.state / "lost+found").rmdir()
         else:
-            _volume(place, client, device)
-        yield FaultyDisk(device)
+            _volume(place.case.project, client, device)
+        yield Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error")
     finally:
         # Processes that have it mounted release it later.
         subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
 
 
-def _volume(place: Place, client: DockerClient, device: str) -> None:
+def _volume(project: str, client: DockerClient, device: str) -> None:
     """The volume that compose would make, before it does."""
-    project = place.case.project
     client.volumes.create(
         f"{project}_runs",
         driver="local",

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tests.torture.case import Fault, Policy
-
-REFUSED_S: Final = 8.0
-"""Time that an agent waits for an unwritable volume."""
-
-READ_ONLY_S: Final = 20.0
-"""Time that the client waits for a read-only volume."""
+from tests.torture.case import Case, Fault, Policy
 
 STALL_S: Final = 8.0
 """`--stall` of the runs whose fault may stall a training."""
@@ -25,13 +19,10 @@ PATIENT_S: Final = 240.0
 END_S: Final = 15.0
 """Time from the detection of a fault to the client's exit."""
 
-LOST_S: Final = 15.0
-"""How long a silent agent is waited for, at most."""
-
-ENGINE_S: Final = 60.0
-"""Time of a restart of the engine, and of commands that wait for it."""
-
-_CHIEF: Final = "worker-0"
+_LOST_S: Final = 15.0  # so long a silent agent is waited for, at most
+_ENGINE_S: Final = 60.0  # a restart of the engine, and the commands that wait for it
+_REFUSED_S: Final = 8.0  # so long an agent waits for an unwritable volume
+_READ_ONLY_S: Final = 20.0  # so long the client waits for a read-only volume
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,88 +46,63 @@ def outcomes(state: str, exit_code: int, *causes: str) -> frozenset[Outcome]:
 
 
 WELL: Final = outcomes("succeeded", 0, "")
-
-_STILL: Final = outcomes("failed", 1, "stalled", "time-out")
-_KILLED: Final = outcomes("failed", 1, "signal")
-_NO_MEMORY: Final = outcomes("failed", 1, "out of memory")
-_NO_VOLUME: Final = outcomes("failed", 1, "volume")
 ALTERED: Final = outcomes("failed", 1, "") | outcomes("succeeded", 1, "")
 """Records that the agent did not write, or that are no file and cannot be collected."""
 
-# A program that saves a checkpoint while the volume is full fails by itself.
-_SAVED_IN_VAIN: Final = outcomes("failed", 1, "exit code")
-_SURVIVED: Final = frozenset(
-    {
-        *(Fault.NONE, Fault.PAUSE, Fault.HELPER, Fault.LATE, Fault.ROOM),
-        *(Fault.CLOCK, Fault.NODE_CLOCK),
-    }
-)
-# Without its network a task ends by an error, by a stall, or is declared lost.
-_CUT_OFF: Final = outcomes("failed", 1, "peer lost", "exit code", "stalled", "time-out") | outcomes(
-    "lost", 1, "node lost"
-)
-# The engine stops its containers first, which their agents may still record.
-_NO_ENGINE: Final = (
-    outcomes("lost", 1, "", "node lost", "interrupted", "peer lost")
+_STRICT: Final[dict[Fault, frozenset[Outcome]]] = {
+    Fault.KILL: outcomes("failed", 1, "signal"),
+    Fault.FREEZE: outcomes("failed", 1, "stalled", "time-out"),
+    Fault.MEMORY: outcomes("failed", 1, "out of memory"),
+    Fault.AGENT: outcomes("lost", 1, "node lost"),
+    # Without its network a task ends by an error, by a stall, or is declared lost.
+    Fault.ANCHOR: outcomes("failed", 1, "peer lost", "exit code", "stalled", "time-out")
+    | outcomes("lost", 1, "node lost"),
+}
+"""Faults for which the policy counts, and the ends of a run that fails."""
+
+_VOLUME: Final = outcomes("failed", 1, "volume")
+_ANY_POLICY: Final[dict[Fault, frozenset[Outcome]]] = {
+    # A program that saves a checkpoint while the volume is full fails by itself.
+    Fault.ROOM: WELL | outcomes("failed", 1, "exit code"),
+    Fault.DISK: _VOLUME,  # a restart does not help
+    Fault.READ_ONLY: _VOLUME,
+    # The engine stops its containers first, which their agents may still record.
+    Fault.ENGINE: outcomes("lost", 1, "", "node lost", "interrupted", "peer lost")
     | outcomes("cancelled", 1, "", "interrupted", "peer lost")
-    | outcomes("failed", 1, "", "peer lost", "signal", "interrupted", "node lost")
-)
+    | outcomes("failed", 1, "", "peer lost", "signal", "interrupted", "node lost"),
+}
+"""Other faults that a run may not survive."""
 
 
-def expected(fault: Fault, policy: Policy, experiment: str, target: str) -> frozenset[Outcome]:
-    """The allowed end of a run with this fault; the contract in one function.
-
-    Args:
-        fault: The fault.
-        policy: The policy for a run that loses a task.
-        experiment: `async` or `sync`.
-        target: The task of the fault, a node, or "".
-    """
-    if fault in _SURVIVED:
-        return WELL | (_SAVED_IN_VAIN if fault is Fault.ROOM else frozenset())
-    if fault in {Fault.DISK, Fault.READ_ONLY}:  # a restart does not help
-        return _NO_VOLUME
-    if fault is Fault.ENGINE:
-        return _NO_ENGINE
-    bad = _ends_badly(fault, target)
-    if policy is Policy.RESTART:
+def expected(case: Case) -> frozenset[Outcome]:
+    """The allowed ends of a run; the contract in one function."""
+    fault, of_ps = case.fault, case.target.startswith("ps")
+    if fault not in _STRICT:
+        return _ANY_POLICY.get(fault, WELL)
+    bad = _STRICT[fault]
+    if fault is Fault.AGENT and of_ps:
+        # The workers of a parameter server fail before its loss can be detected.
+        bad |= outcomes("failed", 1, "node lost")
+    if case.policy is Policy.RESTART:
         # A program restarts; an agent or a node may not.
-        again = outcomes("succeeded", 0, "")
-        return again if fault is Fault.KILL and not target.startswith("ps") else again | bad
-    if policy is Policy.CONTINUE and experiment == "async":
-        return _without(fault, target, bad)
-    return bad
-
-
-def _ends_badly(fault: Fault, target: str) -> frozenset[Outcome]:
-    if fault is Fault.KILL:
-        return _KILLED
-    if fault is Fault.FREEZE:
-        return _STILL
-    if fault is Fault.MEMORY:
-        return _NO_MEMORY
-    if fault is Fault.ANCHOR:
-        return _CUT_OFF
-    lost = outcomes("lost", 1, "node lost")
-    # The workers of a parameter server fail before its loss can be detected.
-    return lost | outcomes("failed", 1, "node lost") if target.startswith("ps") else lost
-
-
-def _without(fault: Fault, target: str, bad: frozenset[Outcome]) -> frozenset[Outcome]:
-    """Go on without a worker; the parameters, and the chief that saves them, are needed."""
-    if target.startswith("ps"):
+        return WELL if fault is Fault.KILL and not of_ps else WELL | bad
+    if case.policy is Policy.FAIL or case.experiment == "sync" or of_ps:
         return bad
-    causes = {each.cause for each in bad} | {""}
-    degraded = outcomes("succeeded", 0, *causes)
-    if target == _CHIEF or fault in {Fault.FREEZE, Fault.ANCHOR}:
+    # It goes on without a worker; the chief, which saves the parameters, is needed.
+    degraded = outcomes("succeeded", 0, "", *(each.cause for each in bad))
+    if case.target == "worker-0" or may_stand_still(fault):
         return bad | degraded
     return degraded - WELL
 
 
-def may_succeed(fault: Fault, policy: Policy, experiment: str, target: str) -> bool:
-    """Whether a run with this fault may go on, and so take its time."""
-    allowed = expected(fault, policy, experiment, target)
-    return any(outcome.state == "succeeded" for outcome in allowed)
+def may_succeed(case: Case) -> bool:
+    """Whether a run may go on after its fault, and so take its time."""
+    return any(outcome.state == "succeeded" for outcome in expected(case))
+
+
+def may_stand_still(fault: Fault) -> bool:
+    """Whether a run with this fault is given little time without a step."""
+    return fault in {Fault.FREEZE, Fault.ANCHOR}
 
 
 def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float:
@@ -152,15 +118,10 @@ def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float
     still_s = STALL_S if cause == "stalled" else READY_S
     wait_s = {
         Fault.FREEZE: still_s,
-        Fault.AGENT: LOST_S,
-        Fault.ANCHOR: max(still_s, LOST_S),
-        Fault.ENGINE: ENGINE_S,
-        Fault.DISK: REFUSED_S if trained else READY_S,
-        Fault.READ_ONLY: READ_ONLY_S,
+        Fault.AGENT: _LOST_S,
+        Fault.ANCHOR: max(still_s, _LOST_S),
+        Fault.ENGINE: _ENGINE_S,
+        Fault.DISK: _REFUSED_S if trained else READY_S,
+        Fault.READ_ONLY: _READ_ONLY_S,
     }
     return END_S + wait_s.get(fault, 0.0)
-
-
-def may_stand_still(fault: Fault) -> bool:
-    """Whether a run with this fault is given little time without a step."""
-    return fault in {Fault.FREEZE, Fault.ANCHOR}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import subprocess
 import time
@@ -11,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
+from tests import disks
 from tests.torture import processes
-from tests.torture.case import COMPOSE, PAUSE_S, Case, Fault
+from tests.torture.case import PAUSE_S, Fault
 from tests.torture.clock import Clock
-from tests.torture.disks import FaultyDisk
 from tests.torture.engine import OwnEngine
 from tests.torture.place import Place
-from tests.torture.processes import Process
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -39,84 +39,69 @@ time.sleep(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A fault that was injected.
-
-    Attributes:
-        unix: Its time, in seconds since the epoch.
-        monotonic: Its time on the monotonic clock.
-    """
-
-    unix: float
-    monotonic: float
-
-    @classmethod
-    def now(cls) -> Hit:
-        """At this moment."""
-        return cls(time.time(), time.monotonic())
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """The objects that a fault may use.
 
     Attributes:
-        case: The run.
-        place: Its place.
-        run_id: Its id.
+        place: The place of the run.
         helper: The client that follows it.
         deadline: The end of all waiting, on the monotonic clock.
         client: The engine, where the run is on containers.
         engine: The engine that may be restarted, where it runs on that one.
         clock: The clock that may be changed, where the run was started with it.
-        disk: The disk that may fail, where the run volume is on one.
+        disk: Makes the disk of the run volume fail when it is written.
     """
 
-    case: Case
     place: Place
-    run_id: str
     helper: subprocess.Popen[bytes]
     deadline: float
     client: DockerClient | None = None
     engine: OwnEngine | None = None
     clock: Clock | None = None
-    disk: FaultyDisk | None = None
+    disk: Path | None = None
 
     def over(self) -> bool:
         """Whether no fault is possible any more: the command has ended, or it hangs."""
         return self.helper.poll() is not None or time.monotonic() > self.deadline
 
-    def container(self, service: str) -> Container:
-        """One of the run's containers."""
+    def wait_until(self, ready: Callable[[], bool]) -> bool:
+        """Wait for a condition; False where no fault is possible any more."""
+        while not self.over():
+            if ready():
+                return True
+            time.sleep(_POLL_S)
+        return False
+
+    def container(self) -> Container:
+        """The target's container."""
         assert self.client is not None
-        return self.client.containers.get(f"{self.case.project}-{service}-1")
+        case = self.place.case
+        return self.client.containers.get(f"{case.project}-{case.target}-1")
 
 
-def wait_for_moment(scene: Scene, submitted: float) -> bool:
-    """Wait until the fault is due; False where the run ends before.
+def hit(scene: Scene) -> float | None:
+    """Wait for the moment and inject the fault; None where the run or its target ended before.
 
-    Args:
-        scene: The run.
-        submitted: When it was submitted, on the monotonic clock.
+    Returns:
+        Its time, in seconds since the epoch.
     """
-    when = scene.case.when
-    while not scene.over():
-        if when.after_s is not None and time.monotonic() - submitted >= when.after_s:
-            return True
-        if when.at_step is not None and scene.place.global_step() >= when.at_step:
-            return True
-        time.sleep(_POLL_S)
-    return False
-
-
-def inject(scene: Scene) -> Hit | None:
-    """Inject the fault; None where its target had ended."""
+    place, case = scene.place, scene.place.case
+    if not scene.wait_until(lambda: place.home().info.get("submitted_unix") is not None):
+        return None
+    submitted = time.monotonic()
+    if case.after_s is not None:
+        due = submitted + case.after_s
+        in_time = scene.wait_until(lambda: time.monotonic() >= due)
+    else:
+        in_time = scene.wait_until(lambda: place.home().global_step() >= (case.at_step or 0))
+    if not in_time:
+        return None
     if scene.client is None:
-        return _FAULTS[scene.case.fault](scene)
+        return _FAULTS[case.fault](scene)
     from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
 
     try:
-        return _FAULTS[scene.case.fault](scene)
+        return _FAULTS[case.fault](scene)
     except APIError as error:
         # Just then the containers were being stopped or removed.
         if error.status_code in {404, 409}:
@@ -124,192 +109,139 @@ def inject(scene: Scene) -> Hit | None:
         raise
 
 
-def _kill(scene: Scene) -> Hit | None:
-    return _signalled(scene, signal.SIGKILL)
-
-
-def _freeze(scene: Scene) -> Hit | None:
-    return _signalled(scene, signal.SIGSTOP)
-
-
-def _pause(scene: Scene) -> Hit | None:
+def _pause(scene: Scene) -> float | None:
     program = _program(scene)
-    if program is None:
-        return None
-    hit = Hit.now()
-    try:
-        if not program.signal(signal.SIGSTOP):
-            return None
+    stopped = _signalled(program, signal.SIGSTOP)
+    if program is not None and stopped is not None:
         time.sleep(PAUSE_S)
-        program.signal(signal.SIGCONT)
-    finally:
-        program.close()
-    return hit
+        processes.signalled(program, signal.SIGCONT)
+    return stopped
 
 
-def _agent(scene: Scene) -> Hit | None:
-    if scene.case.backend == COMPOSE:
-        container = scene.container(scene.case.target)
-        if container.status != "running":
-            return None
-        hit = Hit.now()
-        container.kill()
-        return hit
-    agent = processes.agent(scene.case.project, scene.case.target)
-    if agent is None:
-        return None
-    hit = Hit.now()
-    try:
-        return hit if agent.signal(signal.SIGKILL) else None
-    finally:
-        agent.close()
+def _agent(scene: Scene) -> float | None:
+    if scene.client is not None:
+        return _to_container(scene, lambda container: container.kill())
+    case = scene.place.case
+    return _signalled(processes.agent(case.project, case.target), signal.SIGKILL)
 
 
-def _anchor(scene: Scene) -> Hit | None:
-    container = scene.container(scene.case.target)
+def _to_container(scene: Scene, do: Callable[[Container], None]) -> float | None:
+    container = scene.container()
     if container.status != "running":
         return None
-    hit = Hit.now()
-    container.restart(timeout=1)
-    return hit
+    now = time.time()
+    do(container)
+    return now
 
 
-def _engine(scene: Scene) -> Hit | None:
-    assert scene.engine is not None
-    if scene.over():
-        return None
-    hit = Hit.now()
-    scene.engine.restart()
-    return hit
-
-
-def _memory(scene: Scene) -> Hit | None:
+def _memory(scene: Scene) -> float | None:
     """Remove the container's free memory, and let another process of it ask for more.
 
     The kernel ends the largest process of the container, which is the program.
     """
-    program = _program(scene, lambda found: processes.resident_bytes(found.pid) > _LARGE_BYTES)
+    program = _program(scene, lambda found: found.memory_info().rss > _LARGE_BYTES)
     if program is None:
         return None
-    container = scene.container(scene.case.target)
-    hit = Hit.now()
-    try:
-        told: dict[str, Any] = container.stats(stream=False, one_shot=True)  # type: ignore[assignment]
-        held = told["memory_stats"]["stats"]
-        # The first name is of cgroup v1, the second of v2.
-        limit = held.get("total_rss", held.get("anon", 0)) + 32 * _MIB
-        container.update(mem_limit=limit, memswap_limit=limit)
-        container.exec_run(["python", "-S", "-c", _HOG], detach=True)
-        deadline = time.monotonic() + 5
-        while program.runs() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        ended = not program.runs()
-        # A program that is started again shall have room.
-        container.update(mem_limit=64 * 2**30, memswap_limit=64 * 2**30)
-    finally:
-        program.close()
-    return hit if ended else None
+    container = scene.container()
+    now = time.time()
+    told: dict[str, Any] = container.stats(stream=False, one_shot=True)  # type: ignore[assignment]
+    held = told["memory_stats"]["stats"]
+    # The first name is of cgroup v1, the second of v2.
+    limit = held.get("total_rss", held.get("anon", 0)) + 32 * _MIB
+    container.update(mem_limit=limit, memswap_limit=limit)
+    container.exec_run(["python", "-S", "-c", _HOG], detach=True)
+    deadline = time.monotonic() + 5
+    while processes.runs(program) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    ended = not processes.runs(program)
+    # A program that is started again shall have room.
+    container.update(mem_limit=64 * 2**30, memswap_limit=64 * 2**30)
+    return now if ended else None
 
 
-def _helper(scene: Scene) -> Hit | None:
-    if scene.over():
-        return None
-    hit = Hit.now()
-    scene.helper.kill()
-    scene.helper.wait()
-    return hit
+def _helper(scene: Scene) -> float | None:
+    def kill() -> None:
+        scene.helper.kill()
+        scene.helper.wait()
+
+    return _unless_over(scene, kill)
 
 
-def _disk(scene: Scene) -> Hit | None:
-    hit = Hit.now()
-    fill(scene.place.state / "ballast")
-    return None if scene.over() else hit
+def _engine(scene: Scene) -> float | None:
+    assert scene.engine is not None
+    return _unless_over(scene, scene.engine.restart)
 
 
-def _room(scene: Scene) -> Hit | None:
-    hit = _disk(scene)
+def _disk(scene: Scene) -> float | None:
+    now = time.time()
+    disks.fill(scene.place.state)
+    return None if scene.over() else now
+
+
+def _room(scene: Scene) -> float | None:
+    now = time.time()
+    filler = disks.fill(scene.place.state)
+    is_over = scene.over()
     time.sleep(PAUSE_S)
-    (scene.place.state / "ballast").unlink()
-    return hit
+    filler.unlink()
+    return None if is_over else now
 
 
-def _read_only(scene: Scene) -> Hit | None:
-    assert scene.disk is not None
+def _read_only(scene: Scene) -> float | None:
+    disk = scene.disk
+    assert disk is not None
+    return _unless_over(scene, lambda: disk.write_text("harness\n"))
+
+
+def _clock(scene: Scene) -> float | None:
+    return _node_clock(scene) if _program(scene) else None
+
+
+def _node_clock(scene: Scene) -> float | None:
+    clock = scene.clock
+    assert clock is not None
+    return _unless_over(scene, lambda: clock.set(scene.place.case.amount_s))
+
+
+def _unless_over(scene: Scene, do: Callable[[], object]) -> float | None:
     if scene.over():
         return None
-    hit = Hit.now()
-    scene.disk.fail()
-    return hit
+    now = time.time()
+    do()
+    return now
 
 
-def fill(ballast: Path) -> None:
-    """Write until the disk is full."""
-    with ballast.open("wb", buffering=0) as file:
-        for size in (_MIB, 4096):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-
-
-def _clock(scene: Scene) -> Hit | None:
-    assert scene.clock is not None
-    program = _program(scene)
-    if program is None:
-        return None
-    program.close()
-    scene.clock.set(scene.case.amount_s)
-    return Hit.now()
-
-
-def _node_clock(scene: Scene) -> Hit | None:
-    assert scene.clock is not None
-    if scene.over():
-        return None
-    scene.clock.set(scene.case.amount_s)
-    return Hit.now()
-
-
-def _signalled(scene: Scene, number: signal.Signals) -> Hit | None:
-    program = _program(scene)
-    if program is None:
-        return None
-    hit = Hit.now()
-    try:
-        return hit if program.signal(number) else None
-    finally:
-        program.close()
+def _signalled(process: psutil.Process | None, number: signal.Signals) -> float | None:
+    now = time.time()
+    return now if process is not None and processes.signalled(process, number) else None
 
 
 def _program(
-    scene: Scene, ready: Callable[[Process], bool] = lambda found: found.runs()
-) -> Process | None:
+    scene: Scene, ready: Callable[[psutil.Process], bool] = processes.runs
+) -> psutil.Process | None:
     """The target program, as soon as it runs; None where it has ended."""
+    place, case = scene.place, scene.place.case
+    run = place.run()
+    assert run is not None  # it was submitted
     seen = False
     while not scene.over():
-        found = processes.program(scene.case.project, scene.run_id, scene.case.target)
+        found = processes.program(case.project, run.name, case.target)
         if found is not None and ready(found):
             return found
-        if found is not None:
-            seen = True
-            found.close()
-        if found is None and seen:
+        state = place.home().statuses.get(case.target, {}).get("state")
+        if (found is None and seen) or state in {"succeeded", "failed", "lost", "cancelled"}:
             return None
-        status = scene.place.status(scene.case.target)
-        if status.get("state") in {"succeeded", "failed", "lost", "cancelled"}:
-            return None
+        seen = found is not None
         time.sleep(_POLL_S)
     return None
 
 
-_FAULTS: Final[dict[Fault, Callable[[Scene], Hit | None]]] = {
-    Fault.KILL: _kill,
-    Fault.FREEZE: _freeze,
+_FAULTS: Final[dict[Fault, Callable[[Scene], float | None]]] = {
+    Fault.KILL: lambda scene: _signalled(_program(scene), signal.SIGKILL),
+    Fault.FREEZE: lambda scene: _signalled(_program(scene), signal.SIGSTOP),
     Fault.PAUSE: _pause,
     Fault.AGENT: _agent,
-    Fault.ANCHOR: _anchor,
+    Fault.ANCHOR: lambda scene: _to_container(scene, lambda each: each.restart(timeout=1)),
     Fault.ENGINE: _engine,
     Fault.MEMORY: _memory,
     Fault.HELPER: _helper,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tests.torture import records
-from tests.torture.case import ALTERS, HOSTILE, HOSTILE_S, Case, Fault, Policy
+from tests.torture.case import ALTERS, HOSTILE_S, Case, Fault, Policy
 from tests.torture.expected import ALTERED, WELL, Outcome, expected, patience_s
 from tests.torture.records import Home
 
@@ -17,7 +17,7 @@ JUST_BEFORE_S: Final = 1.0
 
 _BAD: Final = ("failed", "lost")
 _WORST: Final = (*_BAD, "cancelled")
-_ENDED: Final = {"succeeded", "failed", "lost", "cancelled"}
+_ENDED: Final = {"succeeded", *_WORST}
 _NAMED: Final = frozenset({Fault.KILL, Fault.AGENT, Fault.MEMORY})
 
 
@@ -32,6 +32,9 @@ class Verdict(StrEnum):
     LATE = "late"
     MISSED = "missed"
     OK = "ok"
+
+
+GOOD: Final = frozenset({Verdict.MISSED, Verdict.OK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The findings of a run.
-
-    Attributes:
-        outcome: Its end.
-        verdict: Its verdict.
-        details: The faults as text, beyond the verdict.
-    """
+    """How a run ended, the verdict, and each of its faults as text."""
 
     outcome: Outcome
     verdict: Verdict
@@ -75,25 +72,25 @@ class Judgement:
 def judge(case: Case, seen: Seen) -> Judgement:
     """Compare the observed run with the allowed results."""
     outcome = _outcome(case, seen)
+    left = [f"left: {each}" for each in seen.left]
     if seen.exit_code is None:
-        left = (f"left: {each}" for each in seen.left)
         return Judgement(outcome, Verdict.HANG, ("it did not end", *left))
     missed = seen.missed or _came_too_late(case, seen)
-    found: dict[Verdict, list[str]] = {
+    found = {
         Verdict.LIE: _lies(case, seen, outcome, missed=missed),
-        Verdict.LOST_RECORDS: records.missing(seen.home) if _is_whole(case, outcome) else [],
-        Verdict.SUMS: (
-            records.wrong_sums(seen.home, case.experiment, case.steps)
-            if outcome.state == "succeeded" and case.experiment != HOSTILE
-            else []
-        ),
-        Verdict.ORPHAN: [f"left: {each}" for each in seen.left],
+        Verdict.LOST_RECORDS: [],
+        Verdict.SUMS: [],
+        Verdict.ORPHAN: left,
         Verdict.LATE: _late(case, seen, outcome),
     }
+    # Records that a volume refused are counted, and may be missing.
+    if not case.harm and outcome.cause != "volume":
+        found[Verdict.LOST_RECORDS] = records.missing(seen.home)
+    if not case.harm and outcome.state == "succeeded":
+        found[Verdict.SUMS] = records.wrong_sums(seen.home, case.experiment, case.steps)
     details = tuple(each for several in found.values() for each in several)
-    worst = next((verdict for verdict, several in found.items() if several), None)
-    if worst is None:
-        worst = Verdict.MISSED if missed else Verdict.OK
+    at_best = Verdict.MISSED if missed else Verdict.OK
+    worst = next((verdict for verdict, several in found.items() if several), at_best)
     return Judgement(outcome, worst, details)
 
 
@@ -109,10 +106,7 @@ def _outcome(case: Case, seen: Seen) -> Outcome:
     guilty = _BAD if state == "succeeded" else _WORST
     bad = sorted(
         (status for status in statuses.values() if status.get("state") in guilty),
-        key=lambda status: (
-            _WORST.index(status["state"]),
-            status.get("ended_unix") or float("inf"),
-        ),
+        key=lambda each: (_WORST.index(each["state"]), each.get("ended_unix") or float("inf")),
     )
     first = hit if hit.get("state") in _BAD or not bad else bad[0]
     code = -1 if seen.exit_code is None else seen.exit_code
@@ -121,52 +115,46 @@ def _outcome(case: Case, seen: Seen) -> Outcome:
 
 def _came_too_late(case: Case, seen: Seen) -> bool:
     """Whether the target had completed its part already."""
-    if seen.hit_unix is None or expected(*_key(case)) == WELL:
+    if seen.hit_unix is None or expected(case) == WELL:
         return False
-    statuses = seen.home.statuses
     hit = [t for t in case.tasks_on(case.target) if t.startswith("worker")] or case.worker_tasks
-    done = [statuses.get(task, {}) for task in hit]
+    done = [seen.home.statuses.get(task, {}) for task in hit]
     until = seen.hit_unix + JUST_BEFORE_S
     return all(each.get("state") == "succeeded" and each["ended_unix"] <= until for each in done)
 
 
 def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str]:
-    home, found = seen.home, []
-    allowed = WELL if missed else expected(*_key(case))
+    summary, state, found = seen.home.summary, outcome.state, []
+    allowed = WELL if missed else expected(case)
     if case.harm in ALTERS:
         allowed = (allowed - WELL) | ALTERED
     if outcome not in allowed:
-        told = f"{outcome.state}, exit code {outcome.exit_code}, cause {outcome.cause!r}"
-        found.append(f"{told}: not what {case.fault} under {case.policy} may come to")
-    uncollected = any(each.get("kept") for each in home.summary.get("left", ()))
-    if (outcome.state == "succeeded" and not uncollected) != (outcome.exit_code == 0):
-        found.append(f"{outcome.state} with exit code {outcome.exit_code}")
-    if outcome.state not in _ENDED:
-        found.append(f"run.json still says {outcome.state or 'nothing'}")
-    if home.summary.get("state") != outcome.state:
-        found.append(f"run.json says {outcome.state}, the summary {home.summary.get('state')}")
-    if seen.said is not None and dict(seen.said) != dict(home.summary):
+        found.append(f"{outcome}: not what {case.fault} under {case.policy} may come to")
+    uncollected = any(each.get("kept") for each in summary.get("left", ()))
+    if (state == "succeeded" and not uncollected) != (outcome.exit_code == 0):
+        found.append(f"{state} with exit code {outcome.exit_code}")
+    if state not in _ENDED:
+        found.append(f"run.json still says {state or 'nothing'}")
+    if summary.get("state") != state:
+        found.append(f"run.json says {state}, the summary {summary.get('state')}")
+    if seen.said is not None and dict(seen.said) != dict(summary):
         found.append("the summary that was printed is not the one that was written")
-    rows = {row["task"]: row["state"] for row in home.summary.get("tasks", ())}
+    rows = {row["task"]: row["state"] for row in summary.get("tasks", ())}
     going = sorted(task for task, state in rows.items() if state not in _ENDED)
     if going:
         found.append(f"the run has ended, and {', '.join(going)} not")
-    if outcome.state == "succeeded":
+    if state == "succeeded":
         short = [task for task in case.worker_tasks if rows.get(task) != "succeeded"]
-        if short and (case.policy is not Policy.CONTINUE or not home.summary.get("degraded")):
+        if short and (case.policy is not Policy.CONTINUE or not summary.get("degraded")):
             found.append(f"succeeded without {', '.join(short)}")
     elif not missed and case.fault in _NAMED and not case.harm:
-        found += _blames_another(case, str(home.summary.get("reason", "")))
+        # The target task must be named, by lab's name or by TensorFlow's.
+        job, _, index = case.target.rpartition("-")
+        names = (case.target, f"/job:{job}/replica:0/task:{index}", f"/job:{job}/task:{index}")
+        reason = str(summary.get("reason", ""))
+        if not any(name in reason for name in names):
+            found.append(f"{case.target} was hit, and the reason is {reason!r}")
     return found
-
-
-def _blames_another(case: Case, reason: str) -> list[str]:
-    """The target task must be named, by lab's name or by TensorFlow's."""
-    job, _, index = case.target.rpartition("-")
-    names = (case.target, f"/job:{job}/replica:0/task:{index}", f"/job:{job}/task:{index}")
-    if any(name in reason for name in names):
-        return []
-    return [f"{case.target} was hit, and the reason is {reason!r}"]
 
 
 def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
@@ -179,12 +167,3 @@ def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
     if seen.seconds <= allowed:
         return []
     return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]
-
-
-def _is_whole(case: Case, outcome: Outcome) -> bool:
-    """Whether no record may be missing: records that a volume refused are counted, and may be."""
-    return case.experiment != HOSTILE and outcome.cause != "volume"
-
-
-def _key(case: Case) -> tuple[Fault, Policy, str, str]:
-    return case.fault, case.policy, case.experiment, case.target

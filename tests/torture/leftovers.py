@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from tests.torture import processes
 from tests.torture.case import Fault
@@ -26,30 +28,25 @@ _MOUNTS: Final = Path("/proc/self/mounts")
 
 
 def left(
-    place: Place, client: DockerClient | None, *, sleep: Callable[[float], None] = time.sleep
+    place: Place, client: DockerClient | None, *, settle_s: float = SETTLE_S
 ) -> tuple[str, ...]:
-    """The remaining leftovers, each as a text.
-
-    Args:
-        place: Where the run was.
-        client: The engine, where it was used.
-        sleep: Waits.
-    """
-    deadline = time.monotonic() + SETTLE_S
-    while (found := _now(place, client)) and time.monotonic() < deadline:
-        sleep(0.1)
+    """What is left after `settle_s` seconds, each as a text; `client`: the engine, if used."""
+    deadline = time.monotonic() + settle_s
+    while (found := tuple(_now(place, client))) and time.monotonic() < deadline:
+        time.sleep(0.1)
     return found
 
 
 def clear(place: Place, client: DockerClient | None) -> None:
     """Remove whatever there is, by force."""
-    for pid in _own(place):
-        process = processes.opened(pid)
-        if process is not None:
-            process.signal(signal.SIGKILL)
-            process.close()
+    for process in _own(place):
+        processes.signalled(process, signal.SIGKILL)
     if client is not None:
-        _clear_engine(place, client)
+        from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
+
+        for _, each in _in_engine(place.case.project, client):
+            with suppress(APIError):
+                each.remove(**({"force": True, "v": True} if hasattr(each, "kill") else {}))
     for mount in _mounts(place.folder):
         subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
     for path in (place.state, place.folder / "tmp"):
@@ -60,29 +57,30 @@ def preserve(place: Place, client: DockerClient | None) -> None:
     """Copy the files of a failed run before they are removed."""
     kept = place.folder / "evidence"
     kept.mkdir()
-    told = "".join(f"{processes.describe(pid)}\n" for pid in _own(place))
+    told = "".join(f"{processes.describe(process)}\n" for process in _own(place))
     (kept / "processes").write_text(told, encoding="utf-8")
-    shutil.copytree(place.state, kept / "state", ignore=shutil.ignore_patterns("ballast"))
+    (place.state / "filler").unlink(missing_ok=True)
+    # As they are: a link may lead to a file without end.
+    subprocess.run(["cp", "--archive", place.state, kept], check=False, capture_output=True)
     if client is not None:
-        wanted = _labelled(_LABELS[0], place.case.project)
-        for container in client.containers.list(all=True, filters=wanted, ignore_removed=True):
-            (kept / str(container.name)).write_bytes(container.logs())
+        for kind, each in _in_engine(place.case.project, client):
+            if kind == "container":
+                (kept / str(each.name)).write_bytes(each.logs())
 
 
-def _now(place: Place, client: DockerClient | None) -> tuple[str, ...]:
+def _now(place: Place, client: DockerClient | None) -> Iterator[str]:
     project = place.case.project
-    found = [processes.describe(pid) for pid in _own(place)]
+    yield from map(processes.describe, _own(place))
     if place.case.fault is not Fault.READ_ONLY:  # nothing can be removed from it
-        found += [f"directory {path}" for path in place.state.glob(f"*/{project}")]
-    found += [f"file {path}" for path in (place.folder / "tmp").iterdir()]
+        yield from (f"directory {path}" for path in place.state.glob(f"*/{project}"))
+    yield from (f"file {path}" for path in (place.folder / "tmp").iterdir())
     # The harness's own mounts are removed later.
-    found += [f"mount {mount}" for mount in _mounts(place.folder) if Path(mount) != place.state]
+    yield from (f"mount {each}" for each in _mounts(place.folder) if Path(each) != place.state)
     if client is not None:
-        found += _in_engine(project, client)
-    return tuple(found)
+        yield from (f"{kind} {each.name}" for kind, each in _in_engine(project, client))
 
 
-def _own(place: Place) -> list[int]:
+def _own(place: Place) -> list[psutil.Process]:
     """Processes that know the run's state directory, or its project from inside a container."""
     known = processes.having(LAB_STATE=str(place.state))
     return [
@@ -96,33 +94,15 @@ def _mounts(folder: Path) -> list[str]:
     return [point for point in reversed(points) if Path(point).is_relative_to(folder)]
 
 
-def _in_engine(project: str, client: DockerClient) -> list[str]:
-    found = set()
-    for label in _LABELS:
-        wanted = _labelled(label, project)
-        for each in client.containers.list(all=True, filters=wanted, ignore_removed=True):
-            found.add(f"container {each.name}")
-        for network in client.networks.list(filters=wanted):
-            found.add(f"network {network.name}")
-        for volume in client.volumes.list(filters=wanted):
-            found.add(f"volume {volume.name}")
-    return sorted(found)
-
-
-def _clear_engine(place: Place, client: DockerClient) -> None:
-    from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
-
-    wanted = _labelled(_LABELS[0], place.case.project)
-    for container in client.containers.list(all=True, filters=wanted, ignore_removed=True):
-        with suppress(APIError):
-            container.remove(force=True, v=True)
-    for network in client.networks.list(filters=wanted):
-        with suppress(APIError):
-            network.remove()
-    for volume in client.volumes.list(filters=wanted):
-        with suppress(APIError):
-            volume.remove(force=True)
-
-
-def _labelled(label: str, project: str) -> dict[str, Any]:
-    return {"label": f"{label}={project}"}
+def _in_engine(project: str, client: DockerClient) -> list[tuple[str, Any]]:
+    """Kind and object: containers first, which use the others."""
+    found: dict[str, tuple[str, Any]] = {}
+    for kind, several in (
+        ("container", lambda wanted: client.containers.list(True, filters=wanted)),
+        ("network", lambda wanted: client.networks.list(filters=wanted)),
+        ("volume", lambda wanted: client.volumes.list(filters=wanted)),
+    ):
+        for label in _LABELS:
+            for each in several({"label": f"{label}={project}"}):
+                found[f"{kind} {each.name}"] = (kind, each)
+    return list(found.values())

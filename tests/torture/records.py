@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The files of one run that the checks need.
+    """The files of one run that the checks need; what is missing is empty.
 
     Attributes:
         info: `run.json`.
-        summary: `summary.json`; empty where there is none.
+        summary: `summary.json`.
         statuses: Task to `status/<task>.json`.
         records: Task to the lines of `tasks/<task>.jsonl`.
         torn: Lines that are no record: a torn one, or one in two halves.
@@ -31,24 +32,24 @@ class Home:
 
     @classmethod
     def read(cls, run: Path) -> Home:
-        """Read a run's directory; what is missing is empty."""
+        """Read a run's directory."""
         records: dict[str, list[Record]] = {}
         torn: list[str] = []
         for path in sorted(run.glob("tasks/*.jsonl")):
             records[path.stem] = []
             for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-                record = _object(line) if line.endswith(b"\n") else None
-                if record is None:
-                    torn.append(f"{path.stem}: line {number} is no record")
-                else:
+                if line.endswith(b"\n") and (record := object_of(line)):
                     records[path.stem].append(record)
-        return cls(
-            object_of(run / "run.json"),
-            object_of(run / "summary.json"),
-            {path.stem: object_of(path) for path in sorted(run.glob("status/*.json"))},
-            records,
-            tuple(torn),
-        )
+                else:
+                    torn.append(f"{path.stem}: line {number} is no record")
+        info, summary = (_in_file(run / f"{name}.json") for name in ("run", "summary"))
+        statuses = {path.stem: _in_file(path) for path in run.glob("status/*.json")}
+        return cls(info, summary, statuses, records, tuple(torn))
+
+    def global_step(self) -> int:
+        """The highest global step in the records; 0 where they have none."""
+        steps = (each.get("global_step") for several in self.records.values() for each in several)
+        return max((step for step in steps if isinstance(step, int)), default=0)
 
 
 def missing(home: Home) -> list[str]:
@@ -58,14 +59,13 @@ def missing(home: Home) -> list[str]:
     """
     found = [*home.torn]
     for task, records in home.records.items():
-        by_attempt: dict[int, list[int]] = {}
+        by_attempt: dict[int, list[int]] = defaultdict(list)
         for record in records:
             if isinstance(record.get("seq"), int):
-                by_attempt.setdefault(record.get("attempt", 0), []).append(record["seq"])
+                by_attempt[record.get("attempt", 0)].append(record["seq"])
         for attempt, numbers in by_attempt.items():
-            if numbers != [*range(len(numbers))]:
-                wrong = next(i for i, number in enumerate(numbers) if number != i)
-                found.append(f"{task}, attempt {attempt}: {numbers[wrong]} where {wrong} belongs")
+            wrong = [place for place, number in enumerate(numbers) if number != place][:1]
+            found += [f"{task}, attempt {attempt}: {numbers[i]} where {i} belongs" for i in wrong]
     for task, status in home.statuses.items():
         own = [record for record in home.records.get(task, ()) if "seq" in record]
         well = status.get("state") == "succeeded" and status.get("exit_code") == 0
@@ -83,53 +83,45 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
     reached the parameters once. An attempt that was killed, or failed, may have taken a number for
     a step that it never applied, one at the most, and nobody knows all of its local steps.
     """
+    of_attempts = [
+        ((task, record.get("attempt", 0)), record)
+        for task, records in home.records.items()
+        for record in records
+        if task.startswith("worker")
+    ]
+    finals = {
+        attempt: record
+        for attempt, record in of_attempts
+        if record.get("kind") == "final" and record.get("status") != "failed"
+    }
+    killed = len({attempt for attempt, _ in of_attempts} - finals.keys())
     evals = [r for rs in home.records.values() for r in rs if isinstance(r.get("probe"), int)]
     if not evals:
         return ["no record tells of the final parameters"]
-    last = evals[-1]
-    step, probe = last.get("global_step"), last["probe"]
-    attempts = {
-        (task, record.get("attempt", 0))
-        for task, records in home.records.items()
-        if task.startswith("worker")
-        for record in records
-    }
-    finals = {
-        (task, record.get("attempt", 0)): record
-        for task, records in home.records.items()
-        for record in records
-        if record.get("kind") == "final" and record.get("status") != "failed"
-    }
-    killed = len(attempts - finals.keys())
+    step, probe = evals[-1].get("global_step"), evals[-1]["probe"]
     found = []
     if step != steps:
         found.append(f"global step {step} instead of {steps}")
     if not isinstance(step, int) or not probe <= step <= probe + killed:
         found.append(f"global step {step}, but {probe} updates, with {killed} attempts killed")
-    if experiment == "async" and not killed:
-        local = sum(record.get("local_step", 0) for record in finals.values())
-        if local != step:
-            found.append(f"{local} local steps in all, but global step {step}")
-    if not killed and home.summary.get("updates_conserved") is not True:
+    if killed:
+        return found
+    local = sum(record.get("local_step", 0) for record in finals.values())
+    if experiment == "async" and local != step:
+        found.append(f"{local} local steps in all, but global step {step}")
+    if home.summary.get("updates_conserved") is not True:
         found.append(f"updates_conserved is {home.summary.get('updates_conserved')}")
     return found
 
 
-def highest_step(lines: Iterable[bytes]) -> int:
-    """The highest global step in these lines; 0 where they have none."""
-    found = (_object(line) for line in lines)
-    steps = (record.get("global_step") for record in found if record is not None)
-    return max((step for step in steps if isinstance(step, int)), default=0)
-
-
-def object_of(path: Path) -> Record:
-    """The JSON object in a file; empty where it is missing."""
-    return (_object(path.read_bytes()) or {}) if path.is_file() else {}
-
-
-def _object(text: bytes) -> Record | None:
+def object_of(text: bytes) -> Record | None:
+    """The JSON object in a text, or None."""
     try:
         found = json.loads(text)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def _in_file(path: Path) -> Record:
+    return (object_of(path.read_bytes()) or {}) if path.is_file() else {}

@@ -1,181 +1,78 @@
-"""The table of all runs: a JSON object a line, only ever appended to."""
+"""The runs so far, a line of JSON each, and what they came to."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import count
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any
 
-from tests.torture.case import NEW_FROM, Case
-from tests.torture.judging import Judgement, Verdict
+from tests.torture.case import Case
+from tests.torture.judging import GOOD, Judgement, Verdict
 
-FAULTS: Final = "faults"
-CLEAN_END: Final = "clean end"
-HOSTILE: Final = "hostile"
-
-BAD: Final = frozenset(Verdict) - {Verdict.OK, Verdict.MISSED}
-_TOTALS: Final = {
-    Verdict.HANG: "hangs",
-    Verdict.LIE: "lies",
-    Verdict.LOST_RECORDS: "with lost records",
-    Verdict.SUMS: "with wrong sums",
-    Verdict.ORPHAN: "with something left behind",
-    Verdict.LATE: "too late",
-    Verdict.MISSED: "with the fault after the end, which counts for nothing",
-}
+Row = Mapping[str, Any]
+"""The properties of a case and of its result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One run.
-
-    Attributes:
-        campaign: `faults`, `clean end` or `hostile`.
-        seed: What the case was drawn from.
-        backend: `local` or `compose`.
-        experiment: `async`, `sync` or `hostile`.
-        workers: The number of workers.
-        ps: The number of parameter servers.
-        steps: The requested global steps.
-        replicas: Gradients in one update, or None: of each worker.
-        fault: Its fault.
-        target: The target of the fault.
-        when: The moment of the fault.
-        amount_s: The delay of a start, or the change of a clock; else 0.
-        follow_up: How a run of a killed client was collected.
-        policy: Its policy.
-        state: The end state of the run.
-        exit_code: The command's; -1: it was killed.
-        cause: lab's cause; "" for a success.
-        seconds: From the fault to the command's exit, or None.
-        verdict: The verdict of the harness.
-        details: The faults as text.
-        commit: The commit, with a `+` where files were changed.
-        date: Its date, `2026-11-21`.
-        harm: The harm of a hostile program.
-    """
-
-    campaign: str
-    seed: int
-    backend: str
-    experiment: str
-    workers: int
-    ps: int
-    steps: int
-    replicas: int | None
-    fault: str
-    target: str
-    when: str
-    amount_s: float
-    follow_up: str
-    policy: str
-    state: str
-    exit_code: int
-    cause: str
-    seconds: float | None
-    verdict: str
-    details: tuple[str, ...]
-    commit: str
-    date: str
-    harm: str = ""
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, for a table: `failed (signal)`."""
-        return f"{self.state or 'unknown'} ({self.cause})" if self.cause else self.state
-
-    @property
-    def bad(self) -> bool:
-        """Whether it is a finding."""
-        return self.verdict in BAD
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Row:
-        """Read it back."""
-        raw = json.loads(text)
-        return cls(**{**raw, "details": tuple(raw["details"])})
+def row_of(case: Case, judgement: Judgement, **more: Any) -> Row:
+    """A case and its result; `more`: its campaign, date, sources, seconds."""
+    found = asdict(judgement)
+    return {**more, **asdict(case), **found.pop("outcome"), **found}
 
 
-def row_of(
-    case: Case,
-    judgement: Judgement,
-    *,
-    campaign: str,
-    seconds: float | None,
-    commit: str,
-    date: str,
-) -> Row:
-    """A case and its result as a row."""
-    return Row(
-        campaign=campaign,
-        seed=case.seed,
-        backend=case.backend,
-        experiment=case.experiment,
-        workers=case.workers,
-        ps=case.ps,
-        steps=case.steps,
-        replicas=case.replicas,
-        fault=case.fault.value,
-        target=case.target,
-        when=str(case.when),
-        amount_s=case.amount_s,
-        follow_up=case.follow_up,
-        policy=case.policy.value,
-        state=judgement.outcome.state,
-        exit_code=judgement.outcome.exit_code,
-        cause=judgement.outcome.cause,
-        seconds=None if seconds is None else round(seconds, 1),
-        verdict=judgement.verdict.value,
-        details=judgement.details,
-        commit=commit,
-        date=date,
-        harm=case.harm,
-    )
-
-
-def read(path: Path) -> list[Row]:
+def read(file: Path) -> list[Row]:
     """All rows so far, oldest first."""
-    if not path.is_file():
+    if not file.is_file():
         return []
-    return [Row.from_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def append(path: Path, row: Row) -> None:
+def keep(file: Path, row: Row) -> None:
     """Keep one more."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(row.to_json() + "\n")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write(json.dumps(row) + "\n")
 
 
 def newest(rows: Iterable[Row]) -> list[Row]:
     """The last row of each case, in the order of their seeds: a case may have run again."""
-    last = {(row.campaign, row.backend, row.seed): row for row in rows}
-    return sorted(last.values(), key=lambda row: (row.campaign, row.seed, row.backend))
+    last = {(row["campaign"], row["seed"]): row for row in rows}
+    return [last[key] for key in sorted(last)]
 
 
-def unseen(rows: Sequence[Row], campaign: str) -> Iterator[int]:
-    """Seeds without a row: a stopped harness resumes there."""
-    seen = {row.seed for row in rows if row.campaign == campaign}
-    first = NEW_FROM if campaign == FAULTS else 0
-    return (seed for seed in count(first) if seed not in seen)
+def seeds_to_run(
+    rows: Sequence[Row], campaign: str, seeds: Iterable[int], *, again: bool
+) -> Iterator[int]:
+    """Seeds without a row, where a stopped harness resumes; or those whose newest row is bad."""
+    of_it = [row for row in newest(rows) if row["campaign"] == campaign]
+    if again:
+        return (row["seed"] for row in of_it if row["verdict"] not in GOOD)
+    seen = {row["seed"] for row in of_it}
+    return (seed for seed in seeds if seed not in seen)
 
 
-def findings(rows: Sequence[Row], campaign: str) -> list[int]:
-    """Seeds whose newest row is a finding."""
-    return [row.seed for row in newest(rows) if row.bad and row.campaign == campaign]
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """How often each end came, the findings, and how many runs were bad in which way."""
+    lines = sorted((" ".join(_end(row)), row["seed"], row["seconds"]) for row in rows)
+    for end, same in groupby(lines, key=lambda line: line[0]):
+        seeds, seconds = zip(*((seed, seconds) for _, seed, seconds in same), strict=True)
+        took = [each for each in seconds if each is not None]
+        times = f", {statistics.median(took):.1f} s, at most {max(took):.1f} s" if took else ""
+        yield f"{len(seeds):4} {end}{times}: seeds {', '.join(map(str, seeds))}"
+    for row in rows:
+        if row["verdict"] not in GOOD:
+            yield f"{row['verdict']}: seed {row['seed']}: {'; '.join(row['details'])}"
+    found = [row["verdict"] for row in rows]
+    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in Verdict)
+    yield f"{len(rows)} runs: {counts}"
 
 
-def totals(rows: Sequence[Row]) -> str:
-    """How many runs there are, and how many of them had which verdict, in one line."""
-    counts = Counter(row.verdict for row in rows)
-    return f"{len(rows)} runs: " + ", ".join(
-        f"{counts[key]} {name}" for key, name in _TOTALS.items()
-    )
+def _end(row: Row) -> Iterator[str]:
+    kind = row["replicas"] and f"{row['replicas']} of {row['workers']} gradients"
+    yield from filter(None, (row["campaign"], row["harm"], kind, row["fault"], row["policy"]))
+    yield f"→ {row['state']} ({row['cause']})" if row["cause"] else f"→ {row['state']}"
+    if row["verdict"] != Verdict.OK:
+        yield row["verdict"]

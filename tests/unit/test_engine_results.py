@@ -6,33 +6,45 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import results
+from tests.engines.__main__ import outcome
 from tests.engines.cells import CELLS
-from tests.engines.results import BEGIN, END, PAGE, Result, read, with_table
+from tests.engines.results import BEGIN, END, PAGE, read, record, with_table
 
 
 def test_the_page_has_the_recorded_results() -> None:
     page = PAGE.read_text("utf-8")
-    assert with_table(page) == page
+    assert with_table(page, read()) == page
     assert page.count("<!-- begin") == page.count("<!-- end") == 1
+    assert list(read()) == [cell.name for cell in CELLS]
 
 
-def test_every_recorded_result_is_of_a_cell() -> None:
-    assert set(read()) <= {cell.name for cell in CELLS}
-    assert len({cell.name for cell in CELLS}) == len(CELLS)
+def test_a_result_replaces_that_of_its_cell(tmp_path: Path) -> None:
+    file, page = tmp_path / "results.json", tmp_path / "engines.md"
+    file.write_text('{"28": {"Engine": "28.5.1", "tests": "7 passed"}, "gone": {}}')
+    page.write_text(f"# Engines\n\n{BEGIN}{END}\nThe end.\n")
+    record("28", {"Engine": "28.5.2", "tests": "8 passed"}, file, page)
+    table = "| Engine | tests |\n| --- | --- |\n| 28.5.2 | 8 passed |\n"
+    assert page.read_text() == f"# Engines\n\n{BEGIN}{table}{END}\nThe end.\n"
+    assert list(read(file)) == ["28"]
 
 
-def test_failed_tests_are_counted_and_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+CASE = '<testcase name="test_{}">{}</testcase>'
+
+
+@pytest.mark.parametrize(
+    ("cases", "good", "counts"),
+    [
+        ([("a", ""), ("b", "<skipped/>")], True, "1 passed, 1 skipped"),
+        ([("a", ""), ("b", "<failure/>")], False, "1 passed, 1 failed: test_b"),
+        ([("a", ""), ("b", "<failure/>"), ("b", "<error/>")], False, "1 passed, 1 failed: test_b"),
+        ([("b", "<skipped/>")], False, "1 skipped"),
+        ([], False, ""),
+    ],
+)
+def test_tests_are_counted(
+    tmp_path: Path, cases: list[tuple[str, str]], good: bool, counts: str
 ) -> None:
-    result = Result("28.5.2", "2.40.3", "none", "2026-11-24", 20, ("test_a",), 1)
-    monkeypatch.setattr(results, "FILE", tmp_path / "results.json")
-    monkeypatch.setattr(results, "PAGE", tmp_path / "engines.md")
-    results.PAGE.write_text(f"# Engines\n\n{BEGIN}{END}\nThe end.\n")
-    results.record("28", result)
-    results.record("28", result)
-    page = results.PAGE.read_text()
-    assert "| yes | yes | 2026-11-24 | 20 passed, 1 failed, 1 skipped |\n" in page
-    assert "- Engine 28.5.2 with Compose 2.40.3 and the store overlay2: `test_a` failed.\n" in page
-    assert page.endswith(f"{END}\nThe end.\n")
-    assert read() == {"28": result}
+    report = tmp_path / "report.xml"
+    text = "".join(CASE.format(*case) for case in cases)
+    report.write_text(f"<testsuites>{text}</testsuites>" if cases else "")
+    assert outcome(report) == (good, counts)

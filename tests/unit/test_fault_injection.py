@@ -66,7 +66,7 @@ def make(volume: Volume) -> Iterator[Make]:
     yield one
     for each in made:
         each.release()
-    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+    assert [thread for thread in threading.enumerate() if thread.name == "throttle"] == []
 
 
 @pytest.fixture
@@ -78,11 +78,6 @@ def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
 
 def state(program: ChildProcess) -> str:
     return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def cpu_s(program: ChildProcess) -> float:
-    fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 # ---- Which faults, and when
@@ -211,14 +206,14 @@ def test_a_paused_program_receives_sigterm(make: Make, sleeper: ChildProcess) ->
     assert faulty.step(sleeper, 99.0, None) == []  # a pause that was broken off is not over
 
 
-def test_cpu_share_of_a_slowed_program(make: Make, sleeper: ChildProcess) -> None:
+def test_a_slowed_program_stops_and_continues(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("slow:0.2,60s worker-1")
     faulty.step(sleeper, 1.0, None)
-    before = cpu_s(sleeper)
     for _ in range(2):
-        wait_for(lambda: state(sleeper) == "T", "the program stands still")
         wait_for(lambda: state(sleeper) != "T", "the program goes on")
-    wait_for(lambda: cpu_s(sleeper) > before, "it gets further")
+        wait_for(lambda: state(sleeper) == "T", "the program stands still")
+    faulty.release()
+    assert state(sleeper) != "T"
 
 
 def test_a_slowed_program_runs_for_its_share_of_each_period() -> None:
@@ -263,7 +258,7 @@ def test_nothing_is_sent_after_release() -> None:
         assert after[-1:] != ["STOP"]
         brake.release()
         assert victim.got == after
-    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+    assert [thread for thread in threading.enumerate() if thread.name == "throttle"] == []
 
 
 def test_an_ended_program_gets_no_signal() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,217 +23,146 @@ from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause, State
 from tests.agents import PATIENCE_S, wait_for
 from tests.conditions import lacking
+from tests.support.harms import HARMS
 from tests.torture import clock, leftovers, processes, records, results
 from tests.torture.__main__ import main
 from tests.torture.case import (
     BACKENDS,
-    CLEAN_END,
-    CLEAN_END_RUNS,
+    CAMPAIGNS,
     FAULTS_ON,
-    HARMS,
-    HOSTILE_RUNS,
-    HOSTILE_S,
-    NEW_FROM,
     UNTIMED,
     Case,
     Fault,
     Policy,
-    When,
     clean_end,
-    description,
     draw,
     hostile,
 )
 from tests.torture.expected import END_S, WELL, Outcome, expected, may_succeed, patience_s
-from tests.torture.injecting import Hit, Scene, wait_for_moment
+from tests.torture.injecting import Scene
 from tests.torture.judging import Judgement, Seen, Verdict, judge
-from tests.torture.place import Place, foreign
+from tests.torture.place import Place
 from tests.torture.records import Home
-from tests.torture.results import FAULTS, Row
-from tests.torture.running import Tools, lacks, words
-from tests.torture.session import Order, backends_of, cases, run_all
+from tests.torture.running import Tools, words
 
-MANY = [draw(seed) for seed in range(NEW_FROM, NEW_FROM + 600)]
-KILLED = Case(
-    seed=7,
-    backend="local",
-    experiment="async",
-    workers=2,
-    ps=1,
-    steps=300,
-    fault=Fault.KILL,
-    target="worker-1",
-    when=When(at_step=40),
-)
-CALM = dataclasses.replace(KILLED, fault=Fault.NONE, target="", when=When())
+MANY = [draw(seed) for seed in range(600)]
+HOSTILE = [hostile(seed) for seed in range(200)]
+CALM = Case(seed=7, backend="local", experiment="async", workers=2, ps=1, steps=300)
 
 
-def finding(case: Case, fault: Fault) -> Case:
-    return dataclasses.replace(case, fault=fault)
+def of(fault: Fault, target: str = "worker-1", **more: Any) -> Case:
+    return dataclasses.replace(CALM, fault=fault, target=target, at_step=40, **more)
+
+
+KILLED = of(Fault.KILL)
 
 
 # Cases.
 
 
-def test_a_seed_is_always_the_same_case() -> None:
-    assert draw(17) == draw(17)
-    assert len({case.line() for case in MANY}) == len(MANY)
-
-
 def test_everything_is_drawn() -> None:
+    assert draw(17) == draw(17)
     for backend in BACKENDS:
         drawn = {case.fault for case in MANY if case.backend == backend}
         assert drawn == set(FAULTS_ON[backend])
+    assert {(case.workers, case.ps) for case in MANY} >= {(n, m) for n in (2, 3) for m in (1, 2, 3)}
     assert {case.workers for case in MANY} == set(range(2, 9))
-    assert {case.ps for case in MANY} == {1, 2, 3}
-    assert {case.experiment for case in MANY} == {"async", "sync"}
-    assert {case.policy for case in MANY} == set(Policy)
     assert {case.follow_up for case in MANY} == {"", "attach", "collect"}
+    drawn_policies = {(case.experiment, case.policy) for case in MANY}
+    every = {(way, policy) for way in ("async", "sync") for policy in Policy}
+    assert drawn_policies == every - {("sync", Policy.CONTINUE)}
+    assert {case.harm for case in HOSTILE} == set(HARMS)
+    assert len({case.fault for case in HOSTILE}) == 9
+    ends = [clean_end(seed) for seed in CAMPAIGNS["clean-end"][1]]
+    assert [(each.workers, each.replicas) for each in ends].count((3, 2)) == 100
 
 
-def test_cases_are_possible() -> None:
-    for case in MANY:
-        timed = case.when.after_s is not None or case.when.at_step is not None
-        assert timed is (case.fault not in UNTIMED), case.line()
-        assert (case.when.at_step or 1) <= case.steps
-        assert case.experiment == "async" or case.policy is not Policy.CONTINUE
-        if case.target:
-            assert case.tasks_on(case.target), case.line()
-
-
-@pytest.mark.parametrize(
-    "case", [*MANY[:40], clean_end(260, "local"), hostile(3, "local")], ids=Case.line
-)
-def test_its_config_is_a_cluster(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [*MANY[:40], clean_end(260), *HOSTILE[:8]], ids=Case.line)
+def test_a_case_is_possible(case: Case, tmp_path: Path) -> None:
+    timed = case.after_s is not None or case.at_step is not None
+    assert timed is (case.fault not in UNTIMED)
+    assert (case.at_step or 1) <= case.steps or case.harm
+    assert case.tasks_on(case.target) or not case.target
     path = tmp_path / "cluster.yaml"
-    path.write_text(description(case))
+    path.write_text(case.config())
     cluster = load_cluster(path)
     plan = plan_of(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == case.tasks
-    for task in plan.tasks:
-        assert task.name in case.tasks_on(task.node)
+    assert all(task.name in case.tasks_on(task.node) for task in plan.tasks)
 
 
-def test_ends_are_checked_as_often_as_requested() -> None:
-    all_of_them = [clean_end(seed, "local") for seed in range(CLEAN_END_RUNS)]
-    for workers, replicas, count in CLEAN_END:
-        same = [c for c in all_of_them if (c.workers, c.replicas) == (workers, replicas)]
-        assert len(same) == count
-        assert {case.fault for case in same} == {Fault.NONE}
-    with pytest.raises(IndexError):
-        clean_end(CLEAN_END_RUNS, "local")
-
-
-def test_the_command_line_of_a_case() -> None:
-    output = words(dataclasses.replace(KILLED, fault=Fault.FREEZE), {"--ready-within"})
-    assert output[:2] == ["run", "async"]
-    assert output[-4:] == ["--stall", "8s", "--ready-within", "120s"]
-    assert "--ready-within" not in words(finding(KILLED, Fault.FREEZE), set())
-    assert words(KILLED, {"--ready-within"})[-2:] == ["--ready-within", "240s"]
-    late = dataclasses.replace(KILLED, fault=Fault.LATE, amount_s=7, policy=Policy.CONTINUE)
-    assert words(late, set())[-4:] == ["--on-failure", "continue", "--start", "worker-1: 7s"]
-    assert "--replicas_to_aggregate" in words(clean_end(100, "local"), set())
-    harm = hostile(3, "local")
-    assert words(harm, set())[1].endswith("harm.py")
-    assert words(harm, set())[-3:] == ["--", harm.harm, str(HOSTILE_S)]
-
-
-def test_hostile_programs_cover_every_fault_and_harm() -> None:
-    cases = [hostile(seed, BACKENDS[seed % 2]) for seed in range(200)]
-    assert {case.harm for case in cases} == set(HARMS)
-    assert len({case.fault for case in cases}) == 9
-    harms = (Path(__file__).parents[1] / "hostile/programs/harm.py").read_text()
-    assert all(f"def {harm}()" in harms for harm in HARMS)
-
-
-def test_seeds_of_an_earlier_list_of_faults_draw_from_it() -> None:
-    later = {Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK}
-    assert not later.intersection(draw(seed).fault for seed in range(1000))
-    assert later.issubset(draw(seed).fault for seed in range(NEW_FROM, NEW_FROM + 300))
-
-
-def test_a_case_that_lab_cannot_express_is_skipped() -> None:
-    assert lacks(KILLED, set()) is None
-    restart = dataclasses.replace(KILLED, policy=Policy.RESTART)
-    assert lacks(restart, set()) == "lab run has no --on-failure"
-    assert lacks(restart, {"--on-failure"}) is None
-    assert lacks(finding(KILLED, Fault.LATE), set()) == "lab run has no --start"
-    early = dataclasses.replace(KILLED, fault=Fault.FREEZE, when=When(after_s=1))
-    assert lacks(early, set()) == "lab run has no --ready-within"
-    assert lacks(finding(KILLED, Fault.FREEZE), set()) is None
-
-
-@pytest.mark.parametrize("name", ["LAB_STATE", "LAB_RUN_ID", "PYTHONPATH", "TF_CONFIG"])
-def test_variables_of_the_harness_do_not_reach_its_runs(name: str) -> None:
-    assert foreign(name)
-    assert not foreign("LAB_IMAGE")
-    assert not foreign("PATH")
+@pytest.mark.parametrize(
+    ("case", "part"),
+    [
+        (KILLED, "run async --backend local --gpus none --json --on-failure fail"),
+        (KILLED, "--record_every 15 --ready-within 240s"),
+        (of(Fault.FREEZE), "--stall 8s --ready-within 120s"),
+        (of(Fault.LATE, amount_s=7), "--start worker-1: 7s"),
+        (clean_end(100), "--replicas_to_aggregate 2"),
+        (hostile(3), f"-- {hostile(3).harm} 12"),
+    ],
+)
+def test_the_command_line_of_a_case(case: Case, part: str) -> None:
+    assert part in " ".join(words(case))
 
 
 # Expectations.
 
+LOST = Outcome("lost", 1, "node lost")
+SIGNAL, VOLUME = Outcome("failed", 1, "signal"), Outcome("failed", 1, "volume")
 
-def one(fault: Fault, target: str = "worker-1", policy: Policy = Policy.FAIL) -> set[Outcome]:
-    return set(expected(fault, policy, "async", target))
 
-
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("target", ["", "ps-0", "worker-0", "worker-1"])
 @pytest.mark.parametrize("fault", [Fault.NONE, Fault.PAUSE, Fault.HELPER, Fault.LATE, Fault.CLOCK])
-@pytest.mark.parametrize("policy", Policy)
-def test_survived_faults(fault: Fault, policy: Policy) -> None:
-    for target in ("", "ps-0", "worker-0", "worker-1"):
-        assert one(fault, target, policy) == {Outcome("succeeded", 0)}
+def test_survived_faults(fault: Fault, target: str, policy: Policy) -> None:
+    assert expected(of(fault, target, policy=policy)) == {Outcome("succeeded", 0)}
 
 
-def test_faults_that_end_a_strict_run() -> None:
-    assert one(Fault.KILL) == {Outcome("failed", 1, "signal")}
-    assert one(Fault.KILL, "ps-0") == {Outcome("failed", 1, "signal")}
-    assert one(Fault.FREEZE) == {
-        Outcome("failed", 1, "stalled"),
-        Outcome("failed", 1, "time-out"),
-    }
-    assert one(Fault.AGENT) == {Outcome("lost", 1, "node lost")}
-    assert Outcome("failed", 1, "node lost") in one(Fault.AGENT, "ps-0")
-    assert one(Fault.MEMORY) == {Outcome("failed", 1, "out of memory")}
-    assert one(Fault.DISK, "") == {Outcome("failed", 1, "volume")}
+@pytest.mark.parametrize(
+    ("fault", "target", "policy", "ends"),
+    [
+        (Fault.KILL, "worker-1", Policy.FAIL, {SIGNAL}),
+        (Fault.KILL, "ps-0", Policy.FAIL, {SIGNAL}),
+        (Fault.AGENT, "worker-1", Policy.FAIL, {LOST}),
+        (Fault.AGENT, "ps-0", Policy.FAIL, {LOST, Outcome("failed", 1, "node lost")}),
+        (Fault.MEMORY, "worker-1", Policy.FAIL, {Outcome("failed", 1, "out of memory")}),
+        (Fault.DISK, "", Policy.FAIL, {VOLUME}),
+        (Fault.DISK, "", Policy.RESTART, {VOLUME}),
+        (Fault.KILL, "worker-1", Policy.RESTART, WELL),
+        (Fault.KILL, "ps-0", Policy.RESTART, WELL | {SIGNAL}),
+        (Fault.AGENT, "worker-1", Policy.RESTART, WELL | {LOST}),
+        (Fault.KILL, "worker-1", Policy.CONTINUE, {Outcome("succeeded", 0, "signal")}),
+        (Fault.AGENT, "worker-1", Policy.CONTINUE, {Outcome("succeeded", 0, "node lost")}),
+        (Fault.KILL, "ps-0", Policy.CONTINUE, {SIGNAL}),
+        (
+            *(Fault.KILL, "worker-0", Policy.CONTINUE),
+            WELL | {SIGNAL, Outcome("succeeded", 0, "signal")},
+        ),
+        (
+            *(Fault.FREEZE, "worker-1", Policy.FAIL),
+            {Outcome("failed", 1, "stalled"), Outcome("failed", 1, "time-out")},
+        ),
+    ],
+)
+def test_the_contract(fault: Fault, target: str, policy: Policy, ends: set[Outcome]) -> None:
+    case = of(fault, target, policy=policy)
+    assert expected(case) == ends
+    assert may_succeed(case) is any(each.exit_code == 0 for each in ends)
+    if policy is Policy.CONTINUE:
+        strict = dataclasses.replace(case, policy=Policy.FAIL, experiment="sync")
+        assert expected(dataclasses.replace(case, experiment="sync")) == expected(strict)
 
 
-def test_faults_that_a_restart_fixes() -> None:
-    assert one(Fault.KILL, policy=Policy.RESTART) == set(WELL)
-    assert one(Fault.AGENT, policy=Policy.RESTART) == {
-        Outcome("succeeded", 0),
-        Outcome("lost", 1, "node lost"),
-    }
-    assert one(Fault.DISK, "", Policy.RESTART) == {Outcome("failed", 1, "volume")}
-
-
-def test_optional_tasks() -> None:
-    assert one(Fault.KILL, policy=Policy.CONTINUE) == {Outcome("succeeded", 0, "signal")}
-    assert one(Fault.AGENT, policy=Policy.CONTINUE) == {Outcome("succeeded", 0, "node lost")}
-    assert one(Fault.KILL, "ps-0", Policy.CONTINUE) == {Outcome("failed", 1, "signal")}
-    assert Outcome("failed", 1, "signal") in one(Fault.KILL, "worker-0", Policy.CONTINUE)
-
-
-def test_continuing_tasks_get_time() -> None:
-    assert may_succeed(Fault.PAUSE, Policy.FAIL, "sync", "worker-1")
-    assert may_succeed(Fault.KILL, Policy.CONTINUE, "async", "worker-1")
-    assert may_succeed(Fault.KILL, Policy.RESTART, "sync", "worker-1")
-    assert not may_succeed(Fault.KILL, Policy.FAIL, "async", "worker-1")
-    assert not may_succeed(Fault.KILL, Policy.CONTINUE, "async", "ps-0")
-
-
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("policy", Policy)
-def test_expectations_are_possible(fault: Fault, policy: Policy) -> None:
+@pytest.mark.parametrize("case", [*MANY[:100], of(Fault.ENGINE, "")], ids=Case.line)
+def test_expectations_are_possible(case: Case) -> None:
     known = {*(cause.value for cause in Cause), "", "time-out"}
-    for experiment in ("async", "sync"):
-        for target in ("ps-0", "worker-0", "worker-1", "tf2", ""):
-            allowed = expected(fault, policy, experiment, target)
-            assert allowed
-            for outcome in allowed:
-                assert State(outcome.state).ended
-                assert outcome.cause in known
-                assert (outcome.exit_code == 0) is (outcome.state == "succeeded")
-    assert patience_s(fault) >= END_S
+    for outcome in expected(case):
+        assert State(outcome.state).ended
+        assert outcome.cause in known
+        assert (outcome.exit_code == 0) is (outcome.state == "succeeded")
+    assert expected(case)
+    assert patience_s(case.fault) >= END_S
 
 
 # Reading.
@@ -242,20 +172,14 @@ def record(seq: int, kind: str = "step", attempt: int = 0, **more: Any) -> dict[
     return {"kind": kind, "attempt": attempt, "seq": seq, **more}
 
 
-def worker(local: int, steps: int, attempt: int = 0) -> list[dict[str, Any]]:
-    return [
-        record(0, "start", attempt),
-        record(1, attempt=attempt, local_step=1, global_step=2),
-        record(2, "final", attempt, local_step=local, global_step=steps),
-    ]
+def worker(local: int, attempt: int = 0) -> list[dict[str, Any]]:
+    final = record(2, "final", attempt, local_step=local, global_step=300)
+    return [record(0, "start", attempt), record(1, attempt=attempt), final]
 
 
-def chief(local: int, steps: int, probe: int) -> list[dict[str, Any]]:
-    return [
-        record(0, "start"),
-        record(1, "eval", global_step=steps, probe=probe),
-        record(2, "final", local_step=local, global_step=steps),
-    ]
+def chief(probe: int) -> list[dict[str, Any]]:
+    final = record(2, "final", local_step=200, global_step=300)
+    return [record(0, "start"), record(1, "eval", global_step=300, probe=probe), final]
 
 
 def home_of(
@@ -269,7 +193,7 @@ def home_of(
     statuses |= {task: {**well, **status} for task, status in (tasks or {}).items()}
     rows = [{"task": task, "state": status["state"]} for task, status in statuses.items()]
     told = {"state": state, "records_lost": 0, "updates_conserved": True, "tasks": rows}
-    both = {"worker-0": chief(200, 300, 300), "worker-1": worker(100, 300)}
+    both = {"worker-0": chief(300), "worker-1": worker(100)}
     return Home({"state": state}, {**told, **summary}, statuses, both | dict(kept or {}))
 
 
@@ -278,86 +202,67 @@ def test_a_stored_run_is_read(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     (tmp_path / "run.json").write_text('{"state": "failed"}')
     (tmp_path / "status/worker-0.json").write_text('{"state": "failed"}')
-    lines = [json.dumps(record(0)), "half a rec", json.dumps(record(1))]
+    lines = [json.dumps(record(0, global_step=40)), "half a rec", json.dumps(record(1))]
     (tmp_path / "tasks/worker-0.jsonl").write_text("\n".join(lines))
     found = Home.read(tmp_path)
     assert (found.info, found.summary) == ({"state": "failed"}, {})
     assert found.statuses == {"worker-0": {"state": "failed"}}
-    assert found.records == {"worker-0": [record(0)]}
+    assert (found.global_step(), Home().global_step()) == (40, 0)
     # The last line has no end: its writer had not finished.
-    assert found.torn == ("worker-0: line 2 is no record", "worker-0: line 3 is no record")
-    assert records.missing(found) == list(found.torn)
+    assert records.missing(found) == [f"worker-0: line {n} is no record" for n in (2, 3)]
 
 
-def test_nothing_is_missing() -> None:
-    assert records.missing(home_of()) == []
-    # Each attempt counts anew, and records of the agent have no number.
-    twice = [record(0), record(1), {"kind": "event"}, *worker(100, 300, attempt=1)]
-    assert records.missing(home_of(kept={"worker-1": twice})) == []
+AGAIN = [record(0), record(1), {"kind": "event"}, *worker(100, attempt=1)]
+"""Each attempt counts anew, and records of the agent have no number."""
 
 
 @pytest.mark.parametrize(
     ("kept", "what"),
     [
-        ([record(0), record(2, "final")], "2 where 1 belongs"),
-        ([record(0), record(1), record(1, "final")], "1 where 2 belongs"),
-        ([record(0), record(2), record(2, "final")], "2 where 1 belongs"),
-        ([record(1), record(0, "final")], "1 where 0 belongs"),
+        (worker(100), ""),
+        (AGAIN, ""),
+        ([record(0), record(2, "final")], "attempt 0: 2 where 1 belongs"),
+        ([record(0), record(1), record(1, "final")], "attempt 0: 1 where 2 belongs"),
+        ([record(1), record(0, "final")], "attempt 0: 1 where 0 belongs"),
         ([record(0), record(1)], "its last record is not at home"),
         ([], "its last record is not at home"),
     ],
 )
-def test_missing_is_found(kept: list[dict[str, Any]], what: str) -> None:
-    (found,) = records.missing(home_of(kept={"worker-1": kept}))
-    assert what in found
-    assert found.startswith("worker-1")
+def test_missing_records_are_found(kept: list[dict[str, Any]], what: str) -> None:
+    found = records.missing(home_of(kept={"worker-1": kept}))
+    assert [what in line and "worker-1" in line for line in found] == ([True] if what else [])
 
 
-def test_missing_summary_entries_count() -> None:
+FULL = record(2, "final", status="failed", message="no space left")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "experiment", "what"),
+    [
+        (chief(300), worker(100), "async", ""),
+        (chief(299), worker(100), "async", "299 updates"),
+        (chief(300), worker(101), "async", "301 local steps"),
+        # Of synchronous workers each one counts all updates that it took part in.
+        (chief(300), worker(101), "sync", ""),
+        (worker(200), worker(100), "async", "no record tells"),
+        # A killed attempt, or one that failed, may have taken one number more.
+        (chief(299), [record(0), *worker(60, 1)], "async", ""),
+        (chief(299), [record(0), FULL, *worker(60, 1)], "async", ""),
+        (chief(298), [record(0), *worker(60, 1)], "async", "298 updates"),
+        (chief(301), [record(0), *worker(60, 1)], "async", "301 updates"),
+    ],
+)
+def test_sums(first: list[Any], second: list[Any], experiment: str, what: str) -> None:
+    home = home_of(kept={"worker-0": first, "worker-1": second})
+    found = records.wrong_sums(home, experiment, 300)
+    assert [what in line for line in found] == ([True] if what else [])
+
+
+def test_the_summary_may_tell_of_losses() -> None:
     assert records.missing(home_of(records_lost=3)) == ["the summary has 3 records lost"]
-
-
-def test_sums_of_a_run_without_faults() -> None:
-    assert records.wrong_sums(home_of(), "async", 300) == []
-    found = records.wrong_sums(home_of(), "async", 301)
-    assert found == ["global step 300 instead of 301"]
-    lost = home_of(kept={"worker-0": chief(200, 300, 299)})
-    assert records.wrong_sums(lost, "async", 300) == [
-        "global step 300, but 299 updates, with 0 attempts killed"
-    ]
-    more = home_of(kept={"worker-1": worker(101, 300)})
-    assert records.wrong_sums(more, "async", 300) == ["301 local steps in all, but global step 300"]
-    # Of synchronous workers each one counts all updates that it took part in.
-    assert records.wrong_sums(more, "sync", 300) == []
-    told = home_of(updates_conserved=False)
-    assert records.wrong_sums(told, "async", 300) == ["updates_conserved is False"]
-    nothing = home_of(kept={"worker-0": worker(200, 300)})
-    assert records.wrong_sums(nothing, "async", 300) == ["no record tells of the final parameters"]
-
-
-def test_a_killed_attempt_may_have_taken_one_number_more() -> None:
-    killed = [record(0), record(1)]
-    kept = {"worker-0": chief(200, 300, 299), "worker-1": [*killed, *worker(60, 300, attempt=1)]}
-    home = home_of(kept=kept, updates_conserved=False)
-    assert records.wrong_sums(home, "async", 300) == []
-    kept["worker-0"] = chief(200, 300, 298)
-    (found,) = records.wrong_sums(home_of(kept=kept), "async", 300)
-    assert found == "global step 300, but 298 updates, with 1 attempts killed"
-    kept["worker-0"] = chief(200, 300, 301)
-    assert records.wrong_sums(home_of(kept=kept), "async", 300)
-
-
-def test_an_attempt_that_failed_leaves_its_steps_unknown() -> None:
-    ended = record(2, "final", status="failed", message="no space left")
-    first = [record(0, "start"), record(1, local_step=60, global_step=180), ended]
-    kept = {"worker-0": chief(200, 300, 300), "worker-1": [*first, *worker(0, 0, attempt=1)]}
-    assert records.wrong_sums(home_of(kept=kept), "async", 300) == []
-
-
-def test_progress_of_a_training() -> None:
-    lines = [b'half": 3}', b'{"global_step": 40}', b'{"global_step": 30}', b'{"kind": "event"}']
-    assert records.highest_step(lines) == 40
-    assert records.highest_step([]) == 0
+    assert records.wrong_sums(home_of(), "async", 301) == ["global step 300 instead of 301"]
+    (found,) = records.wrong_sums(home_of(updates_conserved=False), "async", 300)
+    assert "updates_conserved" in found
 
 
 # Findings.
@@ -381,245 +286,186 @@ def hit(home: Home, **more: Any) -> Seen:
     return seen(home, **{"exit_code": 1, "hit_unix": 50.0, "seconds": 4.0, **more})
 
 
-def test_no_fault() -> None:
-    assert judge(CALM, seen(home_of())) == Judgement(Outcome("succeeded", 0), Verdict.OK)
-    found = judge(KILLED, hit(failed("signal")))
-    assert found == Judgement(Outcome("failed", 1, "signal"), Verdict.OK)
-
-
-def test_hang_is_the_worst() -> None:
-    found = judge(KILLED, hit(failed("signal"), exit_code=None, left=("process 4",)))
-    assert (found.verdict, found.outcome.exit_code) == (Verdict.HANG, -1)
-    assert found.details == ("it did not end", "left: process 4")
+SHORT = home_of(
+    tasks={"worker-1": {"state": "failed", "cause": "signal", "exit_code": None}},
+    kept={"worker-1": [record(0)]},
+    degraded=True,
+)
+SILENT = dataclasses.replace(SHORT, summary={**SHORT.summary, "degraded": False})
+FREE = dataclasses.replace(KILLED, policy=Policy.CONTINUE)
+GOING = home_of(tasks={"ps-0": {"state": "training"}})
+WRONG = dataclasses.replace(home_of(), info={"state": "training"})
+GAP = home_of(kept={"worker-1": [record(0), record(2, "final", local_step=100)]})
+BY_TENSORFLOW = failed("signal", task="ps-0", reason="worker-0 lost /job:ps/replica:0/task:0")
+# A program that imports writes nothing, and does not notice a full volume.
+IMPORTING = failed("volume")
+TRAINED = dataclasses.replace(IMPORTING, summary={**IMPORTING.summary, "global_step": 7})
+FORGED = dataclasses.replace(CALM, experiment="hostile", harm="forge")
+STOPPED = home_of("cancelled", {task: {"state": "cancelled", "cause": ""} for task in CALM.tasks})
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("case", "told", "verdict", "what"),
     [
-        (hit(failed("exit code")), "not what kill under fail may come to"),
-        (hit(failed("signal"), exit_code=0), "failed with exit code 0"),
-        (hit(failed("signal", reason="worker-0 failed")), "worker-1 was hit, and the reason is"),
-        (hit(home_of()), "not what kill under fail may come to"),
+        (CALM, seen(home_of()), Verdict.OK, ""),
+        (KILLED, hit(failed("signal")), Verdict.OK, ""),
+        (KILLED, hit(failed("signal"), exit_code=None, left=("process 4",)), Verdict.HANG, "ss 4"),
+        # What it says is not true.
+        (KILLED, hit(failed("exit code")), Verdict.LIE, "not what kill under fail may come to"),
+        (KILLED, hit(home_of()), Verdict.LIE, "not what kill under fail may come to"),
+        (KILLED, hit(failed("signal"), exit_code=0), Verdict.LIE, "failed with exit code 0"),
+        (KILLED, hit(failed("signal", reason="worker-0")), Verdict.LIE, "worker-1 was hit"),
+        (of(Fault.KILL, "ps-0"), hit(BY_TENSORFLOW), Verdict.OK, ""),
+        (CALM, seen(WRONG), Verdict.LIE, "run.json still says training"),
+        (CALM, seen(WRONG), Verdict.LIE, "run.json says training, the summary succeeded"),
+        (CALM, Seen(0, {"state": "succeeded"}, home_of()), Verdict.LIE, "the summary that was"),
+        (CALM, seen(GOING), Verdict.LIE, "the run has ended, and ps-0 not"),
+        (FREE, hit(SHORT, exit_code=0), Verdict.OK, ""),
+        (FREE, hit(SILENT, exit_code=0), Verdict.LIE, "succeeded without worker-1"),
+        (KILLED, hit(SHORT, exit_code=0), Verdict.LIE, "succeeded without worker-1"),
+        (FORGED, seen(home_of()), Verdict.LIE, "not what none under fail may come to"),
+        (FORGED, seen(home_of(left=[{"kept": True}]), 1), Verdict.OK, ""),
+        # Records, leftovers and time.
+        (CALM, seen(GAP), Verdict.LOST_RECORDS, "2 where 1 belongs"),
+        (CALM, seen(home_of(kept={"worker-1": worker(99)})), Verdict.SUMS, "299 local"),
+        (CALM, seen(home_of(), left=("volume v",)), Verdict.ORPHAN, "left: volume v"),
+        (KILLED, hit(failed("signal"), seconds=14.9), Verdict.OK, ""),
+        (KILLED, hit(failed("signal"), seconds=15.1), Verdict.LATE, "15 s are allowed"),
+        # Before its first step a training may take longer than between two.
+        (of(Fault.FREEZE), hit(failed("stalled"), seconds=24), Verdict.LATE, "23 s"),
+        (of(Fault.FREEZE), hit(failed("time-out"), seconds=24), Verdict.OK, ""),
+        (of(Fault.FREEZE, "ps-0"), hit(failed("stalled")), Verdict.OK, ""),
+        (of(Fault.DISK), hit(IMPORTING, seconds=24), Verdict.OK, ""),
+        (of(Fault.DISK), hit(TRAINED, seconds=24), Verdict.LATE, "23 s"),
+        # It hit a program that had printed its last line and was about to end.
+        (KILLED, seen(home_of(), missed=True), Verdict.MISSED, ""),
+        (KILLED, hit(home_of(), exit_code=0, hit_unix=99.5), Verdict.MISSED, ""),
+        (KILLED, hit(home_of(), exit_code=0, hit_unix=98.0), Verdict.LIE, "succeeded"),
+        (KILLED, seen(failed("signal"), 1, missed=True), Verdict.LIE, "signal"),
+        (of(Fault.ENGINE, ""), hit(STOPPED, hit_unix=99.5), Verdict.OK, ""),
     ],
 )
-def test_false_reports_are_detected(told: Seen, what: str) -> None:
-    found = judge(KILLED, told)
-    assert found.verdict is Verdict.LIE
+def test_verdicts(case: Case, told: Seen, verdict: Verdict, what: str) -> None:
+    found = judge(case, told)
+    assert found.verdict is verdict, found
     assert what in " ".join(found.details)
-
-
-def test_contradicting_files_are_a_false_report() -> None:
-    home = dataclasses.replace(home_of(), info={"state": "training"})
-    output = " ".join(judge(CALM, seen(home)).details)
-    assert "run.json still says training" in output
-    assert "run.json says training, the summary succeeded" in output
-    other = Seen(0, {"state": "succeeded"}, home_of())
-    assert judge(CALM, other).details == (
-        "the summary that was printed is not the one that was written",
-    )
-    going = home_of(tasks={"ps-0": {"state": "training"}})
-    assert judge(CALM, seen(going)).details == ("the run has ended, and ps-0 not",)
-
-
-def test_success_without_a_worker() -> None:
-    home = home_of(
-        tasks={"worker-1": {"state": "failed", "cause": "signal", "exit_code": None}},
-        kept={"worker-1": [record(0)]},
-        degraded=True,
-    )
-    free = dataclasses.replace(KILLED, policy=Policy.CONTINUE)
-    assert judge(free, hit(home, exit_code=0)).verdict is Verdict.OK
-    silent = dataclasses.replace(home, summary={**home.summary, "degraded": False})
-    assert judge(free, hit(silent, exit_code=0)).details == ("succeeded without worker-1",)
-    assert "succeeded without worker-1" in judge(KILLED, hit(home, exit_code=0)).details
-
-
-def test_tensorflows_name_of_a_task_names_it_too() -> None:
-    reason = "worker-0 failed: lost contact with /job:ps/replica:0/task:0"
-    case = dataclasses.replace(KILLED, target="ps-0")
-    found = judge(case, hit(failed("signal", task="ps-0", reason=reason)))
-    assert found.verdict is Verdict.OK
-
-
-def test_records_sums_leftovers_and_time() -> None:
-    gap = home_of(kept={"worker-1": [record(0), record(2, "final", local_step=100)]})
-    assert judge(CALM, seen(gap)).verdict is Verdict.LOST_RECORDS
-    sums = home_of(kept={"worker-1": worker(99, 300)})
-    assert judge(CALM, seen(sums)).verdict is Verdict.SUMS
-    orphan = judge(CALM, seen(home_of(), left=("volume v",)))
-    assert (orphan.verdict, orphan.details) == (Verdict.ORPHAN, ("left: volume v",))
-    late = judge(KILLED, hit(failed("signal"), seconds=15.1))
-    assert late.verdict is Verdict.LATE
-    assert judge(KILLED, hit(failed("signal"), seconds=14.9)).verdict is Verdict.OK
-    # Before its first step a training may take longer than between two.
-    frozen = finding(KILLED, Fault.FREEZE)
-    assert judge(frozen, hit(failed("stalled"), seconds=24)).verdict is Verdict.LATE
-    assert judge(frozen, hit(failed("time-out"), seconds=24)).verdict is Verdict.OK
-    # A program that imports writes nothing, and does not notice a full volume.
-    full, before = finding(KILLED, Fault.DISK), failed("volume")
-    trained = dataclasses.replace(before, summary={**before.summary, "global_step": 7})
-    assert judge(full, hit(before, seconds=24)).verdict is Verdict.OK
-    assert judge(full, hit(trained, seconds=24)).verdict is Verdict.LATE
-
-
-def test_a_late_fault_is_ignored() -> None:
-    late = judge(KILLED, seen(home_of(), missed=True))
-    assert (late.verdict, late.details) == (Verdict.MISSED, ())
-    # It hit a program that had printed its last line and was about to end.
-    assert judge(KILLED, hit(home_of(), exit_code=0, hit_unix=99.5)).verdict is Verdict.MISSED
-    assert judge(KILLED, hit(home_of(), exit_code=0, hit_unix=98.0)).verdict is Verdict.LIE
-    # A task that ended at once because of its fault was hit.
-    ended = {"state": "cancelled", "cause": "interrupted", "exit_code": None}
-    gone = home_of("cancelled", dict.fromkeys(CALM.tasks, ended))
-    engine = dataclasses.replace(KILLED, fault=Fault.ENGINE, target="")
-    found = judge(engine, hit(gone, hit_unix=99.5))
-    assert found == Judgement(Outcome("cancelled", 1, "interrupted"), Verdict.OK)
-    # A run that failed without a fault is a finding all the same.
-    assert judge(KILLED, seen(failed("signal"), 1, missed=True)).verdict is Verdict.LIE
+    assert bool(found.details) is bool(what)
 
 
 def test_the_cause_is_that_of_the_target() -> None:
     home = failed("signal")
     other = {"state": "failed", "cause": "peer lost", "ended_unix": 1.0}
     both = dataclasses.replace(home, statuses={**home.statuses, "worker-0": other})
-    assert judge(KILLED, hit(both)).outcome.cause == "signal"
-    # A frozen task reports nothing: the cause of the first failed task counts.
-    frozen = dataclasses.replace(KILLED, fault=Fault.FREEZE, target="ps-0")
-    assert judge(frozen, hit(failed("stalled"))).verdict is Verdict.OK
+    assert judge(KILLED, hit(both)).outcome == Outcome("failed", 1, "signal")
+    # A target that did not fail has no cause: that of the first failed task counts.
+    assert judge(of(Fault.FREEZE, "ps-0"), hit(both)).outcome.cause == "peer lost"
 
 
 # Files.
 
 
-def row(seed: int, verdict: Verdict = Verdict.OK, **more: Any) -> Row:
-    known = {
-        "campaign": FAULTS,
-        "seconds": 4.2,
-        "commit": "abc1234",
-        "date": "2026-11-21",
-    }
-    details = ("it did not end",) if verdict in results.BAD else ()
+def row(seed: int, verdict: Verdict = Verdict.OK) -> results.Row:
+    details = () if verdict is Verdict.OK else ("it did not end",)
     judgement = Judgement(Outcome("failed", 1, "signal"), verdict, details)
     case = dataclasses.replace(KILLED, seed=seed)
-    made = results.row_of(case, judgement, **known)  # type: ignore[arg-type]
-    return dataclasses.replace(made, **more)
+    return results.row_of(case, judgement, campaign="faults", seconds=4.0 + seed)
 
 
-def test_rows_round_trip(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "rows.jsonl"
-    kept = [row(1), row(2, Verdict.HANG, seconds=None)]
-    for each in kept:
-        results.append(file, each)
-    assert results.read(file) == kept
-    assert results.read(tmp_path / "nothing") == []
+def test_rows_are_kept_and_summed_up(tmp_path: Path) -> None:
+    file = tmp_path / "build/rows"
+    assert results.read(file) == []
+    for each in (row(1), row(2, Verdict.HANG), row(3)):
+        results.keep(file, each)
+    good, bad, finding, total = results.summary(results.read(file))
+    assert "2 faults kill fail → failed (signal), 6.0 s, at most 7.0 s: seeds 1, 3" in good
+    assert bad.endswith("(signal) hang, 6.0 s, at most 6.0 s: seeds 2")
+    assert finding == "hang: seed 2: it did not end"
+    assert total.startswith("3 runs: 1 hang, 0 lie")
 
 
 def test_a_stopped_harness_resumes() -> None:
-    rows = [row(3), row(NEW_FROM), row(NEW_FROM + 2), row(1, campaign="clean end")]
-    unseen = results.unseen(rows, FAULTS)
-    expected_seeds = [NEW_FROM + 1, NEW_FROM + 3, NEW_FROM + 4]
-    assert [next(unseen) for _ in range(3)] == expected_seeds
-    todo = cases(Order(FAULTS, BACKENDS, policies=tuple(Policy)), rows)
-    assert [next(todo).seed for _ in range(3)] == expected_seeds
-    harms = list(cases(Order("hostile", BACKENDS), [row(1, campaign="hostile")]))
-    assert len(harms) == HOSTILE_RUNS - 1
-    assert {case.backend for case in harms} == set(BACKENDS)
-    ends = list(cases(Order("clean end", ["local"]), rows))
-    assert len(ends) == CLEAN_END_RUNS - 1
+    rows = [row(0), row(2, Verdict.LIE), row(3, Verdict.HANG), row(3)]
+    assert list(results.seeds_to_run(rows, "faults", range(6), again=False)) == [1, 4, 5]
+    assert list(results.seeds_to_run(rows, "clean-end", range(2), again=False)) == [0, 1]
+    assert list(results.seeds_to_run(rows, "faults", range(6), again=True)) == [2]
 
 
-def test_a_request_selects_its_cases() -> None:
-    order = Order(FAULTS, ["local"], [Fault.KILL, Fault.DISK])
-    some = [case for case, _ in zip(cases(order, []), range(20), strict=False)]
-    assert {case.fault for case in some} == {Fault.KILL, Fault.DISK}
-    assert {case.policy for case in some} == {Policy.FAIL}
-    assert {case.backend for case in some} == {"local"}
-    named = Order(FAULTS, BACKENDS, seeds=[5, 9])
-    assert [case.seed for case in cases(named, [])] == [5, 9]
-    assert backends_of(named, []) == {draw(5).backend, draw(9).backend}
-    bad = [row(4, Verdict.LIE), row(6, Verdict.HANG), row(4)]
-    assert [case.seed for case in cases(Order(FAULTS, BACKENDS, again=True), bad)] == [6]
+def test_a_request_runs_its_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = iter([Verdict.OK, Verdict.LIE, *[Verdict.OK] * 9])
 
+    @contextmanager
+    def ran(case: Case, _: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
+        found = Judgement(Outcome("failed", 1), next(verdicts), ("a detail",))
+        yield Place(tmp_path, case, {}), seen(Home()), found
 
-def test_the_totals() -> None:
-    rows = [
-        row(3),
-        row(9, Verdict.MISSED),
-        row(11, Verdict.HANG, seconds=None),
-        row(12, Verdict.LIE),
+    monkeypatch.setattr("tests.torture.__main__.ran", ran)
+
+    def run(argv: str) -> tuple[int, list[results.Row]]:
+        before = len(results.read(tmp_path / "rows"))
+        code = main(argv.split(), tmp_path / "rows")
+        return code, results.read(tmp_path / "rows")[before:]
+
+    code, rows = run("--backend local --faults kill pause --policies restart --runs 2")
+    assert code == 1
+    for each in rows:
+        assert (each["backend"], each["policy"]) == ("local", "restart")
+        assert each["fault"] in {"kill", "pause"}
+    code, later = run("--backend local --faults kill pause --policies restart --runs 1")
+    assert (code, later[0]["seed"] > rows[1]["seed"]) == (0, True)
+    assert [each["seed"] for each in run("--again")[1]] == [rows[1]["seed"]]
+    assert run("--again") == (0, [])
+    ends = run("--campaign clean-end --seed 3 2")[1]
+    assert [(each["seed"], each["campaign"]) for each in ends] == [
+        (3, "clean-end"),
+        (2, "clean-end"),
     ]
-    assert results.totals(rows) == (
-        "4 runs: 1 hangs, 1 lies, 0 with lost records, 0 with wrong sums,"
-        " 0 with something left behind, 0 too late,"
-        " 1 with the fault after the end, which counts for nothing"
-    )
 
 
-def test_a_session_of_which_nothing_can_run_ends(tmp_path: Path) -> None:
-    output: list[str] = []
-    order = Order(FAULTS, ["local"], [Fault.LATE])
-    done = run_all(
-        order, tmp_path / "rows.jsonl", Tools(), say=output.append, runs=None, minutes=None
-    )
-    assert done == []
-    assert len(output) == 1
-    assert "lab run has no --start" in output[0]
-
-
-@pytest.mark.parametrize("argv", [["--faults", "kil"], ["--policies", "x"], ["--backend", "x"]])
-def test_bad_arguments_are_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "--faults kil",
+        "--policies x",
+        "--backend x",
+        "--backend local --faults anchor",  # nothing can run: it would search for ever
+    ],
+)
+def test_bad_arguments_are_refused(argv: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
-        main(argv)
+        main(argv.split(), tmp_path / "rows")
     assert left.value.code == 2
-    assert "error" in capsys.readouterr().err
 
 
 # Actions from outside.
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the variables of a program."""
-    with subprocess.Popen(
-        ["sleep", "60"], env={**os.environ, "LAB_RUN_ID": f"r{os.getpid()}", "LAB_TASK": "ps-3"}
-    ) as process:
-        yield process
-        process.kill()
+ME = f"r{os.getpid()}"
+FORKED = "import time; from lab.task.agent import process; process.set_process_name('ps-3')"
 
 
 @linux
-def test_a_program_is_found_by_its_variables(sleeper: subprocess.Popen[bytes]) -> None:
-    run_id = f"r{os.getpid()}"
-    wait_for(lambda: processes.program("demo", run_id, "ps-3"), "the program is there")
-    found = processes.program("demo", run_id, "ps-3")
-    assert found is not None
-    assert found.pid == sleeper.pid
-    assert processes.program("demo", run_id, "ps-4") is None
-    assert processes.agent(run_id, "ps-3") is None
-    assert processes.resident_bytes(found.pid) > 0
-    assert "sleep" in processes.describe(found.pid)
-    assert found.signal(signal.SIGKILL)
-    wait_for(lambda: not found.runs(), "it has ended")
-    # It was not reaped, and a signal to it would be none.
-    assert not found.signal(signal.SIGKILL)
-    found.close()
-
-
-@linux
-def test_a_forked_program_is_found_by_its_name() -> None:
-    project = f"p{os.getpid()}"
-    code = (
-        "import time; from lab.task.agent import process; process.set_process_name('ps-3');"
-        "time.sleep(60)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "LAB_PROJECT": project}
-    ) as process:
+@pytest.mark.parametrize(
+    ("command", "variables"),
+    [
+        (["sleep", "60"], {"LAB_RUN_ID": ME, "LAB_TASK": "ps-3"}),
+        # A forked program has its name, and the variables of the environment.
+        ([sys.executable, "-c", f"{FORKED}; time.sleep(60)"], {"LAB_PROJECT": ME}),
+    ],
+)
+def test_a_program_is_found(command: list[str], variables: dict[str, str]) -> None:
+    with subprocess.Popen(command, env={**os.environ, **variables}) as process:
         try:
-            wait_for(lambda: processes.program(project, "r", "ps-3"), "the program is there")
-            assert processes.program(project, "r", "ps-4") is None
+            wait_for(lambda: processes.program(ME, ME, "ps-3") is not None, "the program is there")
+            found = processes.program(ME, ME, "ps-3")
+            assert found is not None
+            assert found.pid == process.pid
+            assert processes.program(ME, ME, "ps-4") is None
+            assert processes.agent(ME, "ps-3") is None
+            assert command[0] in processes.describe(found)
+            assert processes.signalled(found, signal.SIGKILL)
+            wait_for(lambda: not processes.runs(found), "it has ended")
+            # It was not reaped, and a signal to it would be none.
+            assert not processes.signalled(found, signal.SIGKILL)
         finally:
             process.kill()
 
@@ -638,85 +484,65 @@ def test_leftovers_are_found_and_removed(place: Place) -> None:
     with subprocess.Popen(["sleep", "60"], env=environ) as orphan:
         (place.state / "local" / KILLED.project).mkdir(parents=True)
         (place.folder / "tmp" / "scrap").touch()
-        wait_for(lambda: processes.having(LAB_STATE=str(place.state)), "the orphan")
-        found = leftovers.left(place, None, sleep=lambda _: time.sleep(0.5))
+        (place.state / "link").symlink_to("/dev/zero")
+        os.mkfifo(place.state / "pipe")
+        wait_for(lambda: bool(processes.having(LAB_STATE=str(place.state))), "the orphan")
+        found = leftovers.left(place, None, settle_s=0)
         assert [each.split()[0] for each in found] == ["process", "directory", "file"]
         leftovers.preserve(place, None)
         leftovers.clear(place, None)
         assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
     assert (place.folder / "evidence/state/local" / KILLED.project).is_dir()
+    assert (place.folder / "evidence/state/link").is_symlink()
     assert not place.state.exists()
 
 
-def test_progress_of_a_run_in_a_place(place: Place) -> None:
-    assert place.environ["SOME"] == "thing"
-    assert not place.submitted()
-    run = place.runs / "r1"
-    (run / "tasks").mkdir(parents=True)
-    (run / "run.json").write_text('{"submitted_unix": null}')
-    assert not place.submitted()
-    (run / "run.json").write_text('{"submitted_unix": 3.5}')
-    assert place.submitted()
-    assert place.global_step() == 0
-    lines = [json.dumps({"global_step": step}) for step in range(1000)]
-    (run / "tasks/worker-0.jsonl").write_text("\n".join(lines) + "\n")
-    assert place.global_step() == 999
-
-
 def test_waiting_for_a_moment_of_a_run(place: Place) -> None:
-    (place.runs / "r1/tasks").mkdir(parents=True)
-    (place.runs / "r1/tasks/worker-0.jsonl").write_text('{"global_step": 40}\n')
+    (place.folder / "runs/r1/tasks").mkdir(parents=True)
+    (place.folder / "runs/r1/run.json").write_text("{}")
+    assert (place.environ["SOME"], place.home().global_step()) == ("thing", 0)
+    (place.folder / "runs/r1/tasks/worker-0.jsonl").write_text('{"global_step": 40}\n')
     with subprocess.Popen(["sleep", "60"]) as helper:
-        deadline = time.monotonic() + 60
-        scene = Scene(KILLED, place, "r1", helper, deadline)
-        assert wait_for_moment(scene, time.monotonic())
-        later = dataclasses.replace(KILLED, when=When(at_step=41))
-        assert not wait_for_moment(dataclasses.replace(scene, case=later, deadline=0.0), 0.0)
-        soon = dataclasses.replace(KILLED, when=When(after_s=0.1))
-        began = time.monotonic()
-        assert wait_for_moment(dataclasses.replace(scene, case=soon), began)
-        assert Hit.now().monotonic - began >= 0.1
+        scene = Scene(place, helper, time.monotonic() + 60)
+        assert scene.wait_until(lambda: place.home().global_step() >= 40)
+        late = dataclasses.replace(scene, deadline=0.0)
+        assert not late.wait_until(lambda: True)
         helper.kill()
         helper.wait()
-        assert not wait_for_moment(dataclasses.replace(scene, case=later), 0.0)
+        assert not scene.wait_until(lambda: True)
 
 
 TIMES = """\
-import os, sys, threading, time
+import ctypes, sys, time
 print(time.time(), flush=True)
 sys.stdin.readline()
 began = time.monotonic()
-threading.Event().wait(0.1)
+until = time.time() + 0.1
+moment = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
+ctypes.CDLL(None).sem_timedwait(ctypes.create_string_buffer(32), moment)
 print(time.time(), time.monotonic() - began, flush=True)
 """
 
 
 @linux
-def test_a_clock_is_set_while_its_program_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "moved_s"), [("worker-1", -3600), ("worker-0", 0)])
+def test_a_clock_is_set_while_its_program_runs(tmp_path: Path, task: str, moved_s: int) -> None:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         lacking("no C compiler")
     made = clock.make(tmp_path, "worker-1")
-
-    def times(task: str) -> tuple[float, float, float]:
-        made.set(0)
-        environ = {**os.environ, **made.environ, "LAB_TASK": task, "LAB_RUN_ID": "r1"}
-        with subprocess.Popen(
-            [sys.executable, "-S", "-c", TIMES],
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as program:
-            assert program.stdout is not None
-            first = float(program.stdout.readline())
-            made.set(-3600)
-            out, _ = program.communicate("go\n", timeout=PATIENCE_S)
-        second, waited = map(float, out.split())
-        return first, second, waited
-
-    first, second, waited = times("worker-1")
+    environ = {**os.environ, **made.environ, "LAB_TASK": task, "LAB_RUN_ID": "r1"}
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", TIMES],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        first = float(program.stdout.readline())
+        made.set(-3600)
+        out, _ = program.communicate("go\n", timeout=PATIENCE_S)
+    second, waited_s = map(float, out.split())
     assert abs(first - time.time()) < 600
-    assert -3600 <= second - first < -3000
-    assert 0.1 <= waited < 600  # the clock was changed by an hour
-    first, second, _ = times("worker-0")
-    assert 0 < second - first < 600
+    assert moved_s <= second - first < moved_s + 600
+    assert 0.09 <= waited_s < 600  # the clock was changed by an hour

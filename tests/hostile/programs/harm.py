@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -21,16 +21,8 @@ RECORD = "lab kind=step local_step={0} global_step={0} loss=0.5"
 def litter() -> None:
     """Write files under the names that lab uses itself."""
     for name in (
-        "report.html",
-        "run.json",
-        "summary.json",
-        "figures/loss.png",
-        "tasks/mine.csv",
-        "tasks/worker-0.jsonl",
-        "status/x",
-        "logs/worker-0.log",
-        ".hidden",
-        "empty",
+        *("report.html", "run.json", "summary.json", "figures/loss.png", "tasks/mine.csv"),
+        *("tasks/worker-0.jsonl", "status/x", "logs/worker-0.log", ".hidden", "empty"),
     ):
         path = Path(name)
         path.parent.mkdir(exist_ok=True)
@@ -110,15 +102,18 @@ def main() -> None:
     harm, seconds, *_ = [*arguments, "0"]
     for step in (1, 2):
         print(RECORD.format(step), flush=True)
-    wait_for_records(os.environ["LAB_TASK"])
-    begun(os.environ["LAB_TASK"]).touch()
+    task = os.environ["LAB_TASK"]
+    # The task's agent reads the output a little later.
+    records = RUN / f"tasks/{task}.jsonl"
+    wait_until(lambda: records.exists() and records.read_text().count("\n") == 2)
+    (RUN / f"harm.{task}").touch()
     cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
     tasks = [f"{job}-{place}" for job, hosts in cluster.items() for place in range(len(hosts))]
-    wait_for(map(begun, tasks))
-    if os.environ["LAB_TASK"] == "worker-0":
+    wait_until(lambda: all((RUN / f"harm.{each}").exists() for each in tasks))
+    if task == "worker-0":
         globals()[harm]()
         DONE.touch()
-    wait_for([DONE])
+    wait_until(DONE.exists)
     until = time.monotonic() + float(seconds)
     for step in count(3):
         print(RECORD.format(step), flush=True)
@@ -128,23 +123,10 @@ def main() -> None:
     print("the last line", flush=True)
 
 
-def begun(task: str) -> Path:
-    """The mark of a task that has begun."""
-    return RUN / f"harm.{task}"
-
-
-def wait_for_records(task: str) -> None:
-    """Wait until the task's agent has written both records: it reads the output a little later."""
-    path = RUN / f"tasks/{task}.jsonl"
-    while not path.exists() or path.read_text().count("\n") < 2:
+def wait_until(ready: Callable[[], bool]) -> None:
+    """Wait for a condition; lab ends a run that stalls."""
+    while not ready():
         time.sleep(0.05)
-
-
-def wait_for(paths: Iterable[Path]) -> None:
-    """Wait until all of these files exist; lab ends a run that stalls."""
-    for path in paths:
-        while not path.exists():
-            time.sleep(0.05)
 
 
 main()
