@@ -8,6 +8,7 @@ it trains nothing, and judges the kept runs again.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import subprocess
@@ -26,14 +27,12 @@ from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
 from lab.reproduce.verdicts import Verdict
 from lab.service.evaluation import evaluate
 from lab.service.reproduce import ended_runs
+from tools.samples import texts_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs/results.md"
 KEPT: Final = ROOT / "docs/results"
-
-FILES: Final = ("run.json", "summary.json", "status/*", "tasks/*")
-"""The files of a run that its verdicts follow from."""
 
 OPTIONS: Final = ("--quick", "--backend", "local")
 """Options of the `lab reproduce` that makes the runs."""
@@ -96,15 +95,15 @@ def train(name: str, store: Path) -> None:
 
 
 def pack(name: str, runs: Iterable[Path]) -> None:
-    """Keep runs of a source; equal files make equal archives."""
+    """Keep runs of a source, without paths of this host; equal files make equal archives."""
     archive(name).parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive(name), "w:xz", preset=9) as tar:
         for run in sorted(runs):
-            for path in sorted(each for pattern in FILES for each in run.glob(pattern)):
-                entry = tarfile.TarInfo(str(path.relative_to(run.parent)))
-                entry.size = path.stat().st_size
-                with path.open("rb") as file:
-                    tar.addfile(entry, file)
+            for file, text in sorted(texts_of(run).items()):
+                data = text.encode()
+                entry = tarfile.TarInfo(f"{run.name}/{file}")
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
 
 
 def unpack(name: str, target: Path) -> None:

@@ -160,6 +160,18 @@ def keep(run: Path) -> None:
     Raises:
         SystemExit: A file contains a path or the name of this host.
     """
+    for name, text in texts_of(run).items():
+        path = SAMPLES / run.name / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def texts_of(run: Path) -> dict[str, str]:
+    """Return the files of a run that verdicts and notebooks read, without a path of this host.
+
+    Raises:
+        SystemExit: A file contains a path or the name of this host.
+    """
     info = json.loads((run / "run.json").read_text())
     info["provenance"]["interpreter"] = Path(info["provenance"]["interpreter"]).name
     texts = {"run.json": json.dumps(info, indent=2) + "\n"}
@@ -172,10 +184,7 @@ def keep(run: Path) -> None:
                 raise SystemExit(
                     f"error: {run.name}/{name} contains {place}, a path or name of this host"
                 )
-    for name, text in texts.items():
-        path = SAMPLES / run.name / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    return texts
 
 
 def places() -> Iterator[str]:

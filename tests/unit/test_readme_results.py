@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def test_equal_runs_make_equal_archives(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(results, "KEPT", tmp_path)
     (tmp_path / RUN / "tasks").mkdir(parents=True)
     (tmp_path / RUN / "tasks/worker-0.jsonl").write_text("{}\n")
+    (tmp_path / RUN / "run.json").write_text('{"provenance": {"interpreter": "/opt/bin/python3"}}')
+    (tmp_path / RUN / "summary.json").write_text("{}\n")
     (tmp_path / RUN / "model.npz").write_text("not kept")
     packed = set()
     for _ in range(2):
@@ -93,8 +96,10 @@ def test_equal_runs_make_equal_archives(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / RUN / "tasks/worker-0.jsonl").touch()
     assert len(packed) == 1
     results.unpack("staleness", tmp_path / "again")
-    files = [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
-    assert files == [tmp_path / "again" / RUN / "tasks/worker-0.jsonl"]
+    kept = tmp_path / "again" / RUN
+    files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file())
+    assert files == ["run.json", "summary.json", "tasks/worker-0.jsonl"]
+    assert json.loads((kept / "run.json").read_text())["provenance"] == {"interpreter": "python3"}
 
 
 def test_unknown_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
