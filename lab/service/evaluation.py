@@ -97,13 +97,13 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
     """
     results = [r for each in evaluations for r in each.results if r.kind in COUNTED]
     for verdict, error, text in (
-        (Verdict.NOT_REPRODUCED, LabError, "are not reproduced"),
-        (Verdict.INCONCLUSIVE, InconclusiveError, "are inconclusive"),
+        (Verdict.NOT_REPRODUCED, LabError, "not reproduced"),
+        (Verdict.INCONCLUSIVE, InconclusiveError, "inconclusive"),
     ):
         found = [each.claim for each in results if each.verdict is verdict]
         if found:
             raise error(
-                f"{len(found)} of {counted(len(results), 'counted claim')} {text}, such as"
+                f"{text}: {len(found)} of {counted(len(results), 'counted claim')}, such as"
                 f" {found[0]}",
                 "see docs/reproduce.md for the rules; a claim that is not reproduced is a result",
             )

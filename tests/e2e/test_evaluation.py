@@ -25,7 +25,7 @@ def test_a_training_with_a_fault_is_judged_from_its_records(tmp_path: Path) -> N
     lab(tmp_path, "run", recipe.experiment, *WHERE, *flags, "--fault", "; ".join(recipe.faults))
     lab(tmp_path, "run", "sync-fast", *WHERE, "--epochs", "1", "--seed", "1")
     out, err = lab(tmp_path, "reproduce", "book-sync", "--runs", "last~1,last", "--json", code=3)
-    assert "error: 3 of 3 counted claims are inconclusive, such as in-step; " in err
+    assert "error: inconclusive: 3 of 3 counted claims, such as in-step; " in err
     result = json.loads(out)
     (run,) = result["runs"]["slowed-sync"].values()
     (short,) = result["excluded"]

@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     endless = float("inf")
     parser.add_argument("--campaign", choices=CAMPAIGNS, default="faults")
-    parser.add_argument("--runs", type=int, default=endless, help="at most so many")
+    parser.add_argument("--runs", type=int, default=endless, help="the most trainings")
     parser.add_argument("--minutes", type=float, default=endless, help="begin none after that time")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--faults", nargs="+", type=Fault, choices=[*Fault], default=[*Fault])

@@ -97,7 +97,7 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
     killed = len({attempt for attempt, _ in of_attempts} - finals.keys())
     evals = [r for rs in home.records.values() for r in rs if isinstance(r.get("probe"), int)]
     if not evals:
-        return ["no record tells of the final parameters"]
+        return ["no record has a test of the final parameters"]
     step, probe = evals[-1].get("global_step"), evals[-1]["probe"]
     found = []
     if step != steps:

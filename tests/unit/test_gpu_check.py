@@ -86,7 +86,7 @@ def test_as_planned(status: GpuStatus, planned: tuple[str, ...], sight: GpuView)
 MISMATCH = [
     ("the engine gave all", (A,), inside(A, engine=("all",)), "all (engine)"),
     ("the engine gave a ps one", (), inside(engine=(A,)), f"{A} (engine)"),
-    ("a ps was told nothing", (), inside(environment={}), "all (environment)"),
+    ("a ps has no environment", (), inside(environment={}), "all (environment)"),
     ("a ps was told half", (), inside(environment=VOID), "all (environment)"),
     ("void, and nobody sees it", (A,), inside(A, environment=VOID), "none (environment)"),
     ("all, by index", ("9",), on_a_box("9", nodes=(0,), environment=ALL), "all (environment)"),

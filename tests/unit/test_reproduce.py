@@ -198,7 +198,9 @@ def test_a_synchronous_run_that_is_labelled_asynchronous_is_caught() -> None:
     assert found["global-varies"].verdict is Verdict.NOT_REPRODUCED
     assert found["pace"].verdict is Verdict.NOT_REPRODUCED
     assert found["global-steps"].verdict is Verdict.FAILED
-    with pytest.raises(LabError, match="counted claims are not reproduced, such as pace") as caught:
+    with pytest.raises(
+        LabError, match="not reproduced: 2 of 6 counted claims, such as pace"
+    ) as caught:
         check_reproduced([Evaluation(BOOK, list(found.values()), {})])
     assert caught.value.exit_code == 1
 

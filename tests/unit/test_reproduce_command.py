@@ -93,7 +93,7 @@ def test_the_recipes_are_run_with_recorded_seeds(
     assert "accuracy after all" in out
     assert out.endswith("\n6 counted claims: 6 INCONCLUSIVE\n")
     assert "4/4 run=late-worker" in err
-    assert "error: 6 of 6 counted claims are inconclusive, such as accuracy-at-end; " in err
+    assert "error: inconclusive: 6 of 6 counted claims, such as accuracy-at-end; " in err
     runs = json.loads(made()[0].read_text())["runs"]
     assert {role: list(by_seed) for role, by_seed in runs.items()} == {
         "whole": ["5", "6"], "late-worker": ["5", "6"],
@@ -256,7 +256,7 @@ def test_a_claim_that_is_not_reproduced_exits_1(capsys: pytest.CaptureFixture[st
     code, found, err = judged(capsys, "blog-sync", write_post(spread=0.6))
     assert code == 1
     assert found["summary"] == "2 counted claims: 1 REPRODUCED, 1 NOT_REPRODUCED"
-    assert "error: 1 of 2 counted claims are not reproduced, such as steadier; " in err
+    assert "error: not reproduced: 1 of 2 counted claims, such as steadier; " in err
 
 
 @pytest.mark.usefixtures("environment")
@@ -266,7 +266,7 @@ def test_a_claim_that_cannot_be_told_exits_3(capsys: pytest.CaptureFixture[str])
     assert {each["why"] for each in found["claims"] if each["kind"] == "qualitative"} == {
         "7 of 8 runs"
     }
-    assert "error: 2 of 2 counted claims are inconclusive, such as in-step; " in err
+    assert "error: inconclusive: 2 of 2 counted claims, such as in-step; " in err
 
 
 @pytest.mark.usefixtures("environment")

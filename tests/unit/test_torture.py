@@ -244,7 +244,7 @@ FULL = record(2, "final", status="failed", message="no space left")
         (chief(300), worker(101), "async", "301 local steps"),
         # Of synchronous workers each one counts all updates that it took part in.
         (chief(300), worker(101), "sync", ""),
-        (worker(200), worker(100), "async", "no record tells"),
+        (worker(200), worker(100), "async", "no record has"),
         # A killed attempt, or one that failed, may have taken one number more.
         (chief(299), [record(0), *worker(60, 1)], "async", ""),
         (chief(299), [record(0), FULL, *worker(60, 1)], "async", ""),
