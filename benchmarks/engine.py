@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from benchmarks.measure import print_progress
 from benchmarks.trainings import CLUSTER, ROOT, Workplace
 from lab.render.compose import BASE_IMAGE
-from tests import engine as engines
+from tests.support import engine as engines
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from lab.run.store import RunDir
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
-from tests.specs import run_info
+from tests.support.specs import run_info
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 STEPS: Final = 27_500

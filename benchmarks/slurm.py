@@ -21,7 +21,7 @@ from benchmarks.overhead import Case, measure_case
 from benchmarks.start import first_steps
 from benchmarks.throughput import Way, measure_way
 from benchmarks.trainings import CLUSTER_OF_3, Workplace, by_hand
-from tests import slurm as slurms
+from tests.support import slurm as slurms
 
 KEY: Final = "start-slurm"
 COMMAND: Final = "LAB_TEST_SLURM=1 python -m benchmarks slurm"

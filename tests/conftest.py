@@ -21,10 +21,10 @@ from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render.compose import BASE_IMAGE
 from lab.tf_versions import TF1
-from tests import engine as engines
-from tests import slurm as slurms
-from tests import suite
-from tests.conditions import lacking
+from tests.support import engine as engines
+from tests.support import slurm as slurms
+from tests.support import suite
+from tests.support.conditions import lacking
 
 pytest_plugins = ["tests.support.nvml.library"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import ROOT
-from tests.terminals import CTRL_C, Terminal, terminal
+from tests.support.engine import ROOT
+from tests.support.terminals import CTRL_C, Terminal, terminal
 
 pytestmark = pytest.mark.tensorflow
 

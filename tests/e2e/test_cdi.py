@@ -1,7 +1,7 @@
 """On an engine that assigns GPUs by CDI, each task has the device nodes of its own GPUs.
 
-The GPUs are names (`tests.debian_engine`); the engine and its containers are real. The file is that
-of `lab render --gpus-by cdi`.
+The GPUs are names (`tests.support.debian_engine`); the engine and its containers are real. The
+file is that of `lab render --gpus-by cdi`.
 
 LAB_TEST_CDI=1: the engine that answers has these GPUs; `make engines` sets it.
 """
@@ -25,9 +25,9 @@ from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.render import RenderOptions, render
-from tests import debian_engine as debian
-from tests import engine as engines
 from tests.golden.boxes import box
+from tests.support import debian_engine as debian
+from tests.support import engine as engines
 
 SUITE = "trixie"
 """The oldest Debian whose engine knows CDI; it does not change any more."""

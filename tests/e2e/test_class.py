@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import csv
-import http.cookiejar
 import json
 import os
-import re
-import socket
-import ssl
 import subprocess
 import time
 import urllib.error
@@ -18,12 +14,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.process import ProcessHandle
-from lab.backends.state import STATE_VARIABLE, state_directory
 from lab.classroom import names
 from lab.classroom.config import ClassConfig, parse_class
 from lab.classroom.environment import down, reset, up
@@ -32,11 +26,12 @@ from lab.classroom.state import TEACHER, ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
-from tests.agents import wait_for
-from tests.e2e.test_compose import HOST, docker, docker_output, no_word
-from tests.e2e.test_local_environment import free_port
 from tests.golden.boxes import box, uuid_of
-from tests.unit.test_class_command import CERTIFICATE, KEY
+from tests.support.agents import wait_for
+from tests.support.browser import Browser, host, signed_in
+from tests.support.classes import CERTIFICATE, KEY
+from tests.support.commands import free_port
+from tests.support.docker import HOST, docker, docker_output, no_word
 
 pytestmark = pytest.mark.engine
 
@@ -62,31 +57,6 @@ def a_config(tls: Path, text: str = CONFIG, port: int | None = None) -> ClassCon
     port = free_port() if port is None else port
     content = text.format(network="10.88.0.0/24", port=port, folder=tls)
     return parse_class(content.encode(), "class.yaml")
-
-
-def host() -> dict[str, list[str]]:
-    """What a class could leave on this host."""
-    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    state = str(state_directory())
-    return {
-        "containers": docker("ps", "--all", "--format", "{{.Names}}").split(),
-        "networks": docker("network", "ls", "--format", "{{.Name}}").split(),
-        "volumes": docker("volume", "ls", "--format", "{{.Name}}").split(),
-        "interfaces": sorted(name for _, name in socket.if_nameindex()),
-        "rules": re.sub(r" \[\d+:\d+\]|^#.*", "", rules, flags=re.MULTILINE).splitlines(),
-        "processes": [
-            " ".join(each.cmdline()) for each in psutil.process_iter() if started_with(each, state)
-        ],
-        "files": sorted(str(path) for path in Path(state).rglob("*") if not path.is_dir()),
-    }
-
-
-def started_with(process: psutil.Process, state: str) -> bool:
-    """Whether a process has this state directory: JupyterHub and its services."""
-    try:
-        return process.environ().get(STATE_VARIABLE) == state
-    except psutil.Error:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -121,44 +91,6 @@ def inside(seat: str, program: str, *arguments: str, code: int = 0) -> str:
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr[-2000:]
     return done.stdout.strip()
-
-
-UNCHECKED = ssl._create_unverified_context()  # noqa: S323  (the certificate is the test's own)
-
-
-class Browser:
-    """A student's browser."""
-
-    def __init__(self, room: ClassDir) -> None:
-        self.url = room.stored().plan.url
-        self.cookies = http.cookiejar.CookieJar()
-        self.opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(self.cookies),
-            urllib.request.HTTPSHandler(context=UNCHECKED),
-        )
-
-    def get(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
-        """The status, the final address and the content of a page."""
-        data = None if form is None else urllib.parse.urlencode(form).encode()
-        try:
-            with self.opener.open(self.url + path, data, timeout=30) as answer:
-                return answer.status, answer.url, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.url or "", error.read().decode()
-
-    def sign_in(self, user: str, password: str) -> tuple[int, str, str]:
-        self.get("/hub/login")
-        xsrf = next(each.value for each in self.cookies if each.name == "_xsrf")
-        form = {"username": user, "password": password, "_xsrf": xsrf or ""}
-        return self.get("/hub/login", form)
-
-
-def signed_in(room: ClassDir, user: str) -> Browser:
-    browser = Browser(room)
-    code, _, _ = browser.sign_in(user, room.tokens().seats[user])
-    assert code == 200
-    return browser
 
 
 # ---- Use

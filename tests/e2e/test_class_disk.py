@@ -20,11 +20,11 @@ from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
 from lab.errors import LabError
 from lab.units import MIB
-from tests.agents import wait_for
-from tests.conditions import lacking
-from tests.e2e.test_compose import docker, no_word
-from tests.e2e.test_local_environment import free_port
 from tests.golden.boxes import box
+from tests.support.agents import wait_for
+from tests.support.commands import free_port
+from tests.support.conditions import lacking
+from tests.support.docker import docker, no_word
 
 pytestmark = pytest.mark.engine
 

@@ -10,8 +10,8 @@ import pytest
 
 from lab.backends.compose.client import Engine
 from lab.classroom.image import ensure_image
-from tests.agents import wait_for
-from tests.engine import ROOT
+from tests.support.agents import wait_for
+from tests.support.engine import ROOT
 
 pytestmark = pytest.mark.engine
 

@@ -24,9 +24,9 @@ from lab.backends.state import SEAT_VARIABLE, STATE_VARIABLE
 from lab.classroom.planning import NOT_ISOLATED
 from lab.classroom.processes import check_installed
 from lab.classroom.state import TEACHER, ClassDir
-from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
-from tests.e2e.test_class import Browser, signed_in
-from tests.unit.test_class_command import CERTIFICATE, KEY
+from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
+from tests.support.browser import Browser, signed_in
+from tests.support.classes import CERTIFICATE, KEY
 
 pytestmark = pytest.mark.tensorflow
 

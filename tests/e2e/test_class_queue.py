@@ -29,11 +29,11 @@ from lab.classroom.queue.ledger import Entry
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
 from lab.threads import in_background
-from tests.agents import wait_for
-from tests.e2e.test_class import host
-from tests.e2e.test_compose import docker, inspect, left_behind, no_word
-from tests.e2e.test_local_environment import free_port
 from tests.golden.boxes import box, uuid_of
+from tests.support.agents import wait_for
+from tests.support.browser import host
+from tests.support.commands import free_port
+from tests.support.docker import docker, inspect, left_behind, no_word
 
 pytestmark = pytest.mark.engine
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import PATIENCE_S, wait_for
-from tests.commands import ROOT, command, environ, lab, start
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.commands import ROOT, command, environ, lab, start
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,29 +16,28 @@ from lab.backends.compose import ComposeBackend, ComposeEnvironment
 from lab.backends.compose.client import Engine
 from lab.config import load_cluster
 from lab.errors import LabError
-from lab.gpu import Gpu, Inventory, take_inventory
+from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.placement.plan import Link, Plan
+from lab.placement.plan import Link
 from lab.render import RenderOptions
 from lab.render.compose import ISOLATES_SINCE, render
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
-from tests.agents import wait_for
+from tests.support.agents import wait_for
+from tests.support.docker import (
+    DESCRIPTION,
+    HOST,
+    NAME,
+    docker,
+    docker_output,
+    inspect,
+    left_behind,
+    no_word,
+    place_on,
+)
 
 pytestmark = pytest.mark.engine
 
-DESCRIPTION = """\
-version: 1
-name: {name}
-box: {{gpus: 4}}
-nodes:
-  tf1: {{gpus: 2}}
-  tf2: {{gpus: 2}}
-jobs:
-  ps: {{on: [tf1], gpus: 0}}
-  worker: {{on: [tf1, tf2], gpus: 1}}
-port: 2222
-"""
 
 # A training program as the agents see it: it prints, and it ends.
 PROGRAM = """\
@@ -54,47 +52,9 @@ if "--fail" in sys.argv:
     sys.exit(3) if task["index"] == 0 else time.sleep(600)
 """
 
-NAME = "lab-e2e"
-
-
-def place_on(folder: Path, mode: str, *, name: str = NAME) -> Plan:
-    path = folder / "cluster.yaml"
-    path.write_text(DESCRIPTION.format(name=name))
-    cluster = load_cluster(path)
-    if mode == "uuid":
-        gpus = tuple(Gpu(index, f"GPU-{index}", memory_bytes=2**34) for index in range(4))
-        return place(cluster, Inventory("uuid", gpus, 2, 2**34))
-    return place(cluster, take_inventory(mode, cluster))
-
-
-def docker(*arguments: str) -> str:
-    return subprocess.run(
-        ["docker", *arguments], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:
-    """The engine's inspection of each container, by service."""
-    ids = [each.id for each in environment.inspect()]
-    found = json.loads(docker("inspect", *ids))
-    return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}
-
 
 def inside(task: str, code: str) -> str:
     return docker("exec", f"{NAME}-{task}-1", "python", "-c", code)
-
-
-def left_behind(name: str = NAME) -> list[str]:
-    """Everything of a project that the engine still has, by lab's label and by compose's."""
-    found = []
-    for label in (f"lab.project={name}", f"com.docker.compose.project={name}"):
-        for what in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]):
-            found += docker(*what, "--quiet", "--filter", f"label={label}").split()
-    return found
-
-
-def no_word(line: str) -> None:
-    """Progress that is not shown."""
 
 
 @pytest.fixture(scope="module")
@@ -381,20 +341,6 @@ with IPRoute() as route:
         assert ("tbf" in kinds) is expected, service
 
 
-HOST = """
-import socket, threading
-from pyroute2 import IPRoute
-with IPRoute() as netlink:
-    found = {each.get("address") or each.get("local") for each in netlink.get_addr()}
-listener = socket.socket(socket.AF_INET6)
-listener.bind(("::", 0))
-listener.listen(128)
-print(listener.getsockname()[1], *found, flush=True)
-while True:
-    listener.accept()[0].close()
-"""
-"""Listens on all addresses of the engine's host, and prints its port and these addresses."""
-
 REACHED = """
 import contextlib, errno, select, socket, sys
 port, *addresses = sys.argv[1:]
@@ -469,12 +415,6 @@ def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
             assert reached(plan.name, host) == set()
     finally:
         ComposeEnvironment(engine, plan.name).down(no_word)
-
-
-def docker_output(container: str) -> str:
-    return subprocess.run(
-        ["docker", "logs", container], capture_output=True, text=True, check=True
-    ).stdout
 
 
 def test_down_removes_only_labelled_resources(image: str, root: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import call, lab, project_named
+from tests.support.commands import call, lab, project_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import lab, project_named
+from tests.support.commands import lab, project_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 

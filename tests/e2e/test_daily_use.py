@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.agents import PATIENCE_S, wait_for
-from tests.commands import command, environ, lab, start
-from tests.terminals import CTRL_C, terminal
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.commands import command, environ, lab, start
+from tests.support.terminals import CTRL_C, terminal
 
 NAME = "lab-e2e-daily"
 CLUSTER = f"""\

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.doctor.gpus import TRIAL_LABEL
-from tests import engine as engines
+from tests.support import engine as engines
 from tests.support.nvml.library import Driver
 
 pytestmark = pytest.mark.tensorflow

@@ -19,9 +19,9 @@ from lab.task.sdk.data import load_mnist
 from lab.task.sdk.model import load_model
 from lab.tf_versions import TF1
 from tests import oracle
-from tests.agents import processes_with
-from tests.commands import ROOT, lab
-from tests.conditions import lacking
+from tests.support.agents import processes_with
+from tests.support.commands import ROOT, lab
+from tests.support.conditions import lacking
 
 pytestmark = pytest.mark.tensorflow
 

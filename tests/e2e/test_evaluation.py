@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.reproduce.claims import load
-from tests.commands import ROOT, lab
+from tests.support.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow
 

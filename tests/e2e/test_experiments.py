@@ -18,8 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.sdk.data import load_mnist
 from tests import oracle
-from tests.agents import processes_with
-from tests.commands import ROOT, lab
+from tests.support.agents import processes_with
+from tests.support.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents import processes_with, wait_for
-from tests.commands import ROOT, start
+from tests.support.agents import processes_with, wait_for
+from tests.support.commands import ROOT, start
 
 PATIENCE_S = 240
 

@@ -13,7 +13,7 @@ import pytest
 from lab.task.sdk.data import Mnist, load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
-from tests.cluster import assert_staleness_adds_up, cluster, mean_staleness
+from tests.support.cluster import assert_staleness_adds_up, cluster, mean_staleness
 
 pytestmark = pytest.mark.tensorflow
 

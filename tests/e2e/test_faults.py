@@ -18,10 +18,10 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.probes.netfault import MODULE
-from tests.agents import PATIENCE_S, processes_with, wait_for
-from tests.conditions import needs_namespaces
-from tests.e2e.test_compose import docker, left_behind, no_word, place_on
-from tests.e2e.test_local_environment import free_port
+from tests.support.agents import PATIENCE_S, processes_with, wait_for
+from tests.support.commands import free_port
+from tests.support.conditions import needs_namespaces
+from tests.support.docker import docker, left_behind, no_word, place_on
 
 LISTEN = """
 import socket

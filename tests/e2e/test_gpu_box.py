@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from lab.gpu import Gpu, Inventory, Process
-from tests.commands import ROOT
 from tests.gpu import evidence, page, steps, trainings
 from tests.gpu.host import Host
 from tests.gpu.steps import STEPS, Shown
 from tests.gpu.trainings import FAILED, PASSED, Training
 from tests.support import cuda
+from tests.support.commands import ROOT
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 

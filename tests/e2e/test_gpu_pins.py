@@ -31,10 +31,10 @@ from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render.compose import render
 from lab.task.protocol import Request, RunSpec
-from tests.agents import wait_for
-from tests.conditions import needs_namespaces
-from tests.engine import ROOT
 from tests.support import cuda
+from tests.support.agents import wait_for
+from tests.support.conditions import needs_namespaces
+from tests.support.engine import ROOT
 from tests.support.nvml.box import Box
 from tests.support.nvml.library import Driver
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine import ROOT
+from tests.support.engine import ROOT
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import lab
+from tests.support.commands import lab
 from tests.support.harms import HARMS, found, make_project
 
 pytestmark = pytest.mark.engine

@@ -19,7 +19,7 @@ from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.task.probes.version import IN_IMAGE, digest
-from tests.engine import ROOT
+from tests.support.engine import ROOT
 
 pytestmark = pytest.mark.engine
 

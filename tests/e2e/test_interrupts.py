@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from lab.signals import REPEAT_S
-from tests.agents import PATIENCE_S, wait_for
-from tests.commands import command, environ, lab, start
-from tests.disks import fill, small_disk
-from tests.terminals import CTRL_C, terminal
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.commands import command, environ, lab, start
+from tests.support.disks import fill, small_disk
+from tests.support.terminals import CTRL_C, terminal
 
 pytestmark = pytest.mark.tensorflow
 

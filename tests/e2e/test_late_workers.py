@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import processes_with
-from tests.cluster import ROOT, cluster
-from tests.commands import lab
+from tests.support.agents import processes_with
+from tests.support.cluster import ROOT, cluster
+from tests.support.commands import lab
 
 pytestmark = pytest.mark.tensorflow
 

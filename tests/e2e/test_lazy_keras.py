@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from lab.task.protocol.lazy_keras import defer_keras
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.tensorflow
 

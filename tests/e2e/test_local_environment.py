@@ -24,8 +24,9 @@ from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
-from tests.conditions import needs_namespaces
+from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
+from tests.support.commands import free_port
+from tests.support.conditions import needs_namespaces
 
 PROGRAM = """
 import os, socket, subprocess, sys, time
@@ -114,22 +115,6 @@ def up(project: Path, **changes: object) -> LocalEnvironment:
     )
     assert "booted 3 tasks" in output[-1]
     return booted
-
-
-def free_port() -> int:
-    """The first of three consecutive free ports, where tasks share the loopback."""
-    for port in range(23000, 40000, 7):
-        sockets = [socket.socket() for _ in range(3)]
-        try:
-            for offset, each in enumerate(sockets):
-                each.bind(("", port + offset))
-        except OSError:
-            continue
-        finally:
-            for each in sockets:
-                each.close()
-        return port
-    raise AssertionError("no free ports")
 
 
 def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Request:
@@ -301,7 +286,8 @@ def test_killed_client_leaves_the_environment(kind: str, project: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from lab.backends.local import LocalBackend\n"
-        "from tests.e2e.test_local_environment import plan, free_port\n"
+        "from tests.e2e.test_local_environment import plan\n"
+        "from tests.support.commands import free_port\n"
         "LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
         "os.kill(os.getpid(), 9)\n"
     )
@@ -334,7 +320,8 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         "from pathlib import Path\n"
         "from lab.backends.local import LocalBackend\n"
         "from lab.errors import LabError\n"
-        "from tests.e2e.test_local_environment import plan, free_port\n"
+        "from tests.e2e.test_local_environment import plan\n"
+        "from tests.support.commands import free_port\n"
         "try:\n"
         "    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
         "except LabError as error:\n"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lab.backends.local import isolation
-from tests.commands import ROOT
-from tests.conditions import lacking, needs_namespaces
+from tests.support.commands import ROOT
+from tests.support.conditions import lacking, needs_namespaces
 
 ONE_WAY = 31_400 * 200
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import processes_with
-from tests.shown import ROOT
+from tests.support.agents import processes_with
+from tests.support.shown import ROOT
 from tools import notebooks
 
 pytestmark = pytest.mark.tensorflow

@@ -19,7 +19,7 @@ from lab.records import Record
 from lab.task.sdk.data import Floats, Mnist, load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
-from tests.cluster import (
+from tests.support.cluster import (
     PATIENCE_S,
     Task,
     assert_staleness_adds_up,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lab.tf_versions import TF1
-from tests.commands import ROOT, environ
-from tests.conditions import lacking
+from tests.support.commands import ROOT, environ
+from tests.support.conditions import lacking
 
 pytestmark = pytest.mark.tensorflow
 
@@ -59,13 +59,13 @@ END = {
 
 @pytest.fixture(scope="module", params=["2.21", TF1.tensorflow])
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The output of `tests/refusing.py`, with each TensorFlow."""
+    """The output of `tests/support/refusing.py`, with each TensorFlow."""
     python: Path | None = Path(sys.executable)
     if request.param == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
         lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
     folder = tmp_path_factory.mktemp("refusing")
     done = subprocess.run(
-        [str(python), "-m", "tests.refusing"],
+        [str(python), "-m", "tests.support.refusing"],
         cwd=folder,
         env=environ(folder),
         stdin=subprocess.DEVNULL,

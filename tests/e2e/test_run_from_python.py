@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import api
-from tests.cluster import ROOT
+from tests.support.cluster import ROOT
 
 pytestmark = pytest.mark.tensorflow
 

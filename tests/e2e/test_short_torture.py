@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from tests import engine as engines
-from tests.conditions import lacking
+from tests.support import engine as engines
+from tests.support.conditions import lacking
 from tests.torture.case import COMPOSE, LOCAL, UNTIMED, Case, Fault, Policy, draw
 from tests.torture.running import Tools, lacks, ran
 

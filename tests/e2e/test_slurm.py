@@ -16,11 +16,11 @@ import pytest
 
 from lab.cli import main
 from lab.tf_versions import TF1
-from tests.apptainer import install_apptainer, make_image
-from tests.commands import command, environ, lab, start, until
-from tests.conditions import lacking
-from tests.engine import ROOT, NoEngine
-from tests.slurm import NODES, Slurm, make_project, wait_until
+from tests.support.apptainer import install_apptainer, make_image
+from tests.support.commands import command, environ, lab, start, until
+from tests.support.conditions import lacking
+from tests.support.engine import ROOT, NoEngine
+from tests.support.slurm import NODES, Slurm, make_project, wait_until
 
 pytestmark = pytest.mark.slurm
 

@@ -13,8 +13,8 @@ import pytest
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, all_runs
 from lab.task.protocol.states import State
-from tests.commands import lab, start, until
-from tests.slurm import Slurm, make_project, wait_until
+from tests.support.commands import lab, start, until
+from tests.support.slurm import Slurm, make_project, wait_until
 from tests.torture.clock import make
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tensorflow]

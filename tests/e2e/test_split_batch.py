@@ -14,8 +14,8 @@ import pytest
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
-from tests.cluster import cluster
-from tests.engine import ROOT
+from tests.support.cluster import cluster
+from tests.support.engine import ROOT
 
 pytestmark = pytest.mark.tensorflow
 

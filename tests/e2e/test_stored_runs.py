@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands import ROOT, lab
+from tests.support.commands import ROOT, lab
 
 RUN = "20261124-0532-regression-2adf"
 STEPS = {"worker-0": 700, "worker-1": 770}

@@ -25,7 +25,7 @@ import pytest
 
 from lab.task.sdk.data import Floats, Mnist, load_mnist
 from tests import oracle
-from tests.commands import ROOT, environ, lab
+from tests.support.commands import ROOT, environ, lab
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.tensorflow
 

@@ -13,8 +13,8 @@ import pytest
 
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import State
-from tests.agents import processes_with
-from tests.commands import ROOT, lab
+from tests.support.agents import processes_with
+from tests.support.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.commands import ROOT, lab
+from tests.support.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow
 

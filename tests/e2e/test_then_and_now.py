@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.commands import PATIENCE_S
-from tests.then_and_now import PAGE, ROOT, names, pieces, prose, table
+from tests.support.commands import PATIENCE_S
+from tests.support.then_and_now import PAGE, ROOT, names, pieces, prose, table
 
 pytestmark = pytest.mark.tensorflow
 

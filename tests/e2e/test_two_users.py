@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import PATIENCE_S, wait_for
-from tests.commands import lab, start
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.commands import lab, start
 
 CLUSTER = """\
 version: 1

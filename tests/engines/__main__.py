@@ -15,11 +15,11 @@ from typing import Final
 from xml.etree import ElementTree
 
 import tests.engines
-from tests import debian_engine as debian
-from tests import engine as engines
 from tests.engines.cells import CELLS, Cell
 from tests.engines.client import a_client
 from tests.engines.results import record
+from tests.support import debian_engine as debian
+from tests.support import engine as engines
 
 BASE: Final = "lab-base:given"
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests import engine as engines
 from tests.engines.cells import Cell, Compose
+from tests.support import engine as engines
 
 REQUIREMENTS: Final = engines.ROOT / "requirements/compose5.txt"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.engine import ROOT
 from tests.engines.cells import CELLS
+from tests.support.engine import ROOT
 
 FILE: Final = Path(__file__).with_name("results.json")
 PAGE: Final = ROOT / "docs/engines.md"

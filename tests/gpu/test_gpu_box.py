@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
 from tests.gpu import page
 from tests.gpu.host import Host, look
 from tests.gpu.steps import STAGES, STEPS, Shown, Step
 from tests.gpu.trainings import FAILED, NOT_RUN
+from tests.support.commands import ROOT
 
 EVIDENCE = ROOT / "docs/evidence"
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.commands import ROOT, start
 from tests.gpu import evidence, gpu_trace
 from tests.gpu.evidence import GpuProcess, Task, TaskProcess
 from tests.gpu.host import Host, ProcessWatch, hides_processes
+from tests.support.commands import ROOT, start
 
 NAME: Final = "lab-gpu-test"
 PATIENCE_S: Final = 420

@@ -16,7 +16,7 @@ from lab.cli.arguments import Flag, Parameter, Switch, parameters
 from lab.cli.registry import COMMANDS
 from tests.hostile.calls import call
 from tests.hostile.runs import GOOD, ROOT, SAMPLES
-from tests.shown import examples
+from tests.support.shown import examples
 
 STARTS: Final = frozenset({"run", "up", "sweep", "reproduce", "build"})
 """Commands that could start tasks or a build; they get a state directory that is none."""

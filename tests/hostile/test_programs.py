@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import lab
+from tests.support.commands import lab
 from tests.support.harms import CLUSTER, HARM, HARMS, found, make_project
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests import engine as engines
+from tests.support import engine as engines
 
 
 class NoCompiler(Exception):  # noqa: N818

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.commands import ROOT, lab
+from tests.support.commands import ROOT, lab
 
 HARM: Final = ROOT / "tests/hostile/programs/harm.py"
 CLUSTER: Final = """\

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
-from tests.agents import PATIENCE_S, ROOT
-from tests.conditions import lacking
+import pyroute2
+
+from tests.support.agents import PATIENCE_S, ROOT
+from tests.support.conditions import lacking
 
 LEAD = """
 import atexit, os, signal, socket, subprocess, sys, time
@@ -74,3 +77,34 @@ def in_network(code: str) -> list[str]:
         lacking("this kernel allows no network namespaces to this user")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+class Netlink:
+    """A kernel that refuses: the link's disciplines with this error, everything else likewise."""
+
+    def __init__(self, code: int, interfaces: int = 1) -> None:
+        self.error = pyroute2.NetlinkError(code, os.strerror(code))
+        self.interfaces = interfaces
+
+    def __enter__(self) -> Netlink:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        return
+
+    def get_links(self) -> list[dict[str, Any]]:
+        return [Interface(position) for position in range(self.interfaces)]
+
+    def get_qdiscs(self, index: int) -> list[Any]:
+        return []
+
+    def tc(self, *args: object, **options: object) -> None:
+        raise self.error
+
+    def link(self, *args: object, **options: object) -> None:
+        raise self.error
+
+
+class Interface(dict[str, Any]):
+    def __init__(self, position: int) -> None:
+        super().__init__(index=position, flags=1, ifname=f"eth{position}")

@@ -18,8 +18,8 @@ from benchmarks.engine import ready
 from benchmarks.trainings import workplace
 from lab.run.prepare import git_state
 from lab.tf_versions import CURRENT
-from tests import engine as engines
-from tests.commands import ROOT
+from tests.support import engine as engines
+from tests.support.commands import ROOT
 from tests.torture import results
 from tests.torture.case import BACKENDS, CAMPAIGNS, COMPOSE, FAULTS_ON, Case, Fault, Policy
 from tests.torture.clock import NoCompilerError

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests import engine as engines
+from tests.support import engine as engines
 
 
 class OwnEngine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from tests import disks
+from tests.support import disks
 from tests.torture import processes
 from tests.torture.case import PAUSE_S, Fault
 from tests.torture.clock import Clock

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import commands
+from tests.support import commands
 from tests.torture.case import Case
 from tests.torture.records import Home, object_of
 

@@ -21,8 +21,8 @@ from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S
-from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
+from tests.support.agents import PATIENCE_S
+from tests.support.fakes import PLAN, FakeEnvironment, end, record, write_records
 
 
 class Kept(View):

@@ -17,8 +17,8 @@ from lab.task.protocol import TaskProgram, TaskStatus
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import write_status
-from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
-from tests.conditions import lacking
+from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
+from tests.support.conditions import lacking
 
 START = 'print("lab kind=start run=r1 job_name=worker task_index=0 seq=0", flush=True)\n'
 STEP = 'print("lab kind=step run=r1 job_name=worker task_index=0 seq=1 loss=0.5", flush=True)\n'

@@ -24,8 +24,8 @@ from lab.task.agent.record_tags import RecordTags
 from lab.task.probes import health, pause
 from lab.task.protocol.error_line import ErrorLineFinder
 from lab.task.text import SPLIT_MARK, bounded, clipped, printed, short, visible
-from tests.agents import PATIENCE_S, ROOT, wait_for
-from tests.conditions import lacking
+from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.conditions import lacking
 
 
 @pytest.mark.parametrize(

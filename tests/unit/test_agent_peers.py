@@ -17,7 +17,7 @@ from lab.task.protocol.control import VolumeBusy, cancel, submit
 from lab.task.protocol.heartbeat import PeerMonitor
 from lab.task.protocol.states import Cause, State, run_state
 from lab.task.protocol.statuses import Statuses, read_status, write_status
-from tests.agents import PATIENCE_S, Stage, wait_for
+from tests.support.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """
 import os, sys, time

@@ -23,7 +23,7 @@ from lab.task.protocol.control import cancel, requests, state_of, submit
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import read_status, write_status
-from tests.agents import Stage
+from tests.support.agents import Stage
 
 COMPONENTS: Components = [
     [("tf1", {"worker-1": 0, "ps-0": 0})],

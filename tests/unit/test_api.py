@@ -26,7 +26,7 @@ from lab.service.target import Target, find_target
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
-from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
+from tests.support.fakes import FakeBackend, FakeEnvironment, end, train
 
 CLUSTER = """\
 version: 1

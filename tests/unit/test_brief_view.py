@@ -13,7 +13,7 @@ from lab.run.run_info import RunInfo
 from lab.run.view import BriefView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.unit.fakes import record
+from tests.support.fakes import record
 
 INFO = RunInfo(
     run_id="r",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.shown import ROOT, commands, dead_links, wrong_commands
+from tests.support.shown import ROOT, commands, dead_links, wrong_commands
 
 PAGE = ROOT / "docs/chapter-map.md"
 TEXT = PAGE.read_text("utf-8")

@@ -28,11 +28,10 @@ from lab.cli.class_actions import ClassOptions
 from lab.errors import InputError
 from lab.run.project import find_root
 from lab.service import classroom
-from tests.agents import ROOT
 from tests.golden.boxes import box, uuid_of
-from tests.unit.classes import a_plan, stored
-from tests.unit.test_class_command import CLASS, CLUSTER
-from tests.unit.test_cli import lab, refused
+from tests.support.agents import ROOT
+from tests.support.classes import CLASS, CLUSTER, a_plan, stored
+from tests.support.cli import lab, refused
 
 status = importlib.import_module("lab.cli.class_actions.status")
 down = importlib.import_module("lab.cli.class_actions.down")

@@ -20,7 +20,7 @@ from lab.render.header import RenderOptions
 from lab.run.project import data_dir_inside
 from lab.service.planning import make_plan
 from lab.signals import ignore_signals
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 LOCAL = FakeBackend("local")
 QUEUE = FakeBackend(CLASS)

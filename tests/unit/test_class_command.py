@@ -21,33 +21,12 @@ from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
 from lab.service import classroom
 from tests.golden.boxes import box, uuid_of
-from tests.unit.test_cli import lab
+from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY
+from tests.support.cli import lab
 
 ROOT = Path(__file__).parents[2]
-CLASS = "version: 1\nname: w\nseats: [ada, bob]\nseat: {gpus: 1, memory: 1GiB}\n"
-CLUSTER = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {ps: {on: [a]}, worker: {on: [a]}}\n"
 command = importlib.import_module("lab.cli.commands.class")
 
-# Made for this test: `openssl req -x509 -newkey ec …`.
-CERTIFICATE = """\
------BEGIN CERTIFICATE-----
-MIIBcjCCARmgAwIBAgIUPZSQx74nbbW5jU4xn4xJOJrO9HMwCgYIKoZIzj0EAwIw
-DjEMMAoGA1UEAwwDbGFiMCAXDTI2MTEyNTAzMjIyMloYDzIxMjYxMTAxMDMyMjIy
-WjAOMQwwCgYDVQQDDANsYWIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATPhw+z
-FXjcdfwZ0yysHhtc8uw73lB2A146OKzbqmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0
-aW9wuXMK562tpISYo1MwUTAdBgNVHQ4EFgQUuLBjXaVlvT2BZ7xnrJIAgRBQ1Kww
-HwYDVR0jBBgwFoAUuLBjXaVlvT2BZ7xnrJIAgRBQ1KwwDwYDVR0TAQH/BAUwAwEB
-/zAKBggqhkjOPQQDAgNHADBEAiBXPK088SXZ6n+2M37eZm6AyqdD2klH7xjMBTd2
-VGrPtgIgL+jHu423p+nzj90RYZdkVfTW+bTgyw3dT+/D7XO0FAQ=
------END CERTIFICATE-----
-"""
-KEY = """\
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgIPnTBx9SxR9IxpKN
-UUL5aPYahn4nha7ASlbtZcjBSTGhRANCAATPhw+zFXjcdfwZ0yysHhtc8uw73lB2
-A146OKzbqmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0aW9wuXMK562tpISY
------END PRIVATE KEY-----
-"""
 ANOTHER_KEY = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgbmQlBMS9VG2ZShA7

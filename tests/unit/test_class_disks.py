@@ -17,8 +17,7 @@ from lab.classroom.disks import SeatDisk, unavailable_reason
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.units import MIB
-from tests.unit.classes import stored
-from tests.unit.test_class_plan import NO_GPUS, a_class, a_host, plan
+from tests.support.classes import NO_GPUS, a_class, a_host, plan, stored
 
 SIZE = 64 * MIB
 

@@ -26,7 +26,7 @@ from lab.classroom.engine import (
     start_proxy,
 )
 from lab.errors import LabError
-from tests.unit.classes import a_plan, certificate
+from tests.support.classes import a_plan, certificate
 
 PLAN = a_plan()
 

@@ -27,7 +27,7 @@ from lab.classroom.environment import down, reset, up
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from tests.golden.boxes import uuid_of
-from tests.unit.classes import a_plan, created, stored
+from tests.support.classes import a_plan, created, stored
 
 PLAN = a_plan(("ada", "bob"), 1)
 GPUS = [uuid_of(0), uuid_of(1)]
@@ -702,7 +702,7 @@ import sys, time
 from types import SimpleNamespace
 from lab.classroom import containers, environment
 from lab.classroom.environment import up
-from tests.unit.classes import a_plan, stored
+from tests.support.classes import a_plan, stored
 
 def nothing(*_): pass
 for name in ('create_networks', 'create_volumes', 'start_proxy'):

@@ -18,11 +18,11 @@ from lab.errors import LabError
 from lab.gpu import Condition, Inventory, NvmlError, Process
 from lab.gpu.model import Fault
 from lab.units import GIB
-from tests.engine import ROOT
 from tests.golden.boxes import box, uuid_of
+from tests.support.classes import a_plan
+from tests.support.engine import ROOT
 from tests.support.nvml.box import Box
 from tests.support.nvml.library import Driver
-from tests.unit.classes import a_plan
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 PYTHON = Process(4711, "/usr/bin/python3", 3 * GIB)
@@ -143,7 +143,7 @@ import sys
 from dataclasses import replace
 from lab.classroom import gpu_check
 from lab.errors import LabError
-from tests.unit.classes import a_plan
+from tests.support.classes import a_plan
 gpu_check._WAIT_S = 0
 gpu_check._POLL_S = 0.01
 plan = a_plan(("ada",), 1)

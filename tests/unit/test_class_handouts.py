@@ -18,7 +18,7 @@ from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import TEACHER
 from lab.errors import InputError
-from tests.unit.classes import a_plan, certificate, created
+from tests.support.classes import a_plan, certificate, created
 
 
 @pytest.fixture(autouse=True)

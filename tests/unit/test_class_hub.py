@@ -34,8 +34,8 @@ from lab.classroom.hub_api import HubApi
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import TEACHER, ClassDir
 from lab.errors import LabError
-from tests.agents import PATIENCE_S, ROOT, wait_for
-from tests.unit.classes import CLUSTER, a_plan, certificate, created
+from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.classes import CLUSTER, a_plan, certificate, created
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.errors import LabError
-from tests.unit.classes import created
+from tests.support.classes import created
 
 
 @dataclass

@@ -21,7 +21,7 @@ from lab.classroom.image import DIGEST, SOURCES, ensure_image
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import image_of
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")
 

@@ -8,45 +8,19 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from lab.backends.selection import LOCAL
-from lab.classroom.config import ClassConfig, Tls, parse_class
+from lab.classroom.config import ClassConfig, Tls
 from lab.classroom.planning import NOT_ISOLATED, ClassPlan, HostFacts, plan_class
-from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError
 from lab.gpu import Inventory, Process
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
-
-NO_GPUS = Inventory("none", (), 4, 16 * GIB, notices=("no NVIDIA driver",))
-
-
-def a_class(seats: object = 2, gpus: object = 0, **others: object) -> ClassConfig:
-    """A class; `others` are keys of a seat, except those of the whole class."""
-    whole = {key: others.pop(key) for key in ("network", "times", "cpu_runs") if key in others}
-    limits = {"cpus": 1, "memory": "1GiB", "disk": "1GiB"} | others
-    seat = {"gpus": gpus} | {key: each for key, each in limits.items() if each is not None}
-    file = {"version": 1, "name": "w", "seats": seats, "seat": seat, **whole}
-    return parse_class(json.dumps(file).encode(), "class.yaml")
-
-
-def a_cluster(gpus: object = 0) -> Cluster:
-    file = {"version": 1, "name": "m", "nodes": {"a": {"gpus": gpus}}}
-    return parse_cluster(json.dumps(file | {"jobs": {"worker": {"on": ["a"]}}}).encode(), "c")
-
-
-def a_host(inventory: Inventory | None = None, **facts: Any) -> HostFacts:
-    known = {"disk_free_bytes": 100 * GIB, "disk_unenforced": None} | facts
-    return HostFacts(inventory or box(), **known)
-
-
-def plan(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> ClassPlan:
-    return plan_class(config, host or a_host(), a_cluster(needs))
+from tests.support.classes import NO_GPUS, a_class, a_cluster, a_host, plan
 
 
 def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> list[str]:

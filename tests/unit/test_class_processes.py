@@ -28,9 +28,9 @@ from lab.classroom.planning import ClassPlan
 from lab.classroom.processes import Processes, check_installed, end_processes
 from lab.classroom.state import TEACHER, ClassDir, LocalPorts, StoredClass
 from lab.errors import LabError
-from tests.agents import ROOT, processes_with, wait_for
 from tests.golden.boxes import uuid_of
-from tests.unit.classes import CLUSTER, a_plan, certificate
+from tests.support.agents import ROOT, processes_with, wait_for
+from tests.support.classes import CLUSTER, a_plan, certificate
 
 
 @pytest.fixture(autouse=True)

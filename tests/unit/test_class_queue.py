@@ -35,8 +35,8 @@ from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.framing import encode_frame
 from lab.task.protocol.states import State as RunState
 from lab.threads import in_background
-from tests.agents import wait_for
-from tests.unit.queueing import (
+from tests.support.agents import wait_for
+from tests.support.queueing import (
     GPUS,
     SLICE_S,
     Clock,

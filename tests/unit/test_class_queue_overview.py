@@ -13,7 +13,7 @@ from lab.classroom.queue.folder import QueueDir
 from lab.classroom.queue.ledger import START_S, Entries, Entry
 from lab.classroom.queue.overview import Queued, queued
 from tests.golden.boxes import uuid_of
-from tests.unit.classes import a_plan, created
+from tests.support.classes import a_plan, created
 
 NOW = 1_000_000.0
 SLICE_S = 600.0

@@ -42,8 +42,8 @@ from lab.errors import InputError, LabError
 from lab.render.header import RenderOptions
 from lab.task.protocol.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.unit.classes import a_plan, created, stored
-from tests.unit.queueing import CONFIG
+from tests.support.classes import a_plan, created, stored
+from tests.support.queueing import CONFIG
 
 ACCESS = "access:services!service=queue"
 QUEUE = {"queue": True}

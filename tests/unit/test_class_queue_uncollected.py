@@ -24,10 +24,10 @@ from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
-from tests.unit.classes import a_plan, created
-from tests.unit.fakes import end, record, write_records
-from tests.unit.queueing import Containers
-from tests.unit.test_cli import lab
+from tests.support.classes import a_plan, created
+from tests.support.cli import lab
+from tests.support.fakes import end, record, write_records
+from tests.support.queueing import Containers
 
 RUN = "20261124-0600-async-8602"
 OTHER = "20261124-0700-async-1111"

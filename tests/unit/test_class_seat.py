@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from lab.classroom import seat
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 WAIT = seat.wait_until_isolated
 

@@ -14,7 +14,7 @@ from lab.classroom.config import Times
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import TEACHER, ClassDir, class_dirs
 from lab.errors import LabError
-from tests.unit.classes import a_plan, certificate, created, stored
+from tests.support.classes import a_plan, certificate, created, stored
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from lab.classroom import containers, hub_api, names
 from lab.classroom.seat_report import newest_run
 from lab.classroom.status import RunReport, SeatStatus, parse_report, seat_statuses
 from tests.golden.boxes import uuid_of
-from tests.unit.classes import a_plan, created
+from tests.support.classes import a_plan, created
 
 GOOD: dict[str, Any] = {
     "run_id": "20261201-090000-async",

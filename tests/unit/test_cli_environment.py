@@ -29,9 +29,17 @@ from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
-from tests.unit.test_cli import CLUSTER
+from tests.support.agents import PATIENCE_S
+from tests.support.cli import CLUSTER
+from tests.support.fakes import (
+    PLAN,
+    FakeBackend,
+    FakeEnvironment,
+    end,
+    record,
+    train,
+    write_records,
+)
 
 USERS = ("cli.commands.ls", "cli.commands.up", "service.environments", "service.run")
 

@@ -23,7 +23,7 @@ from lab.plots.shape import ClusterShape, TaskShape, of_plan, of_run
 from lab.run.prepare import Submission, prepare
 from lab.task.protocol import RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.unit.test_cli import lab, project, refused  # noqa: F401  (a fixture)
+from tests.support.cli import lab, refused
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<b>$x^$</b> \\frac{ -->\x1b]0;t\x07"
@@ -130,7 +130,7 @@ def test_of_many_tasks_and_gpus_some_are_drawn() -> None:
     assert len(links) == MOST_TASKS * (MOST_TASKS - 1) / 2
 
 
-def test_render_draws_the_picture_beside_the_compose_file(project: Path) -> None:  # noqa: F811
+def test_render_draws_the_picture_beside_the_compose_file(project: Path) -> None:
     arguments = ("render", "--gpus", "none", "--picture")
     assert lab(project, *arguments, "a.svg").returncode == 0
     assert (project / "compose.yaml").is_file()
@@ -161,7 +161,7 @@ def test_render_draws_the_picture_beside_the_compose_file(project: Path) -> None
 def test_a_picture_that_cannot_be_written(
     arguments: list[str],
     fault: str,
-    project: Path,  # noqa: F811
+    project: Path,
 ) -> None:
     (project / "notes.svg").write_text("<svg/>")
     before = sorted(project.iterdir())
@@ -170,7 +170,7 @@ def test_a_picture_that_cannot_be_written(
     assert (project / "notes.svg").read_text() == "<svg/>"
 
 
-def test_a_picture_on_a_full_disk_is_one_line(project: Path) -> None:  # noqa: F811
+def test_a_picture_on_a_full_disk_is_one_line(project: Path) -> None:
     done = lab(project, "render", "--gpus", "none", "--picture", "/dev/full")
     assert done.returncode == 1
     assert done.stderr == (

@@ -21,7 +21,7 @@ from lab.task.protocol import TaskStatus, Volume
 from lab.task.protocol.control import submit
 from lab.task.protocol.framing import MAX_DATA
 from lab.task.protocol.states import State
-from tests.specs import request
+from tests.support.specs import request
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 

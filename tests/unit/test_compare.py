@@ -19,8 +19,8 @@ from lab.run.store import RunDir
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
-from tests.specs import run_info
-from tests.unit.fakes import record
+from tests.support.fakes import record
+from tests.support.specs import run_info
 
 A, B, C = "20261121-0810-async-aaaa", "20261121-0811-async-bbbb", "20261121-0812-sync-cccc"
 

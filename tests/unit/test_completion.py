@@ -23,8 +23,8 @@ from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import CommandSpec, Option, Value, specs
 from lab.cli.registry import COMMANDS
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests import engine as engines
-from tests.conditions import lacking
+from tests.support import engine as engines
+from tests.support.conditions import lacking
 
 ROOT = Path(__file__).parents[2]
 SHELLS = ("bash", "zsh", "fish")

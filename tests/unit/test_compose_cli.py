@@ -18,8 +18,8 @@ from lab.backends.compose.cli import (
 )
 from lab.backends.compose.containers import ContainerInfo, parse_inspection
 from lab.errors import LabError
-from tests.agents import wait_for
-from tests.unit.test_compose_containers import INSPECTED
+from tests.support.agents import wait_for
+from tests.support.containers import INSPECTED
 
 DEAF = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
 """It ignores SIGTERM, and so does its child, whose process id it prints."""

@@ -15,7 +15,7 @@ from lab.backends.compose.containers import ContainerInfo, parse_inspection
 from lab.backends.compose.image_build import Image, download_notice, image_of
 from lab.backends.state import Busy
 from lab.errors import LabError
-from tests.support.containers import INSPECTED
+from tests.support.containers import INSPECTED, a_task
 
 
 def test_a_container_as_the_engine_describes_it() -> None:
@@ -95,10 +95,6 @@ def test_start_times_sort_as_text() -> None:
     states = [{**INSPECTED["State"], "StartedAt": time} for time in times]
     read_times = [parse_inspection({**INSPECTED, "State": state}).started for state in states]
     assert read_times == sorted(set(read_times))
-
-
-def a_task() -> ContainerInfo:
-    return replace(parse_inspection(INSPECTED), health="healthy")
 
 
 @pytest.fixture

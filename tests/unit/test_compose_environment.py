@@ -20,8 +20,7 @@ from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.errors import LabError
 from lab.task.protocol.framing import TICK
-from tests.unit.errors.test_errors_of_containers import an_engine, inspected
-from tests.unit.test_compose_containers import INSPECTED
+from tests.support.containers import INSPECTED, an_engine, inspected
 
 
 def a_reader() -> dict[str, Any]:

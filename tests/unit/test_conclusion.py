@@ -17,8 +17,7 @@ from lab.run.store import RunDir
 from lab.run.summarize import summary_of
 from lab.run.summary import ResultSummary
 from lab.task.protocol.states import State
-from tests.specs import run_info
-from tests.unit.test_plots import HOSTILE
+from tests.support.specs import HOSTILE, run_info
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lab.config import load_cluster, parse_cluster
 from lab.config.text import text_of
 from lab.units import KIB, MIB, TIB
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 ROOT = Path(__file__).parents[2]
 

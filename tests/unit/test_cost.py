@@ -19,7 +19,7 @@ from lab.placement.place import place
 from lab.render import render
 from lab.task.protocol.faults import parse, resolve
 from lab.task.protocol.trigger import parse_trigger
-from tests.commands import ROOT, environ
+from tests.support.commands import ROOT, environ
 
 FOREIGN = {
     *("docker", "matplotlib", "numpy", "PIL", "pynvml", "pyroute2", "requests", "rich"),

@@ -19,7 +19,7 @@ from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import write_status
-from tests.unit.fakes import PLAN, FakeEnvironment, end
+from tests.support.fakes import PLAN, FakeEnvironment, end
 
 PAGE = Path(__file__).parents[2] / "docs/daily-use.md"
 

@@ -12,7 +12,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.states import State
-from tests.unit.fakes import PLAN, FakeEnvironment
+from tests.support.fakes import PLAN, FakeEnvironment
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shown import ROOT, dead_links, wrong_commands
+from tests.support.shown import ROOT, dead_links, wrong_commands
 
 GENERATED = {"docs/results.md"}
 PAGES = sorted(

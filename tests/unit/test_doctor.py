@@ -25,7 +25,7 @@ from tests.support.doctor import (
     check,
     told,
 )
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 MISSING, STALE = replace(IMAGE, is_here=False), replace(IMAGE, is_old=True)
 OLD_BUILDX = LabError("building an image: docker's plugin buildx is too old", "install it")

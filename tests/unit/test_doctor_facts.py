@@ -33,7 +33,7 @@ from tests.support.doctor import (
     raising,
     told,
 )
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 OK, WARNING, FAILED, SKIPPED = Status.OK, Status.WARNING, Status.FAILED, Status.SKIPPED
 

@@ -8,7 +8,7 @@ from lab.backends.directory import EnvironmentDir
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.control import submit
 from lab.task.protocol.states import State
-from tests.unit.fakes import end
+from tests.support.fakes import end
 
 
 def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) -> None:

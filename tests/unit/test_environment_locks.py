@@ -34,10 +34,10 @@ from lab.config import load_cluster
 from lab.errors import LabError
 from lab.run.lifecycle import has_stopped
 from lab.task.protocol import Request, RunSpec
-from tests.agents import wait_for
-from tests.unit.errors.test_errors_of_containers import an_engine, inspected
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
-from tests.unit.test_cli import CLUSTER
+from tests.support.agents import wait_for
+from tests.support.cli import CLUSTER
+from tests.support.containers import an_engine, inspected
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")

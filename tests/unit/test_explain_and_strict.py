@@ -12,7 +12,7 @@ from lab.cli import main
 from lab.gpu import Inventory, Process
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of, wired
-from tests.unit.fakes import FakeBackend, FakeEnvironment
+from tests.support.fakes import FakeBackend, FakeEnvironment
 
 CLUSTER = """\
 version: 1

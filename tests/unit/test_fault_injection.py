@@ -18,7 +18,7 @@ from lab.task.agent.fault_injection import FaultInjector, Throttle
 from lab.task.agent.process import ChildProcess
 from lab.task.protocol import Request, RunSpec, Volume, control
 from lab.task.protocol.control import submit
-from tests.agents import wait_for
+from tests.support.agents import wait_for
 
 
 class Clock:

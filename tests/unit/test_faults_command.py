@@ -16,9 +16,9 @@ from lab.run.store import RunDir
 from lab.task.protocol import RunSpec, control
 from lab.task.protocol.faults import parse
 from lab.task.protocol.states import State
-from tests.specs import request
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
-from tests.unit.test_cli import CLUSTER
+from tests.support.cli import CLUSTER
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end
+from tests.support.specs import request
 
 
 @pytest.fixture

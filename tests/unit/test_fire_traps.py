@@ -28,7 +28,7 @@ from lab.cli.arguments import (
     parameters,
 )
 from lab.cli.registry import COMMANDS
-from tests.unit.test_cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
+from tests.support.cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
 
 FUNCTIONS = {name: importlib.import_module(f"lab.cli.commands.{name}").command for name in COMMANDS}
 
@@ -318,7 +318,7 @@ def test_destruction_asks_first(project: Path, arguments: list[str]) -> None:
     code = (
         "import sys; from pathlib import Path;"
         "import lab.cli as cli, lab.service.environments as environments;"
-        "from tests.unit.fakes import FakeBackend, FakeEnvironment;"
+        "from tests.support.fakes import FakeBackend, FakeEnvironment;"
         "Path('volume').mkdir(); made = FakeEnvironment(Path('volume'));"
         "made.down = lambda say, **_: print('removed');"
         "environments.backends = lambda: [FakeBackend('local', made)];"

@@ -20,7 +20,7 @@ from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.forkserver import Imported
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import Cause, State
-from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
+from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
 

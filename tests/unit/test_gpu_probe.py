@@ -18,8 +18,8 @@ import pytest
 from lab.gpu.verification import GpuView
 from lab.task.probes import gpu_probe
 from lab.task.probes.health import gpu_nodes
-from tests.agents import PATIENCE_S
 from tests.support import cuda
+from tests.support.agents import PATIENCE_S
 from tests.support.nvml.box import Box
 from tests.support.nvml.library import Driver
 

@@ -30,7 +30,7 @@ from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from tests.conditions import lacking
+from tests.support.conditions import lacking
 
 GPU, OTHER = "GPU-00000000-1111-2222-3333-444444444444", "GPU-00000001-1111-2222-3333-444444444444"
 

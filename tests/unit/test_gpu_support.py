@@ -10,7 +10,7 @@ import pytest
 from lab.gpu import Gpu, Inventory
 from lab.gpu.support import Build, Support, build_of, builds, by_gpus, indices, judge
 from lab.tf_versions import IMAGES
-from tests.engine import ROOT
+from tests.support.engine import ROOT
 
 NEW = "580.95.05"
 CURRENT, TF1 = builds()["2.21"], builds()["2.15"]

@@ -22,8 +22,8 @@ from lab.gpu import Condition, Fault, Gpu, NvmlError
 from lab.gpu.verification import GpuView
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED
+from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.gpu_views import A, B, inside, local, on_a_box
-from tests.unit.fakes import FakeBackend, FakeEnvironment
 
 PS = PlannedTask("ps", 0, "tf1", 2222)
 WORKERS = (

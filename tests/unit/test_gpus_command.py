@@ -14,7 +14,7 @@ from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.verification import GpuView
-from tests.unit.fakes import PLAN, FakeEnvironment
+from tests.support.fakes import PLAN, FakeEnvironment
 
 GIB = 2**30
 UUID = "GPU-aaaaaaaa-1"

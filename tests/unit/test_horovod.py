@@ -13,7 +13,7 @@ from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.task.protocol import Request, RunSpec, TaskProgram
 from lab.task.protocol.policy import OnFailure, Policy
-from tests.unit.fakes import FakeBackend
+from tests.support.fakes import FakeBackend
 
 WORKERS = "worker: {on: [tf1, tf2]}"
 WITH_PS = "ps: {on: [tf1]}, worker: {on: [tf1, tf2]}"

@@ -22,8 +22,8 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
 from lab.errors import LabError
 from lab.task.probes.version import IN_IMAGE, digest
-from tests.unit.errors.test_errors_of_containers import inspected
-from tests.unit.fakes import PLAN
+from tests.support.containers import inspected
+from tests.support.fakes import PLAN
 
 BASE = "python:3.11-slim-bookworm"
 IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")

@@ -26,7 +26,7 @@ from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.unit.test_cli import environ, lab, lab_process, refused
+from tests.support.cli import environ, lab, lab_process, refused
 
 NO_WISHES = Options()
 

@@ -11,7 +11,7 @@ import pytest
 from lab.config import load_cluster
 from lab.sweep.grid import check_over, grid, parse_over, with_workers
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
-from tests.shown import commands, dead_links, examples, wrong_commands
+from tests.support.shown import commands, dead_links, examples, wrong_commands
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"

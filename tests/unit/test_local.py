@@ -26,8 +26,9 @@ from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Volume
-from tests.agents import PATIENCE_S, ROOT, wait_for
-from tests.conditions import lacking
+from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.conditions import lacking
+from tests.support.specs import a_record
 
 PLAN = Plan(
     name="demo",
@@ -108,20 +109,6 @@ def test_notices_name_missing_parts() -> None:
 )
 def test_cpus(cpuset: str, cpus: set[int]) -> None:
     assert manifest.parse_cpuset(cpuset) == cpus
-
-
-def a_record(**changes: object) -> EnvironmentRecord:
-    record = EnvironmentRecord(
-        project="demo",
-        cluster_sha256="0" * 64,
-        root="/p",
-        isolation=Isolation.NAMESPACES,
-        process=ProcessHandle.of(os.getpid()),
-        interpreter=sys.executable,
-        nodes=manifest.nodes_of(PLAN, Isolation.NAMESPACES),
-        tasks=manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
-    )
-    return replace(record, **changes)  # type: ignore[arg-type]
 
 
 def test_record_of_an_environment_survives_its_file() -> None:

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lab.tf_versions import CURRENT, IMAGES
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 from tools.lock import SETS
 
 LOCKS = ROOT / "requirements"

@@ -16,8 +16,8 @@ from lab.formatting import UNKNOWN
 from lab.run.progress import TaskProgress
 from lab.run.summarize import summary_of
 from lab.run.summary import Summary, mean_staleness
-from tests.specs import run_info
-from tests.unit.fakes import record
+from tests.support.fakes import record
+from tests.support.specs import run_info
 
 RUN = "20261121-0810-async-aaaa"
 

@@ -15,8 +15,7 @@ from lab.task.probes import netfault
 from lab.task.probes.netem import LinkError
 from lab.task.probes.netfault import argv, fault_of, link_environ
 from lab.task.protocol.faults import parse
-from tests.support.network import in_network
-from tests.unit.errors.test_errors_of_processes import Netlink
+from tests.support.network import Netlink, in_network
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ from lab.run.fault_injection import (
 from lab.task.probes.netfault import MODULE
 from lab.task.protocol import Request, RunSpec, control
 from lab.task.protocol.faults import parse
-from tests.agents import wait_for
-from tests.unit.errors.test_errors_of_containers import an_engine, inspected
-from tests.unit.fakes import PLAN, FakeEnvironment
-from tests.unit.test_local import a_record
+from tests.support.agents import wait_for
+from tests.support.containers import an_engine, inspected
+from tests.support.fakes import PLAN, FakeEnvironment
+from tests.support.specs import a_record
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 

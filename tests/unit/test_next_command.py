@@ -13,7 +13,7 @@ from lab.service.next_command import next_command
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 
 def ended(

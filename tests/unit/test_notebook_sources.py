@@ -21,7 +21,7 @@ from lab.api.args import faults, program_args, schedule
 from lab.config import load_cluster
 from lab.run.summary import Summary
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.shown import ROOT, dead_links, wrong_commands
+from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 
 SOURCES = notebooks.sources()

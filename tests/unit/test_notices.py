@@ -14,7 +14,7 @@ from lab.run.store import RunDir
 from lab.service.notices import FoldedNotices, last_notices
 from lab.service.planning import Project
 from lab.task.protocol import RunSpec
-from tests.unit.test_run_policy import CLUSTER
+from tests.support.fakes import CLUSTER
 
 SEEN = ("backend local: as requested", "CPUs only", "warning: GPU 0 is in use")
 

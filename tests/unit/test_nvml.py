@@ -20,8 +20,8 @@ from lab.gpu import Condition
 from lab.gpu.nvml import condition_of, fault_of
 from lab.gpu.topology import bits_set, numa_node
 from lab.units import MIB
-from tests.agents import PATIENCE_S
-from tests.engine import ROOT
+from tests.support.agents import PATIENCE_S
+from tests.support.engine import ROOT
 from tests.support.nvml.asking import ONE_GPU, Question, ask, calls, run
 from tests.support.nvml.box import BOXES, Box, cpu_ids, load
 from tests.support.nvml.library import Driver

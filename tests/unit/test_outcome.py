@@ -23,7 +23,7 @@ from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import write_status
-from tests.specs import update
+from tests.support.specs import update
 
 PREFIX = "worker-0  | "
 CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelled\n"

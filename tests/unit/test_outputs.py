@@ -13,7 +13,7 @@ import pytest
 
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
-from tests.conditions import lacking
+from tests.support.conditions import lacking
 
 OURS = b"# by lab\n"
 

@@ -42,11 +42,10 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import TaskSummary
 from lab.statistics import mean_with_ci
-from tests.specs import run_info
+from tests.support.specs import HOSTILE, run_info
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
-HOSTILE = "<script>alert(1)</script> $x^$ \\frac{ -- \x1b]0;t\x07 \u202e"
 PS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
 
 

@@ -13,7 +13,7 @@ from lab.backends.compose import ComposeBackend, cleanup
 from lab.backends.compose.client import Engine
 from lab.errors import LabError
 from lab.service import classroom
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 PODMAN = {"Version": "5.4.2", "Components": [{"Name": "Podman Engine"}, {"Name": "Conmon"}]}
 DOCKER = {"Version": "28.5.2", "Components": [{"Name": "Engine"}, {"Name": "containerd"}]}

@@ -26,8 +26,8 @@ from lab.task.protocol.states import State
 from lab.task.sdk.data import load_test
 from lab.task.sdk.model import SavedModel
 from tests import oracle
-from tests.unit.predicting import RECORDED, SEVEN, make_run, trained
-from tests.unit.test_cli import environ
+from tests.support.cli import environ
+from tests.support.predicting import RECORDED, SEVEN, make_run, trained
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from lab.task.protocol.states import State
 from lab.task.sdk.data import Examples, load_mnist, load_test
 from lab.task.sdk.model import SavedModel
 from tests import oracle
-from tests.unit.predicting import DIGITS, RECORDED, make_run, trained
+from tests.support.predicting import DIGITS, RECORDED, make_run, trained
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from lab.predict.network import Network, network
 from lab.predict.preprocess import normalized, read_picture
 from lab.task.sdk.data import Examples, Floats, load_test
 from lab.task.text import visible
-from tests.unit.predicting import SEVEN, trained
+from tests.support.predicting import SEVEN, trained
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.task.agent.slurm import _PORTS, _PORTS_OF_A_JOB
-from tests import engine, slurm
+from tests.support import engine, slurm
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from lab.run.store import RunDir
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
-from tests.specs import update
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
+from tests.support.specs import update
 
 RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
 RESET = (

@@ -14,7 +14,7 @@ from lab.placement.plan import Plan
 from lab.render import RenderOptions, render, render_file, render_options, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
-from tests.unit.composing import ROOT, config
+from tests.support.composing import ROOT, config
 
 SHIPPED = sorted([ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml")])
 CASES = [(source, mode) for source in [*GOOD, *SHIPPED] for mode in MODES]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.cli.commands.render import OUTPUTS
-from tests.unit.composing import ROOT, config
-from tests.unit.test_cli import CLUSTER, lab, refused
+from tests.support.cli import CLUSTER, lab, refused
+from tests.support.composing import ROOT, config
 
 
 @pytest.fixture

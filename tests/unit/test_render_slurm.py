@@ -23,8 +23,8 @@ from lab.render.slurm import (
     time_limit,
 )
 from lab.task.text import visible
-from tests.engine import ROOT
 from tests.golden.cases import HERE
+from tests.support.engine import ROOT
 
 CLUSTER = """\
 version: 1

@@ -48,7 +48,7 @@ from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters
 from lab.task.protocol.policy import RESTARTS, OnFailure
 from lab.task.protocol.states import State
 from lab.tf_versions import TF1
-from tests.unit.test_plots import HOSTILE
+from tests.support.specs import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
 SCRIPT = Path(build.__file__).with_name("full_screen.js").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from lab.reproduce.reference import reference
 from lab.reproduce.verdicts import Result, Verdict, decide, judge
 from lab.reproduce.view import summary
 from lab.service.evaluation import Evaluation, check_reproduced
-from tests.unit.reproducing import (
+from tests.support.reproducing import (
     OWN,
     RUNS,
     by_seed,

@@ -21,9 +21,9 @@ from lab.run.store import RunDir
 from lab.service.target import Target, find_target
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
-from tests.specs import update
-from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
-from tests.unit.reproducing import in_step, run_of, worker, write_run
+from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records
+from tests.support.reproducing import in_step, run_of, worker, write_run
+from tests.support.specs import update
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py", "staleness.py")

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from lab.reproduce.claims import LOG, Claim
 from lab.reproduce.reference import trainings
 from lab.reproduce.verdicts import Decision, Verdict, decide
-from tests.unit.reproducing import RUNS, by_seed, number, source_of, statement
+from tests.support.reproducing import RUNS, by_seed, number, source_of, statement
 
 NEAR = 1e-9
 """How far, relative to the width of an interval, a value is from a limit."""

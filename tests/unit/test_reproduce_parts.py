@@ -27,7 +27,7 @@ from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import as_json, path_of, results_table, summary
 from lab.strict_json import dump
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.unit.reproducing import run_of, worker, write_run
+from tests.support.reproducing import run_of, worker, write_run
 
 BOOK, POST = load("book-async"), load("blog-async")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import ROOT
+from tests.support.engine import ROOT
 
 WITHOUT_VENV = f"""\
 import importlib.util, os, runpy, sys

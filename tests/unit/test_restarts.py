@@ -11,7 +11,7 @@ import pytest
 from lab.task.protocol.control import cancel, kill
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
-from tests.agents import PATIENCE_S, Stage, wait_for
+from tests.support.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """
 import os, signal, sys, time

@@ -22,8 +22,8 @@ from lab.task.protocol import RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.results import Result, result_of, unexpected
 from lab.task.protocol.states import State
-from tests.specs import changed
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
+from tests.support.specs import changed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lab.task.agent.ring import WAITS
 from lab.task.protocol.control import cancel
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
-from tests.agents import ROOT, Stage, processes_with, wait_for
+from tests.support.agents import ROOT, Stage, processes_with, wait_for
 
 SERVER = """
 from http.server import BaseHTTPRequestHandler as RendezvousHandler, HTTPServer

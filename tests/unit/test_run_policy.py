@@ -20,15 +20,9 @@ from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
-from tests.specs import update
-from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
+from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
+from tests.support.specs import update
 
-CLUSTER = """\
-version: 1
-name: mnist
-nodes: {tf1: {}, tf2: {}, tf3: {}}
-jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
-"""
 RUN = ["run", "async", "--gpus", "none"]
 
 

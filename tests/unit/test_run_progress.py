@@ -21,7 +21,7 @@ from lab.run.run_progress import (
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
-from tests.unit.fakes import PLAN, record
+from tests.support.fakes import PLAN, record
 
 
 def run(experiment: str = "async", *, data_dir: str = "", **hyperparameters: object) -> RunInfo:

@@ -20,16 +20,16 @@ from lab.run.run_queue import clean, turn
 from lab.service.target import Target, run_in_turn
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S, ROOT, wait_for
-from tests.disks import fill, read_only, small_disk
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
+from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.disks import fill, read_only, small_disk
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end
 
 CHILD = """\
 import sys
 from lab.cli.errors import exit_code_of
 from lab.run.run_queue import turn
 from lab.signals import as_interrupt
-from tests.unit.fakes import FakeBackend
+from tests.support.fakes import FakeBackend
 
 def say(line):
     print(line, flush=True)

@@ -22,9 +22,9 @@ from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S
-from tests.specs import update
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
+from tests.support.agents import PATIENCE_S
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
+from tests.support.specs import update
 
 LONG_AGO = 1000.0
 TRAINS = (State.TRAINING, "", "no client follows it: `lab attach r1`")

@@ -41,10 +41,10 @@ from lab.task.protocol.control import NoSuchRun
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import write_status
-from tests.agents import PATIENCE_S, wait_for
-from tests.disks import fill, small_disk
-from tests.specs import update
-from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.disks import fill, small_disk
+from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.specs import update
 
 
 @contextlib.contextmanager

@@ -33,9 +33,9 @@ from lab.run.summary import Summary, write_summary
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S, wait_for
-from tests.specs import update
-from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.specs import update
 
 ASYNC = EXPERIMENTS["async"]
 

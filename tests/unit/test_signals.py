@@ -22,8 +22,8 @@ from lab.cli import main
 from lab.cli.commands import up
 from lab.errors import LabError
 from lab.signals import EXIT_INTERRUPTED
-from tests.unit.fakes import FakeBackend, FakeEnvironment
-from tests.unit.test_cli import CLUSTER
+from tests.support.cli import CLUSTER
+from tests.support.fakes import FakeBackend, FakeEnvironment
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 

@@ -31,7 +31,7 @@ from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import read_status, write_status
 from lab.tf_versions import INSTALLED_MARKER, TF1
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 CLUSTER = """\
 version: 1

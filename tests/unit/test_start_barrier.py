@@ -15,7 +15,7 @@ from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus
 from lab.task.protocol.policy import OnFailure, Policy, outcome, parse_policy
 from lab.task.protocol.states import State
 from lab.task.protocol.trigger import Trigger, parse_duration, parse_trigger
-from tests.specs import changed
+from tests.support.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
 TASKS = ("ps-0", "worker-0", "worker-1", "worker-2")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from tests.commands import environ
+from tests.support.commands import environ
 
 CLUSTER = "version: 1\nname: x\nnodes: {a: {}}\njobs: {ps: {on: [a]}, worker: {on: [a]}}\n"
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests import suite
-from tests.agents import ROOT
+from tests.support import suite
+from tests.support.agents import ROOT
 
 PATIENCE_S = 120.0
 
@@ -97,7 +97,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, sig
     signal.signal(number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGTERM, signal.SIGALRM))
 sys.path.insert(0, {str(ROOT)!r})
-from tests import suite
+from tests.support import suite
 suite.restore_signals()
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 with open("/proc/self/status") as status:

@@ -15,7 +15,7 @@ import pytest
 from lab.cli import main
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
-from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 CLUSTER = """\
 version: 1

@@ -17,7 +17,7 @@ from lab.service.target import Target, find_target
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
-from tests.unit.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
+from tests.support.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
 
 class Dead(FakeBackend):

@@ -42,8 +42,8 @@ from lab.run.tables import result_table
 from lab.run.view import LiveView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.agents import PATIENCE_S
-from tests.unit.fakes import PLAN, record
+from tests.support.agents import PATIENCE_S
+from tests.support.fakes import PLAN, record
 
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}
 INFO = RunInfo(

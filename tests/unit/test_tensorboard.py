@@ -27,9 +27,9 @@ from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
 from lab.tensorboard.export import EVENTS_FILE, event_dirs, link_events, write_events
-from tests.agents import PATIENCE_S
-from tests.specs import update
-from tests.unit.fakes import record
+from tests.support.agents import PATIENCE_S
+from tests.support.fakes import record
+from tests.support.specs import update
 
 RUN_ID = "20261121-0810-async-aaaa"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.task.tf1.missing import missing_file_line
-from tests.commands import environ
+from tests.support.commands import environ
 
 
 class NotFoundError(Exception):

@@ -11,7 +11,7 @@ import lab
 from lab.backends.local import LocalBackend
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.tf_versions import CURRENT, IMAGES, INSTALLED_MARKER, TF1
-from tests.unit.fakes import PLAN
+from tests.support.fakes import PLAN
 
 
 def test_every_experiment_has_an_image() -> None:

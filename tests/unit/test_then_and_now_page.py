@@ -15,7 +15,7 @@ import pytest
 
 from lab.cli.commands import run
 from lab.config import load_cluster
-from tests.then_and_now import FATES, PAGE, ROOT, Row, pieces, prose, rows, spans, table
+from tests.support.then_and_now import FATES, PAGE, ROOT, Row, pieces, prose, rows, spans, table
 
 TEXT = PAGE.read_text("utf-8")
 IDIOMS = table(TEXT, "then")

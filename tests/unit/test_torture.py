@@ -21,8 +21,8 @@ from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause, State
-from tests.agents import PATIENCE_S, wait_for
-from tests.conditions import lacking
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.conditions import lacking
 from tests.support.harms import HARMS
 from tests.torture import clock, leftovers, processes, records, results
 from tests.torture.__main__ import main

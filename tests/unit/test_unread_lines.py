@@ -12,7 +12,7 @@ from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.service.unread_lines import unread_notice
 from lab.task.agent.log_parsers import LogParser
-from tests.specs import run_info
+from tests.support.specs import run_info
 
 
 def notice(folder: Path, printed: str, *, own: bool = True, records: str = "") -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.task.probes.version import IN_IMAGE, PACKAGE, digest, sources
-from tests.commands import ROOT
+from tests.support.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
 

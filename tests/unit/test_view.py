@@ -12,23 +12,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.run.run_info import RunInfo
 from lab.run.summarize import summary_of
 from lab.run.tables import result_table, table_of
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.unit.fakes import PLAN, record
-from tests.unit.test_summary import INFO, TASKS, good, statuses
+from tests.support.fakes import record
+from tests.support.specs import info
+from tests.support.summaries import INFO, TASKS, good, statuses
 
 BRACKETS = ("[/lab/x]", "[relu, tanh]", "[link=https://example.org]here[/link]")
 EVIL = "\x1b]0;owned\x07[bold red]no markup[/]"
-
-
-def info() -> RunInfo:
-    return RunInfo(
-        "r1", RunSpec("async"), cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5}
-    )
 
 
 def drawn(view: LiveView, width: int) -> list[str]:

@@ -43,8 +43,8 @@ from lab.task.protocol.control import (
 from lab.task.protocol.framing import FrameError, decode_frames, encode_frame, is_safe
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import read_status, write_status
-from tests.agents import PATIENCE_S, ROOT, wait_for
-from tests.specs import changed
+from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.specs import changed
 
 REQUEST = Request(
     "r1", RunSpec("async", "p.py", ("--a", "b c")), {"ps": ["h:1"], "worker": ["h:2"]}

@@ -19,7 +19,7 @@ from lab.console import notify
 from lab.run.view import LiveView
 from lab.service.batches import _progress
 from lab.task.text import bounded, wrapped
-from tests.unit.test_view import info
+from tests.support.specs import info
 
 COMMAND = "`lab logs 20261126-0241-async-f3a3 --tensorflow`"
 NOTICE = f"TensorFlow's own lines are not shown: {COMMAND}"

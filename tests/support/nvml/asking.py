@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.engine import ROOT
+from tests.support.engine import ROOT
 from tests.support.nvml.library import Driver
 
 ONE_GPU = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"

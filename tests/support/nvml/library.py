@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import lacking
 from tests.support.compiling import NoCompiler, compile_library
+from tests.support.conditions import lacking
 from tests.support.nvml.box import Box, lines, load
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")

@@ -13,7 +13,7 @@ from lab.task.protocol.states import State
 from lab.task.sdk import flags
 from lab.task.sdk.data import DataError, load_mnist
 from lab.task.sdk.program import ProgramError, make_directory
-from tests.agents import Stage
+from tests.support.agents import Stage
 
 ENVIRON = {
     "LAB_PROJECT": "mnist",

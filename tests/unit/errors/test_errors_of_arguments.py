@@ -14,8 +14,8 @@ from lab.errors import LabError
 from lab.run.store import RunDir, safe_run_id
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.states import State
-from tests.unit.fakes import FakeBackend, FakeEnvironment, train
-from tests.unit.test_cli import CLUSTER
+from tests.support.cli import CLUSTER
+from tests.support.fakes import FakeBackend, FakeEnvironment, train
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,63 +13,16 @@ import pytest
 
 from lab.backends.compose import ComposeBackend, readiness
 from lab.backends.compose.channel import _raise_for_exit_code, upload
-from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.backends.compose.client import NotFound, engine_errors
 from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.error_hints import explain
 from lab.errors import InputError, LabError
 from lab.task.protocol import Request, RunSpec
-from tests.unit.fakes import PLAN
-from tests.unit.test_compose_containers import INSPECTED, a_task
+from tests.support.containers import a_task, an_engine, inspected
+from tests.support.fakes import PLAN
 
 REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
-
-
-class Docker:
-    """The few calls of docker-py's client that are used."""
-
-    def __init__(self, *inspected: dict[str, Any], volumes: tuple[str, ...] = ()) -> None:
-        self._containers = [
-            SimpleNamespace(
-                id=each["Id"],
-                name=each["Name"],
-                attrs=each,
-                status=each["State"]["Status"],
-                labels=each["Config"]["Labels"],
-                logs=lambda **_: b"",
-            )
-            for each in inspected
-        ]
-        self._volumes = [SimpleNamespace(name=name) for name in volumes]
-        self.containers = SimpleNamespace(list=self._list, get=lambda _: self._containers[0])
-        self.networks = SimpleNamespace(list=lambda **_: [])
-        self.volumes = SimpleNamespace(list=lambda **_: self._volumes)
-        self.images = SimpleNamespace(list=lambda **_: [])
-        self.api = SimpleNamespace(put_archive=lambda *_: False)
-
-    def _list(self, *, filters: dict[str, list[str]], **_: object) -> list[SimpleNamespace]:
-        wanted = [label.partition("=") for label in filters["label"]]
-        return [
-            each
-            for each in self._containers
-            if all(
-                name in each.labels and value in {"", each.labels[name]}
-                for name, _, value in wanted
-            )
-        ]
-
-
-def an_engine(*inspected: dict[str, Any], volumes: tuple[str, ...] = ()) -> Engine:
-    engine = Engine()
-    engine._local.client = Docker(*inspected, volumes=volumes)
-    return engine
-
-
-def inspected(**state: object) -> dict[str, Any]:
-    made = copy.deepcopy(INSPECTED)
-    made["State"].update(state)
-    made["Config"]["Env"] = ['LAB_CLUSTER={"worker": ["tf2:2222", "tf3:2222"]}']
-    return made
 
 
 def an_environment(*containers: dict[str, Any], volumes: tuple[str, ...] = ()) -> Any:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyroute2
 import pytest
@@ -25,9 +24,9 @@ from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.probes.netem import LinkError, apply_link
 from lab.task.protocol import Request, RunSpec
-from tests.disks import fill, small_disk
-from tests.specs import changed
-from tests.unit.test_local import a_record
+from tests.support.disks import fill, small_disk
+from tests.support.network import Netlink
+from tests.support.specs import a_record, changed
 
 REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 
@@ -212,37 +211,6 @@ def test_processes_that_do_not_end(
 
 
 # ---- The kernel
-
-
-class Netlink:
-    """A kernel that refuses: the link's disciplines with this error, everything else likewise."""
-
-    def __init__(self, code: int, interfaces: int = 1) -> None:
-        self.error = pyroute2.NetlinkError(code, os.strerror(code))
-        self.interfaces = interfaces
-
-    def __enter__(self) -> Netlink:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        return
-
-    def get_links(self) -> list[dict[str, Any]]:
-        return [Interface(position) for position in range(self.interfaces)]
-
-    def get_qdiscs(self, index: int) -> list[Any]:
-        return []
-
-    def tc(self, *args: object, **options: object) -> None:
-        raise self.error
-
-    def link(self, *args: object, **options: object) -> None:
-        raise self.error
-
-
-class Interface(dict[str, Any]):
-    def __init__(self, position: int) -> None:
-        super().__init__(index=position, flags=1, ifname=f"eth{position}")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from lab.errors import InputError
 from lab.run import project
 from lab.run.program import OwnProgram, read_program
 from lab.task.protocol.experiments import EXPERIMENTS
-from tests.commands import ROOT
-from tests.unit.test_cli import CLUSTER
+from tests.support.cli import CLUSTER
+from tests.support.commands import ROOT
 
 ASYNC = EXPERIMENTS["async"]
 

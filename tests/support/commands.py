@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from lab.backends.compose import ComposeBackend
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
 KEPT = frozenset({"LAB_IMAGE", "LAB_BASE_IMAGE", "LAB_GPU_RECORD"})
 """Variables that name what the tests have built, and their own record of GPUs."""
@@ -99,3 +100,19 @@ def project_named(name: str, folder: Path) -> Iterator[Path]:
     left = ComposeBackend().find_any(name)
     if left is not None:
         left.down(lambda line: None)
+
+
+def free_port() -> int:
+    """The first of three consecutive free ports, where tasks share the loopback."""
+    for port in range(23000, 40000, 7):
+        sockets = [socket.socket() for _ in range(3)]
+        try:
+            for offset, each in enumerate(sockets):
+                each.bind(("", port + offset))
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+        return port
+    raise AssertionError("no free ports")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.engine import ROOT, NoEngine, install, system_path
+from tests.support.engine import ROOT, NoEngine, install, system_path
 
 HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
 COMMANDS = ("munged", "slurmctld", "slurmd", "srun")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.agents import PATIENCE_S
+from tests.support.agents import PATIENCE_S
 
 CTRL_C = "\x03"
 _ROWS, _COLUMNS = 40, 200

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.conditions import lacking
+from tests.support.conditions import lacking
 
 
 @contextmanager

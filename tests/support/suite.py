@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-E2E = Path(__file__).parent / "e2e"
+E2E = Path(__file__).parents[1] / "e2e"
 
 SHORT = frozenset(
     {

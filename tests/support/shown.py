@@ -14,7 +14,7 @@ from lab.config import load_cluster
 from lab.errors import InputError
 from lab.task.protocol.experiments import EXPERIMENTS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

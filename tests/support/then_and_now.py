@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "lessons" / "then-and-now.md"
 
 FATES: Final = ("same", "changed", "v1", "deprecated", "gone", "outside")

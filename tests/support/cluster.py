@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.records import Record, parse_record
-from tests.agents import wait_for
+from tests.support.agents import wait_for
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
 
 

@@ -30,8 +30,8 @@ from lab.placement.plan import Plan
 from lab.task.protocol import Request, TaskStatus, Volume, control
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
-from tests.agents import wait_for
-from tests.unit.fakes import FakeEnvironment, end, record, train, write_records
+from tests.support.agents import wait_for
+from tests.support.fakes import FakeEnvironment, end, record, train, write_records
 
 GPUS = tuple(f"GPU-{index}" for index in range(4))
 SLICE_S = 600.0

@@ -9,8 +9,8 @@ from typing import Any
 from lab.run.store import RunDir
 from lab.task.protocol.states import State
 from lab.task.sdk.model import SavedModel, load_model, save_model
-from tests.specs import run_info
-from tests.unit.fakes import PLAN, record
+from tests.support.fakes import PLAN, record
+from tests.support.specs import run_info
 
 DIGITS = Path(__file__).parents[1] / "golden" / "digits"
 SEVEN = DIGITS / "seven.png"

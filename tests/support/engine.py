@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 HINT = "LAB_TEST_ENGINE=1 installs and starts a private one (needs root, Debian or Ubuntu)"
 PACKAGES = {
     "docker": "docker.io",

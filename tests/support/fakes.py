@@ -309,3 +309,11 @@ class Boots(FakeBackend):
         self.booted += 1
         check(self.made)
         return self.made
+
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {}, tf3: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
+"""

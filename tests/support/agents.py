@@ -18,9 +18,9 @@ from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.protocol.control import submit
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import read_status
-from tests import specs
+from tests.support import specs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 PATIENCE_S = 240.0

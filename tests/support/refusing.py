@@ -1,6 +1,6 @@
 """Steps on a real cluster, some of which a task refuses by mistake, and their results.
 
-    python -m tests.refusing
+    python -m tests.support.refusing
 
 The servers of all tasks are in this process. They reach each other by proxies that can refuse a
 request as TensorFlow does, before it arrives: the other tasks begin with their parts of that step.

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.engine import base_tar, install, run
+from tests.support.engine import base_tar, install, run
 
 PACKAGES = ("apptainer", "libc6", "libseccomp2", "libsqlite3-0")
 SOURCES = (

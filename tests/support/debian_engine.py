@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import engine as engines
 from tests.golden.boxes import uuid_of
+from tests.support import engine as engines
 
 PACKAGES = ("docker.io", "iptables", "ca-certificates", "python3", "procps")
 """`docker top` needs ps, of procps."""

@@ -1,0 +1,82 @@
+"""A browser that is signed in to a class."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import re
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import psutil
+
+from lab.backends.state import STATE_VARIABLE, state_directory
+from lab.classroom.state import ClassDir
+from tests.support.docker import docker
+
+
+def host() -> dict[str, list[str]]:
+    """What a class could leave on this host."""
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    state = str(state_directory())
+    return {
+        "containers": docker("ps", "--all", "--format", "{{.Names}}").split(),
+        "networks": docker("network", "ls", "--format", "{{.Name}}").split(),
+        "volumes": docker("volume", "ls", "--format", "{{.Name}}").split(),
+        "interfaces": sorted(name for _, name in socket.if_nameindex()),
+        "rules": re.sub(r" \[\d+:\d+\]|^#.*", "", rules, flags=re.MULTILINE).splitlines(),
+        "processes": [
+            " ".join(each.cmdline()) for each in psutil.process_iter() if started_with(each, state)
+        ],
+        "files": sorted(str(path) for path in Path(state).rglob("*") if not path.is_dir()),
+    }
+
+
+class Browser:
+    """A student's browser."""
+
+    def __init__(self, room: ClassDir) -> None:
+        self.url = room.stored().plan.url
+        self.cookies = http.cookiejar.CookieJar()
+        self.opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(self.cookies),
+            urllib.request.HTTPSHandler(context=UNCHECKED),
+        )
+
+    def get(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
+        """The status, the final address and the content of a page."""
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        try:
+            with self.opener.open(self.url + path, data, timeout=30) as answer:
+                return answer.status, answer.url, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.url or "", error.read().decode()
+
+    def sign_in(self, user: str, password: str) -> tuple[int, str, str]:
+        self.get("/hub/login")
+        xsrf = next(each.value for each in self.cookies if each.name == "_xsrf")
+        form = {"username": user, "password": password, "_xsrf": xsrf or ""}
+        return self.get("/hub/login", form)
+
+
+def signed_in(room: ClassDir, user: str) -> Browser:
+    browser = Browser(room)
+    code, _, _ = browser.sign_in(user, room.tokens().seats[user])
+    assert code == 200
+    return browser
+
+
+def started_with(process: psutil.Process, state: str) -> bool:
+    """Whether a process has this state directory: JupyterHub and its services."""
+    try:
+        return process.environ().get(STATE_VARIABLE) == state
+    except psutil.Error:
+        return False
+
+
+UNCHECKED = ssl._create_unverified_context()  # noqa: S323  (the certificate is the test's own)

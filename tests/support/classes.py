@@ -1,0 +1,105 @@
+"""Classes for unit tests: nothing of them runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lab.classroom.config import ClassConfig, Times, Tls, parse_class
+from lab.classroom.planning import ClassPlan, HostFacts, plan_class
+from lab.classroom.state import ClassDir, StoredClass
+from lab.config import Cluster, parse_cluster
+from lab.gpu import Inventory
+from lab.units import GIB
+from tests.golden.boxes import box
+
+CLUSTER = "version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}}\n"
+
+
+def a_plan(
+    seats: object = ("ada", "bob"),
+    gpus: object = 0,
+    *,
+    tls: Tls | None = None,
+    times: Times | None = None,
+    **others: Any,
+) -> ClassPlan:
+    """The plan of a class on a host with four GPUs."""
+    seats = list(seats) if isinstance(seats, tuple) else seats
+    config = a_class(seats, gpus, **others)
+    update = {"tls": tls, "times": times or config.times}
+    return plan(config.model_copy(update=update), a_host(box(4)))
+
+
+def stored(found: ClassPlan | None = None) -> StoredClass:
+    """What `lab class up` was given."""
+    return StoredClass(found or a_plan(), "lab-class:cpu", CLUSTER, ("async", "sync"))
+
+
+def created(found: ClassPlan | None = None) -> ClassDir:
+    """The directory of a class. Its JupyterHub does not run."""
+    folder = ClassDir((found or a_plan()).name)
+    folder.create(stored(found))
+    return folder
+
+
+def certificate(folder: Path) -> Tls:
+    """The names of files for HTTPS."""
+    return Tls.model_construct(certificate=folder / "c.pem", key=folder / "k.pem")
+
+
+CLASS = "version: 1\nname: w\nseats: [ada, bob]\nseat: {gpus: 1, memory: 1GiB}\n"
+
+
+CLUSTER = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {ps: {on: [a]}, worker: {on: [a]}}\n"
+
+
+# Made for this test: `openssl req -x509 -newkey ec …`.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBcjCCARmgAwIBAgIUPZSQx74nbbW5jU4xn4xJOJrO9HMwCgYIKoZIzj0EAwIw
+DjEMMAoGA1UEAwwDbGFiMCAXDTI2MTEyNTAzMjIyMloYDzIxMjYxMTAxMDMyMjIy
+WjAOMQwwCgYDVQQDDANsYWIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATPhw+z
+FXjcdfwZ0yysHhtc8uw73lB2A146OKzbqmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0
+aW9wuXMK562tpISYo1MwUTAdBgNVHQ4EFgQUuLBjXaVlvT2BZ7xnrJIAgRBQ1Kww
+HwYDVR0jBBgwFoAUuLBjXaVlvT2BZ7xnrJIAgRBQ1KwwDwYDVR0TAQH/BAUwAwEB
+/zAKBggqhkjOPQQDAgNHADBEAiBXPK088SXZ6n+2M37eZm6AyqdD2klH7xjMBTd2
+VGrPtgIgL+jHu423p+nzj90RYZdkVfTW+bTgyw3dT+/D7XO0FAQ=
+-----END CERTIFICATE-----
+"""
+
+
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgIPnTBx9SxR9IxpKN
+UUL5aPYahn4nha7ASlbtZcjBSTGhRANCAATPhw+zFXjcdfwZ0yysHhtc8uw73lB2
+A146OKzbqmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0aW9wuXMK562tpISY
+-----END PRIVATE KEY-----
+"""
+
+
+NO_GPUS = Inventory("none", (), 4, 16 * GIB, notices=("no NVIDIA driver",))
+
+
+def a_class(seats: object = 2, gpus: object = 0, **others: object) -> ClassConfig:
+    """A class; `others` are keys of a seat, except those of the whole class."""
+    whole = {key: others.pop(key) for key in ("network", "times", "cpu_runs") if key in others}
+    limits = {"cpus": 1, "memory": "1GiB", "disk": "1GiB"} | others
+    seat = {"gpus": gpus} | {key: each for key, each in limits.items() if each is not None}
+    file = {"version": 1, "name": "w", "seats": seats, "seat": seat, **whole}
+    return parse_class(json.dumps(file).encode(), "class.yaml")
+
+
+def a_host(inventory: Inventory | None = None, **facts: Any) -> HostFacts:
+    known = {"disk_free_bytes": 100 * GIB, "disk_unenforced": None} | facts
+    return HostFacts(inventory or box(), **known)
+
+
+def plan(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> ClassPlan:
+    return plan_class(config, host or a_host(), a_cluster(needs))
+
+
+def a_cluster(gpus: object = 0) -> Cluster:
+    file = {"version": 1, "name": "m", "nodes": {"a": {"gpus": gpus}}}
+    return parse_cluster(json.dumps(file | {"jobs": {"worker": {"on": ["a"]}}}).encode(), "c")
