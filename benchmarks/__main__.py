@@ -23,7 +23,6 @@ from benchmarks import (
     collector,
     commands,
     gpus,
-    in_graph,
     ladder,
     outgrow,
     overhead,
@@ -62,7 +61,6 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "slurm": slurm.measure,
     "slurm-records": slurm_records.measure,
     "scaling": scaling.measure,
-    "in-graph": in_graph.measure,
 }
 UNMEASURED: Final = (
     ladder.unmeasured,
@@ -115,7 +113,6 @@ def write_pages() -> None:
     results.write_page(unmeasured())
     ladder.keep_in_lesson(results.read())
     class_load.keep_in_page(results.read())
-    in_graph.keep_in_lesson()
     outgrow.keep_in_page()
 
 

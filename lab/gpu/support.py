@@ -1,8 +1,8 @@
 """Judges which GPUs work with which TensorFlow: its code, its libraries, and the driver.
 
-`tools/wheel_support.py` reads `tensorflow_builds.json` from the wheels. A GPU of compute capability
-8.6 runs machine code for 8.0 to 8.6. A driver compiles PTX for 8.0 on each GPU of 8.0 or later, if
-the driver knows the PTX version. Both rules are NVIDIA's:
+`tensorflow_builds.json` has what the wheels contain. A GPU of compute capability 8.6 runs machine
+code for 8.0 to 8.6. A driver compiles PTX for 8.0 on each GPU of 8.0 or later, if the driver knows
+the PTX version. Both rules are NVIDIA's:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
 """
 

@@ -13,13 +13,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from benchmarks import in_graph
 from benchmarks.marks import put
-from lab.config import load_cluster
 from lab.reproduce.claims import load
 from lab.reproduce.reference import trainings
-from lab.sweep.grid import with_workers
-from lab.task.protocol.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/evidence"
@@ -175,38 +171,8 @@ def test_a_page_without_a_mark_is_refused() -> None:
 
 
 def test_the_lesson_shows_the_ends_of_the_runs_with_a_killed_task() -> None:
-    lesson = in_graph.LESSON.read_text()
-    assert put(lesson, "in-graph", in_graph.table_of_file()) == lesson
+    lesson = (ROOT / "docs/lessons/in-graph.md").read_text()
     for name in ("killed-client", "killed-worker"):
         kept = summary(f"in-graph/{name}")
         row = rf"^\| `{kept['experiment']}`, .* \| {kept['state']} \| {kept['global_step']:,} \|$"
         assert re.search(row, lesson, re.MULTILINE)
-
-
-def test_the_table_of_replicas_is_made_of_its_rows(tmp_path: Path) -> None:
-    assert in_graph.table_of_file(tmp_path / "none.csv").startswith("Not measured yet")
-    lines = [",".join(in_graph.COLUMNS)]
-    for workers in in_graph.WORKERS:
-        for experiment in in_graph.EXPERIMENTS:
-            for link in in_graph.LINKS:
-                for repeat in range(3):
-                    rate = (9 + repeat) * workers + (1 if link else 0)
-                    lines.append(f"{experiment},{link},{workers},{repeat},r,{rate}")
-    (tmp_path / "in-graph.csv").write_text("\n".join(lines) + "\n")
-    text = in_graph.table_of_file(tmp_path / "in-graph.csv").splitlines()
-    assert text[0] == "| workers | `in-graph` | `sync` | `in-graph`, 100mbit | `sync`, 100mbit |"
-    # Student's t with two degrees of freedom: 4.303 * 1 / sqrt(3) = 2.5.
-    assert text[2] == "| 1 | 10.0 ± 2.5 | 10.0 ± 2.5 | 11.0 ± 2.5 | 11.0 ± 2.5 |"
-    assert text[4].startswith("| 4 | 40.0 ± 9.9 |")
-
-
-@pytest.mark.parametrize("experiment", in_graph.EXPERIMENTS)
-@pytest.mark.parametrize("link", in_graph.LINKS)
-def test_each_replica_has_a_node_and_a_link_of_its_own(
-    tmp_path: Path, experiment: str, link: str
-) -> None:
-    (tmp_path / "cluster.yaml").write_text(json.dumps(in_graph.config(experiment, link)))
-    cluster = load_cluster(tmp_path / "cluster.yaml")
-    assert set(cluster.jobs) == set(EXPERIMENTS[experiment].jobs)
-    assert len(set(with_workers(cluster, max(in_graph.WORKERS)).jobs["worker"].on)) == 4
-    assert sorted(cluster.links) == (sorted(cluster.nodes) if link else [])

@@ -104,7 +104,7 @@ def test_the_documents_have_the_judgements() -> None:
 
 
 def test_the_data_was_read_from_the_locked_versions() -> None:
-    """If a lock has changed, run `tools/wheel_support.py`."""
+    """If a lock has changed, read the new wheels: docs/gpus.md says how."""
     assert set(builds()) == set(IMAGES)
     for name, build in builds().items():
         lock = ROOT / "requirements" / f"{IMAGES[name].requirements(gpus=True)}.txt"
