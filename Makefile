@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture clean-end oracle bench results mutants lock golden notebooks \
+.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants lock golden notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -46,9 +46,6 @@ hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 
 
 torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/torture.jsonl (stop it with Ctrl-C)
 	$(BIN)/python -m tests.torture --policies fail restart continue
-
-clean-end: $(VENV)/.dev  ## check how 275 synchronous trainings end (three hours on two cores)
-	$(BIN)/python -m tests.torture --campaign clean-end
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -17,13 +17,11 @@ import tests.torture
 from benchmarks.engine import ready
 from benchmarks.trainings import workplace
 from lab.run.prepare import git_state
-from lab.tf_versions import CURRENT
 from tests.support import engine as engines
 from tests.support.commands import ROOT
 from tests.torture import results
-from tests.torture.case import BACKENDS, CAMPAIGNS, COMPOSE, FAULTS_ON, Case, Fault, Policy
+from tests.torture.case import BACKENDS, COMPOSE, FAULTS_ON, Case, Fault, Policy, draw
 from tests.torture.clock import NoCompilerError
-from tests.torture.engine import OwnEngine, own_engine
 from tests.torture.judging import GOOD
 from tests.torture.results import Row
 from tests.torture.running import RefusedError, Tools, lacks, ran
@@ -58,7 +56,7 @@ def main(argv: Sequence[str], file: Path = FILE) -> int:
                 if case.backend not in tools:
                     made = stack.enter_context(_on_engine()) if case.backend == COMPOSE else Tools()
                     tools[case.backend] = made
-                rows.append(_one(case, tools[case.backend], asked.campaign))
+                rows.append(_one(case, tools[case.backend]))
                 results.keep(file, rows[-1])
     except KeyboardInterrupt:
         _say("interrupted: the run under way is dropped, and nothing of it is left")
@@ -72,19 +70,18 @@ def main(argv: Sequence[str], file: Path = FILE) -> int:
 
 
 def cases(asked: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Case]:
-    """The cases of a request, one after the other; without a limit endless."""
-    case_of, seeds = CAMPAIGNS[asked.campaign]
+    """The cases of a request, one after the other; without seeds endless, after those of before."""
     if asked.seed:
-        yield from map(case_of, asked.seed)
+        yield from map(draw, asked.seed)
         return
-    for case in map(case_of, results.seeds_to_run(rows, asked.campaign, seeds, again=asked.again)):
+    for case in map(draw, count(max((row["seed"] for row in rows), default=-1) + 1)):
         wanted = case.backend in asked.backend and case.fault in asked.faults
-        if asked.again or (wanted and case.policy in asked.policies):
+        if wanted and case.policy in asked.policies:
             yield case
 
 
-def _one(case: Case, tools: Tools, campaign: str) -> Row:
-    made = {"campaign": campaign, "date": time.strftime("%Y-%m-%d"), "git": git_state(ROOT)}
+def _one(case: Case, tools: Tools) -> Row:
+    made = {"date": time.strftime("%Y-%m-%d"), "git": git_state(ROOT)}
     with ran(case, tools) as (place, seen, judgement):
         row = results.row_of(case, judgement, seconds=seen.seconds, **made)
         _say(f"{case.line()} → {judgement.outcome}: {judgement.verdict}")
@@ -113,16 +110,7 @@ def _on_engine() -> Iterator[Tools]:
         variables = {name: environ[name] for name in names if name in environ}
         client = docker.from_env(environment=environ)
         stack.callback(client.close)
-        image = os.environ.get("LAB_IMAGE") or CURRENT.name(gpus=False)
-        made: list[OwnEngine] = []
-
-        def own() -> OwnEngine:
-            # Once for all runs that need it: the image takes a minute to be copied.
-            if not made:
-                made.append(stack.enter_context(own_engine(image, environ)))
-            return made[0]
-
-        yield Tools(variables, client, own)
+        yield Tools(variables, client)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,7 +121,6 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     endless = float("inf")
-    parser.add_argument("--campaign", choices=CAMPAIGNS, default="faults")
     parser.add_argument("--runs", type=int, default=endless, help="the most trainings")
     parser.add_argument("--minutes", type=float, default=endless, help="begin none after that time")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
@@ -142,7 +129,6 @@ def _parser() -> argparse.ArgumentParser:
         "--policies", nargs="+", type=Policy, choices=[*Policy], default=[Policy.FAIL]
     )
     parser.add_argument("--seed", type=int, nargs="+", help="these cases, whatever they are")
-    parser.add_argument("--again", action="store_true", help="those that went wrong, once more")
     return parser
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from itertools import count
 from typing import Final
-
-from tests.support.harms import HARMS
 
 LOCAL: Final = "local"
 COMPOSE: Final = "compose"
@@ -35,42 +31,26 @@ class Fault(StrEnum):
     PAUSE = "pause"  # the same for `PAUSE_S`
     AGENT = "agent"  # the agent or its container is killed
     ANCHOR = "anchor"  # the container that holds a node's network is restarted
-    ENGINE = "engine"  # the engine is restarted
-    MEMORY = "memory"  # the container has no more memory
     HELPER = "helper"  # the client is killed; another command collects the run
     DISK = "disk"  # the run volume is full
     ROOM = "room"  # the same for `PAUSE_S`
     READ_ONLY = "read-only"  # the run volume becomes read-only
     LATE = "late"  # a task starts late
-    CLOCK = "clock"  # the clock of a task's programs is stepped
     NODE_CLOCK = "node-clock"  # the clock of all processes of a node is stepped by an hour
 
 
 FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
-    # Main memory has no limit there, and there is no engine and no pause container.
-    LOCAL: tuple(f for f in Fault if f not in {Fault.ANCHOR, Fault.ENGINE, Fault.MEMORY}),
-    # The engine's own disk is the host's; a container takes no variable of the harness.
+    # There is no pause container.
+    LOCAL: tuple(f for f in Fault if f is not Fault.ANCHOR),
+    # The engine's disk is the host's; a container takes no variable of the harness.
     COMPOSE: tuple(
-        f for f in Fault if f not in {Fault.DISK, Fault.ROOM, Fault.CLOCK, Fault.NODE_CLOCK}
+        f for f in Fault if f not in {Fault.DISK, Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK}
     ),
 }
 UNTIMED: Final = frozenset({Fault.NONE, Fault.LATE})
 """Faults without a moment: there is none, or the run starts with it."""
 
-_ON_ANY_TASK: Final = frozenset(
-    {Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.MEMORY, Fault.LATE, Fault.CLOCK}
-)
-
-ALTERS: Final = frozenset(harm for harm, ends in HARMS.items() if ends.code)
-"""Harms to records, after which `lab run` fails."""
-
-HOSTILE_S: Final = 12
-"""Time that the program continues after its harm, in seconds."""
-
-_HOSTILE_FAULTS: Final = (
-    *(Fault.NONE, Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.HELPER),
-    *(Fault.DISK, Fault.ROOM, Fault.READ_ONLY),
-)
+_ON_ANY_TASK: Final = frozenset({Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.LATE})
 
 
 class Policy(StrEnum):
@@ -86,14 +66,12 @@ class Case:
     """One run.
 
     Attributes:
-        experiment: `async`, `sync` or `hostile`.
-        replicas: Gradients in one update, where that is not one of each worker.
+        experiment: `async` or `sync`.
         target: The task or node of the fault, or "".
         after_s: The moment of the fault: seconds after the submission of the run; or
         at_step: as soon as a collected record has this global step.
         amount_s: The delay of a start, or the change of a clock.
         follow_up: How a run of a killed client is collected: `attach` or `collect`.
-        harm: The harm of its program, if it is a hostile one.
     """
 
     seed: int
@@ -102,7 +80,6 @@ class Case:
     workers: int
     ps: int
     steps: int
-    replicas: int | None = None
     fault: Fault = Fault.NONE
     target: str = ""
     after_s: float | None = None
@@ -110,7 +87,6 @@ class Case:
     amount_s: float = 0.0
     follow_up: str = ""
     policy: Policy = Policy.FAIL
-    harm: str = ""
 
     @property
     def project(self) -> str:
@@ -183,54 +159,6 @@ def draw(seed: int) -> Case:
     )
 
 
-CLEAN_END: Final[tuple[tuple[int, int | None, int], ...]] = (
-    (3, None, 100),
-    (3, 2, 100),
-    (2, None, 25),
-    (5, None, 25),
-    (8, None, 25),
-)
-"""Workers, gradients in one update (None: of each worker), and how many such runs there are."""
-
-
-def clean_end(seed: int) -> Case:
-    """The case of a seed among those that look how a synchronous training ends."""
-    settings = [(workers, replicas) for workers, replicas, n in CLEAN_END for _ in range(n)]
-    workers, replicas = settings[seed]
-    # The end counts: fewer steps give more ends.
-    steps = random.Random(seed).randrange(20, 60)  # noqa: S311
-    return Case(seed, LOCAL, "sync", workers, 1, steps, replicas)
-
-
-def hostile(seed: int) -> Case:
-    """The case of a seed among those whose program does harm."""
-    rng = random.Random(seed)  # noqa: S311
-    backend = BACKENDS[seed % len(BACKENDS)]
-    faults = [f for f in _HOSTILE_FAULTS if f in FAULTS_ON[backend]]
-    fault = faults[seed // len(BACKENDS) % len(faults)]
-    return Case(
-        seed,
-        backend,
-        "hostile",
-        workers=2,
-        ps=1,
-        steps=0,
-        fault=fault,
-        target=_target(rng, fault, workers=2, ps=1),
-        after_s=None if fault in UNTIMED else round(rng.uniform(0, HOSTILE_S / 2), 1),
-        follow_up="attach" if fault is Fault.HELPER else "",
-        harm=rng.choice([*HARMS]),
-    )
-
-
-CAMPAIGNS: Final[dict[str, tuple[Callable[[int], Case], Iterable[int]]]] = {
-    "faults": (draw, count()),
-    "clean-end": (clean_end, range(sum(runs for _, _, runs in CLEAN_END))),
-    "hostile": (hostile, range(20)),
-}
-"""How a seed becomes a case, and the seeds."""
-
-
 def _target(rng: random.Random, fault: Fault, workers: int, ps: int) -> str:
     if fault in {Fault.ANCHOR, Fault.NODE_CLOCK}:
         return rng.choice((PS_NODE, *WORKER_NODES))
@@ -242,6 +170,4 @@ def _target(rng: random.Random, fault: Fault, workers: int, ps: int) -> str:
 def _amount(rng: random.Random, fault: Fault) -> float:
     if fault is Fault.LATE:
         return round(rng.uniform(0, 20), 1)
-    if fault is Fault.NODE_CLOCK:
-        return rng.choice((-_HOUR_S, _HOUR_S))
-    return rng.choice((-_HOUR_S, -30.0, 30.0, _HOUR_S)) if fault is Fault.CLOCK else 0.0
+    return rng.choice((-_HOUR_S, _HOUR_S)) if fault is Fault.NODE_CLOCK else 0.0

@@ -20,7 +20,6 @@ END_S: Final = 15.0
 """Time from the detection of a fault to the client's exit."""
 
 _LOST_S: Final = 15.0  # so long a silent agent is waited for, at most
-_ENGINE_S: Final = 60.0  # a restart of the engine, and the commands that wait for it
 _REFUSED_S: Final = 8.0  # so long an agent waits for an unwritable volume
 _READ_ONLY_S: Final = 20.0  # so long the client waits for a read-only volume
 
@@ -46,13 +45,9 @@ def outcomes(state: str, exit_code: int, *causes: str) -> frozenset[Outcome]:
 
 
 WELL: Final = outcomes("succeeded", 0, "")
-ALTERED: Final = outcomes("failed", 1, "") | outcomes("succeeded", 1, "")
-"""Records that the agent did not write, or that are no file and cannot be collected."""
-
 _STRICT: Final[dict[Fault, frozenset[Outcome]]] = {
     Fault.KILL: outcomes("failed", 1, "signal"),
     Fault.FREEZE: outcomes("failed", 1, "stalled", "time-out"),
-    Fault.MEMORY: outcomes("failed", 1, "out of memory"),
     Fault.AGENT: outcomes("lost", 1, "node lost"),
     # Without its network a task ends by an error, by a stall, or is declared lost.
     Fault.ANCHOR: outcomes("failed", 1, "peer lost", "exit code", "stalled", "time-out")
@@ -66,10 +61,6 @@ _ANY_POLICY: Final[dict[Fault, frozenset[Outcome]]] = {
     Fault.ROOM: WELL | outcomes("failed", 1, "exit code"),
     Fault.DISK: _VOLUME,  # a restart does not help
     Fault.READ_ONLY: _VOLUME,
-    # The engine stops its containers first, which their agents may still record.
-    Fault.ENGINE: outcomes("lost", 1, "", "node lost", "interrupted", "peer lost")
-    | outcomes("cancelled", 1, "", "interrupted", "peer lost")
-    | outcomes("failed", 1, "", "peer lost", "signal", "interrupted", "node lost"),
 }
 """Other faults that a run may not survive."""
 
@@ -120,7 +111,6 @@ def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float
         Fault.FREEZE: still_s,
         Fault.AGENT: _LOST_S,
         Fault.ANCHOR: max(still_s, _LOST_S),
-        Fault.ENGINE: _ENGINE_S,
         Fault.DISK: _REFUSED_S if trained else READY_S,
         Fault.READ_ONLY: _READ_ONLY_S,
     }

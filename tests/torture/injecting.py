@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -16,7 +16,6 @@ from tests.support import disks
 from tests.torture import processes
 from tests.torture.case import PAUSE_S, Fault
 from tests.torture.clock import Clock
-from tests.torture.engine import OwnEngine
 from tests.torture.place import Place
 
 if TYPE_CHECKING:
@@ -24,18 +23,6 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 _POLL_S: Final = 0.05
-_MIB: Final = 2**20
-_LARGE_BYTES: Final = 200 * _MIB
-"""A program with TensorFlow holds more; before that the kernel might choose another process."""
-
-_HOG: Final = """\
-import time
-held = []
-for _ in range(12):
-    held.append(bytearray(16 * 2**20))
-    time.sleep(0.05)
-time.sleep(1)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +34,6 @@ class Scene:
         helper: The client that follows it.
         deadline: The end of all waiting, on the monotonic clock.
         client: The engine, where the run is on containers.
-        engine: The engine that may be restarted, where it runs on that one.
         clock: The clock that may be changed, where the run was started with it.
         disk: Makes the disk of the run volume fail when it is written.
     """
@@ -56,7 +42,6 @@ class Scene:
     helper: subprocess.Popen[bytes]
     deadline: float
     client: DockerClient | None = None
-    engine: OwnEngine | None = None
     clock: Clock | None = None
     disk: Path | None = None
 
@@ -134,42 +119,9 @@ def _to_container(scene: Scene, do: Callable[[Container], None]) -> float | None
     return now
 
 
-def _memory(scene: Scene) -> float | None:
-    """Remove the container's free memory, and let another process of it ask for more.
-
-    The kernel ends the largest process of the container, which is the program.
-    """
-    program = _program(scene, lambda found: found.memory_info().rss > _LARGE_BYTES)
-    if program is None:
-        return None
-    container = scene.container()
-    now = time.time()
-    told: dict[str, Any] = container.stats(stream=False, one_shot=True)  # type: ignore[assignment]
-    held = told["memory_stats"]["stats"]
-    # The first name is of cgroup v1, the second of v2.
-    limit = held.get("total_rss", held.get("anon", 0)) + 32 * _MIB
-    container.update(mem_limit=limit, memswap_limit=limit)
-    container.exec_run(["python", "-S", "-c", _HOG], detach=True)
-    deadline = time.monotonic() + 5
-    while processes.runs(program) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    ended = not processes.runs(program)
-    # A program that is started again shall have room.
-    container.update(mem_limit=64 * 2**30, memswap_limit=64 * 2**30)
-    return now if ended else None
-
-
-def _helper(scene: Scene) -> float | None:
-    def kill() -> None:
-        scene.helper.kill()
-        scene.helper.wait()
-
-    return _unless_over(scene, kill)
-
-
-def _engine(scene: Scene) -> float | None:
-    assert scene.engine is not None
-    return _unless_over(scene, scene.engine.restart)
+def _kill(helper: subprocess.Popen[bytes]) -> None:
+    helper.kill()
+    helper.wait()
 
 
 def _disk(scene: Scene) -> float | None:
@@ -193,10 +145,6 @@ def _read_only(scene: Scene) -> float | None:
     return _unless_over(scene, lambda: disk.write_text("harness\n"))
 
 
-def _clock(scene: Scene) -> float | None:
-    return _node_clock(scene) if _program(scene) else None
-
-
 def _node_clock(scene: Scene) -> float | None:
     clock = scene.clock
     assert clock is not None
@@ -216,9 +164,7 @@ def _signalled(process: psutil.Process | None, number: signal.Signals) -> float 
     return now if process is not None and processes.signalled(process, number) else None
 
 
-def _program(
-    scene: Scene, ready: Callable[[psutil.Process], bool] = processes.runs
-) -> psutil.Process | None:
+def _program(scene: Scene) -> psutil.Process | None:
     """The target program, as soon as it runs; None where it has ended."""
     place, case = scene.place, scene.place.case
     run = place.run()
@@ -226,7 +172,7 @@ def _program(
     seen = False
     while not scene.over():
         found = processes.program(case.project, run.name, case.target)
-        if found is not None and ready(found):
+        if found is not None and processes.runs(found):
             return found
         state = place.home().statuses.get(case.target, {}).get("state")
         if (found is None and seen) or state in {"succeeded", "failed", "lost", "cancelled"}:
@@ -242,12 +188,9 @@ _FAULTS: Final[dict[Fault, Callable[[Scene], float | None]]] = {
     Fault.PAUSE: _pause,
     Fault.AGENT: _agent,
     Fault.ANCHOR: lambda scene: _to_container(scene, lambda each: each.restart(timeout=1)),
-    Fault.ENGINE: _engine,
-    Fault.MEMORY: _memory,
-    Fault.HELPER: _helper,
+    Fault.HELPER: lambda scene: _unless_over(scene, lambda: _kill(scene.helper)),
     Fault.DISK: _disk,
     Fault.ROOM: _room,
     Fault.READ_ONLY: _read_only,
-    Fault.CLOCK: _clock,
     Fault.NODE_CLOCK: _node_clock,
 }

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tests.torture import records
-from tests.torture.case import ALTERS, HOSTILE_S, Case, Fault, Policy
-from tests.torture.expected import ALTERED, WELL, Outcome, expected, patience_s
+from tests.torture.case import Case, Fault, Policy
+from tests.torture.expected import WELL, Outcome, expected, patience_s
 from tests.torture.records import Home
 
 JUST_BEFORE_S: Final = 1.0
@@ -18,7 +18,7 @@ JUST_BEFORE_S: Final = 1.0
 _BAD: Final = ("failed", "lost")
 _WORST: Final = (*_BAD, "cancelled")
 _ENDED: Final = {"succeeded", *_WORST}
-_NAMED: Final = frozenset({Fault.KILL, Fault.AGENT, Fault.MEMORY})
+_NAMED: Final = frozenset({Fault.KILL, Fault.AGENT})
 
 
 class Verdict(StrEnum):
@@ -84,9 +84,9 @@ def judge(case: Case, seen: Seen) -> Judgement:
         Verdict.LATE: _late(case, seen, outcome),
     }
     # Records that a volume refused are counted, and may be missing.
-    if not case.harm and outcome.cause != "volume":
+    if outcome.cause != "volume":
         found[Verdict.LOST_RECORDS] = records.missing(seen.home)
-    if not case.harm and outcome.state == "succeeded":
+    if outcome.state == "succeeded":
         found[Verdict.SUMS] = records.wrong_sums(seen.home, case.experiment, case.steps)
     details = tuple(each for several in found.values() for each in several)
     at_best = Verdict.MISSED if missed else Verdict.OK
@@ -126,12 +126,9 @@ def _came_too_late(case: Case, seen: Seen) -> bool:
 def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str]:
     summary, state, found = seen.home.summary, outcome.state, []
     allowed = WELL if missed else expected(case)
-    if case.harm in ALTERS:
-        allowed = (allowed - WELL) | ALTERED
     if outcome not in allowed:
         found.append(f"{outcome}: not what {case.fault} under {case.policy} may come to")
-    uncollected = any(each.get("kept") for each in summary.get("left", ()))
-    if (state == "succeeded" and not uncollected) != (outcome.exit_code == 0):
+    if (state == "succeeded") != (outcome.exit_code == 0):
         found.append(f"{state} with exit code {outcome.exit_code}")
     if state not in _ENDED:
         found.append(f"run.json still says {state or 'nothing'}")
@@ -147,7 +144,7 @@ def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str
         short = [task for task in case.worker_tasks if rows.get(task) != "succeeded"]
         if short and (case.policy is not Policy.CONTINUE or not summary.get("degraded")):
             found.append(f"succeeded without {', '.join(short)}")
-    elif not missed and case.fault in _NAMED and not case.harm:
+    elif not missed and case.fault in _NAMED:
         # The target task must be named, by lab's name or by TensorFlow's.
         job, _, index = case.target.rpartition("-")
         names = (case.target, f"/job:{job}/replica:0/task:{index}", f"/job:{job}/task:{index}")
@@ -162,8 +159,6 @@ def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
         return []
     trained = seen.home.summary.get("global_step") is not None
     allowed = patience_s(case.fault, outcome.cause, trained=trained)
-    if case.harm:  # its workers do not need each other: the last one stalls that much later
-        allowed += HOSTILE_S
     if seen.seconds <= allowed:
         return []
     return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.support.harms import HARM
 from tests.torture import clock, disks, injecting, leftovers
-from tests.torture.case import COMPOSE, HOSTILE_S, UNTIMED, Case, Fault
-from tests.torture.engine import OwnEngine
+from tests.torture.case import COMPOSE, UNTIMED, Case, Fault
 from tests.torture.expected import (
     PATIENT_S,
     READY_S,
@@ -36,7 +34,6 @@ _AFTER_S: Final = 60.0
 """So much longer than allowed a run may take after its fault before it is ended by force."""
 
 _COMMAND_S: Final = 120.0
-_CLOCKS: Final = {Fault.CLOCK: "CLOCK_TASK", Fault.NODE_CLOCK: "CLOCK_NODE"}
 
 
 class RefusedError(Exception):
@@ -50,12 +47,10 @@ class Tools:
     Attributes:
         variables: The variables by which commands find the engine.
         client: That engine, where there is one.
-        own_engine: Makes the engine that may be restarted, once; None where there is none.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     client: DockerClient | None = None
-    own_engine: Callable[[], OwnEngine] | None = None
 
 
 def lacks(backend: str, fault: Fault) -> str:
@@ -63,7 +58,7 @@ def lacks(backend: str, fault: Fault) -> str:
     is_root = os.geteuid() == 0
     if fault in {Fault.DISK, Fault.ROOM, Fault.READ_ONLY} and not is_root:
         return "only root may mount a small disk"
-    if fault in _CLOCKS and not (shutil.which("cc") or shutil.which("gcc")):
+    if fault is Fault.NODE_CLOCK and not (shutil.which("cc") or shutil.which("gcc")):
         return "no C compiler for the clock"
     if backend == COMPOSE and not is_root:
         return "only root sees the variables of programs in containers"
@@ -72,20 +67,17 @@ def lacks(backend: str, fault: Fault) -> str:
 
 def words(case: Case) -> list[str]:
     """The command line of a case, after `lab`."""
-    found = ["run", str(HARM) if case.harm else case.experiment, "--backend", case.backend]
-    found += ["--gpus", "none", "--json", "--on-failure", case.policy.value]
-    if not case.harm:
-        found += ["--global_steps", str(case.steps), "--seed", str(case.seed)]
-        found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
-    if case.replicas:
-        found += ["--replicas_to_aggregate", str(case.replicas)]
+    found = ["run", case.experiment, "--backend", case.backend, "--gpus", "none", "--json"]
+    found += ["--on-failure", case.policy.value, "--seed", str(case.seed)]
+    found += ["--global_steps", str(case.steps)]
+    found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
     if may_stand_still(case.fault):
         found += ["--stall", f"{STALL_S:g}s", "--ready-within", f"{READY_S:g}s"]
     else:
         found += ["--ready-within", f"{PATIENT_S:g}s"]
     if case.fault is Fault.LATE:
         found += ["--start", f"{case.target}: {case.amount_s:g}s"]
-    return [*found, "--", case.harm, str(HOSTILE_S)] if case.harm else found
+    return found
 
 
 @contextmanager
@@ -97,38 +89,30 @@ def ran(case: Case, tools: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
     Raises:
         RefusedError: The lab refused the command.
     """
-    engine = tools.own_engine() if case.fault is Fault.ENGINE and tools.own_engine else None
-    with ExitStack() as stack:
-        client = tools.client if case.backend == COMPOSE else None
-        if engine is not None:
-            import docker  # noqa: PLC0415  (only where there is an engine)
-
-            client = docker.DockerClient(base_url=engine.url)
-            stack.callback(client.close)
-        place = Place.make(case, tools.variables if engine is None else engine.environ)
-        good = True
-        try:
-            with ExitStack() as of_disk:
-                disk = None
-                if case.fault in {Fault.DISK, Fault.ROOM}:
-                    disks.small(place)
-                elif case.fault is Fault.READ_ONLY:
-                    disk = of_disk.enter_context(disks.faulty(place, client))
-                variable = _CLOCKS.get(case.fault)
-                made = clock.make(place.folder, case.target, variable) if variable else None
-                began = time.monotonic()
-                helper = place.lab(*words(case), **(made.environ if made else {}))
-                scene = Scene(place, helper, began + HARD_S, client, engine, made, disk)
-                seen = _see(scene)
-                judgement = judge(case, seen)
-                good = judgement.verdict in GOOD
-                yield place, seen, judgement
-        finally:
-            if not good:
-                leftovers.preserve(place, client)
-            leftovers.clear(place, client)
-            if good:
-                shutil.rmtree(place.folder)
+    client = tools.client if case.backend == COMPOSE else None
+    place = Place.make(case, tools.variables)
+    good = True
+    try:
+        with ExitStack() as of_disk:
+            disk = made = None
+            if case.fault in {Fault.DISK, Fault.ROOM}:
+                disks.small(place)
+            elif case.fault is Fault.READ_ONLY:
+                disk = of_disk.enter_context(disks.faulty(place))
+            elif case.fault is Fault.NODE_CLOCK:
+                made = clock.make(place.folder, case.target, "CLOCK_NODE")
+            began = time.monotonic()
+            helper = place.lab(*words(case), **(made.environ if made else {}))
+            seen = _see(Scene(place, helper, began + HARD_S, client, made, disk))
+            judgement = judge(case, seen)
+            good = judgement.verdict in GOOD
+            yield place, seen, judgement
+    finally:
+        if not good:
+            leftovers.preserve(place, client)
+        leftovers.clear(place, client)
+        if good:
+            shutil.rmtree(place.folder)
 
 
 def _see(scene: Scene) -> Seen:
@@ -144,13 +128,11 @@ def _see(scene: Scene) -> Seen:
     if code == 2:
         raise RefusedError((place.folder / "said").read_text(errors="replace")[-2000:])
     said = place.said_json()
-    kept = any(each.get("kept") for each in place.home().summary.get("left", ()))
-    if kept or case.fault is Fault.ENGINE or (case.fault is Fault.HELPER and hit is not None):
-        place.done(_COMMAND_S, "down", case.project, "--yes", *(["--discard"] if kept else []))
-    has_said = case.fault is not Fault.ENGINE and case.follow_up != "collect"
+    if case.fault is Fault.HELPER and hit is not None:
+        place.done(_COMMAND_S, "down", case.project, "--yes")
     return Seen(
         exit_code=code,
-        said=said if has_said else None,
+        said=None if case.follow_up == "collect" else said,
         home=place.home(),
         hit_unix=hit,
         missed=hit is None and case.fault not in UNTIMED,
