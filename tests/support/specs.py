@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.backends.local import manifest
-from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.process import ProcessHandle
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec
@@ -51,20 +45,6 @@ def parted(facts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 HOSTILE = "<script>alert(1)</script> $x^$ \\frac{ -- \x1b]0;t\x07 \u202e"
-
-
-def a_record(**changes: object) -> EnvironmentRecord:
-    record = EnvironmentRecord(
-        project="demo",
-        cluster_sha256="0" * 64,
-        root="/p",
-        isolation=Isolation.NAMESPACES,
-        process=ProcessHandle.of(os.getpid()),
-        interpreter=sys.executable,
-        nodes=manifest.nodes_of(PLAN, Isolation.NAMESPACES),
-        tasks=manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
-    )
-    return replace(record, **changes)  # type: ignore[arg-type]
 
 
 def info() -> RunInfo:

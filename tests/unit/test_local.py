@@ -24,23 +24,10 @@ from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.backends.state import lock_environment
 from lab.errors import LabError
-from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Volume
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.conditions import lacking
-from tests.support.specs import a_record
-
-PLAN = Plan(
-    name="demo",
-    mode="uuid",
-    cluster_sha256="0" * 64,
-    nodes=(PlannedNode("tf1"), PlannedNode("tf2", link=Link(rate_bits=10**8))),
-    tasks=(
-        PlannedTask("ps", 0, "tf1", 2222),
-        PlannedTask("worker", 0, "tf2", 2222, gpus=("GPU-a", "GPU-b")),
-        PlannedTask("worker", 1, "tf2", 2223, gpu_memory_fraction=0.2, memory_bytes=2**30),
-    ),
-)
+from tests.support.local import PLAN, a_record
 
 
 @pytest.fixture(autouse=True)

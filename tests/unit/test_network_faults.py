@@ -43,7 +43,7 @@ from lab.task.protocol.faults import parse
 from tests.support.agents import wait_for
 from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, FakeEnvironment
-from tests.support.specs import a_record
+from tests.support.local import a_record
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 

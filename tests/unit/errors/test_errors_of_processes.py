@@ -25,8 +25,9 @@ from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.probes.netem import LinkError, apply_link
 from lab.task.protocol import Request, RunSpec
 from tests.support.disks import fill, small_disk
+from tests.support.local import a_record
 from tests.support.network import Netlink
-from tests.support.specs import a_record, changed
+from tests.support.specs import changed
 
 REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 

@@ -1,0 +1,119 @@
+"""`lab` without its extras: what works, and the error of what does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lab import api
+from lab.errors import LabError
+from lab.extras import MODULES
+from tests.support.commands import ROOT
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
+    """The packages that pip installs for these requirements, by name."""
+    found: dict[str, metadata.Distribution] = {}
+    queue = [(each, "") for each in map(Requirement, requirements)]
+    while queue:
+        requirement, extra = queue.pop()
+        name = canonicalize_name(requirement.name)
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        found[name] = metadata.distribution(name)
+        extras = requirement.extras or {""}
+        queue += [
+            (each, extra)
+            for each in map(Requirement, found[name].requires or ())
+            for extra in extras
+            if canonicalize_name(each.name) not in found
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of packages with the dependencies of `lab` alone."""
+    folder = tmp_path_factory.mktemp("packages")
+    for package in needed(PROJECT["dependencies"]).values():
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(str(package.locate_file(top)))
+    return folder
+
+
+def lab(packages: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call `lab` with these packages and no others."""
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{packages}", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "lab", *arguments],
+        cwd=folder,
+        env={**variables, "HOME": str(folder), "LAB_STATE": str(folder / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        ("render --gpus none --output -", "services:"),
+        (f"validate --cluster {ROOT}/cluster.yaml", "valid"),
+        ("experiments", "async"),
+        (f"runs --runs-dir {ROOT}/tests/stored_runs", "finished"),
+        ("completion bash", "complete -F"),
+        ("gpus", "GPU"),
+        ("doctor", "all 16, at the required versions"),
+    ],
+)
+def test_the_dependencies_are_enough(
+    packages: Path, tmp_path: Path, arguments: str, printed: str
+) -> None:
+    done = lab(packages, tmp_path, *arguments.split())
+    assert printed in done.stdout + done.stderr
+    assert "extra" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        ("simulate async", "simulation"),
+        ("reproduce book-async", "report"),
+        (f"report {ROOT}/tests/stored_runs/*", "report"),
+        ("class validate --file class.yaml", "class"),
+        ("run async --backend local", "tensorflow"),
+    ],
+)
+def test_an_error_names_the_missing_extra(
+    packages: Path, tmp_path: Path, arguments: str, extra: str
+) -> None:
+    done = lab(packages, tmp_path, *arguments.split())
+    assert done.returncode == 1
+    assert f"pip install 'lab[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_an_error_in_python_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "simpy", None)
+    monkeypatch.delitem(sys.modules, "lab.simulation.engine", raising=False)
+    with pytest.raises(LabError, match=r"pip install 'lab\[simulation\]'"):
+        api.simulate("async")
+
+
+@pytest.mark.parametrize("extra", sorted(MODULES))
+def test_each_module_belongs_to_a_package_of_its_extra(extra: str) -> None:
+    declared = {Requirement(each).name for each in PROJECT["optional-dependencies"][extra]}
+    owners = metadata.packages_distributions()
+    for module in MODULES[extra]:
+        assert declared & set(map(str.lower, owners[module])), module
