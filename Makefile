@@ -49,11 +49,12 @@ torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/to
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 
-lint: $(VENV)/.dev  ## check formatting, lint, types, layers and the documents' site
+lint: $(VENV)/.dev  ## check formatting, lint, types, layers, dependencies and the documents' site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/deptry lab
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
@@ -89,7 +90,7 @@ samples: $(VENV)/.dev  ## make the notebooks' sample runs again (10 minutes; run
 oracle: $(VENV)/.dev  ## train the chapter's NumPy reference, for `lab reproduce` (10 minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.chapter_oracle $(VENV)/oracle
 
-lock: $(VENV)/.dev  ## resolve requirements/*.txt from pyproject.toml
+lock: $(VENV)/.dev  ## resolve requirements/*.txt from the extras and groups in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/python tools/lock.py
 

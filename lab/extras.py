@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Final
 
 from lab.errors import LabError
@@ -30,11 +31,26 @@ def named_extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
+        module = (error.name or "").partition(".")[0]
         for extra, modules in MODULES.items():
-            if missing in modules:
-                raise LabError(
-                    f"this needs {missing}, a package of the extra `{extra}`",
-                    f"install it with `pip install 'lab[{extra}]'`",
-                ) from error
+            if module in modules:
+                raise _missing(module, extra) from error
         raise
+
+
+def check_extra(extra: str) -> None:
+    """Check that the packages of an extra are installed, before long work that needs them later.
+
+    Raises:
+        LabError: One is missing.
+    """
+    for module in sorted(MODULES[extra]):
+        if find_spec(module) is None:
+            raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str) -> LabError:
+    return LabError(
+        f"this needs {module}, a package of the extra `{extra}`",
+        f"install it with `pip install 'lab[{extra}]'`",
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lab import console
 from lab.api.planning import AnyPath
 from lab.api.results import Run, runs_path
+from lab.extras import named_extras
 from lab.service.compare import compare_runs
 from lab.service.report import Report, write_report
 from lab.task.text import visible
@@ -41,6 +42,7 @@ class Comparison:
 
         return as_json(self.sides)
 
+    @named_extras()
     def frame(self) -> pd.DataFrame:
         """Return the results: a row for each metric of the run and of each task."""
         import pandas as pd  # noqa: PLC0415
@@ -70,6 +72,7 @@ class Comparison:
         return "".join(shown)
 
 
+@named_extras()
 def report(
     *runs: Run | AnyPath,
     output: AnyPath | None = None,
@@ -98,6 +101,7 @@ def report(
     )
 
 
+@named_extras()
 def compare(
     *runs: Run | AnyPath, labels: Sequence[str] = (), runs_dir: AnyPath | None = None
 ) -> Comparison:

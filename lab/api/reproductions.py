@@ -19,6 +19,7 @@ from lab.backends.selection import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import output
 from lab.errors import InputError
+from lab.extras import named_extras
 from lab.reproduce.claims import COUNTED, NAMES, load
 from lab.service.reproduce import (
     CONFIG,
@@ -59,6 +60,7 @@ class Reproduction(Shown):
         """Whether every counted claim is REPRODUCED."""
         return all(each.verdict == "REPRODUCED" for each in self.claims if each.kind in COUNTED)
 
+    @named_extras()
     def frame(self) -> pd.DataFrame:
         """Return a row for each claim, with the fields of `lab reproduce --json`."""
         import pandas as pd  # noqa: PLC0415
@@ -76,6 +78,7 @@ class Reproduction(Shown):
         )
 
 
+@named_extras()
 def reproduce(
     name: str,
     *,

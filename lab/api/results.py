@@ -15,6 +15,7 @@ from lab.api.tables import Shown
 from lab.backends.selection import backends
 from lab.console import output
 from lab.errors import LabError
+from lab.extras import named_extras
 from lab.formatting import counted
 from lab.run import store as run_store
 from lab.run.run_info import RunInfo
@@ -73,6 +74,7 @@ class Run(Shown):
         known = read_summary(self.directory.summary_path) if self.directory.complete() else None
         return known or summarize(self.directory)
 
+    @named_extras()
     def records(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
         """Return all records, one row each: `task` and the fields of `lab.records.FIELDS`.
 
@@ -86,6 +88,7 @@ class Run(Shown):
 
         return records_frame(self.directory, tasks)
 
+    @named_extras()
     def steps(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
         """Return only the records of kind `step` and `epoch`, in the form of `records`.
 
@@ -96,6 +99,7 @@ class Run(Shown):
 
         return steps_frame(self.directory, tasks)
 
+    @named_extras()
     def figure(self, name: str) -> Figure:
         """Draw a figure of `lab report`, such as `loss`; `lab.figure` draws several runs.
 
@@ -129,6 +133,7 @@ class Runs(Shown, list[Run]):
             return type(self)(super().__getitem__(index))
         return super().__getitem__(index)
 
+    @named_extras()
     def frame(self) -> pd.DataFrame:
         """Return a row for each run: `run_id`, `experiment`, `state`, `accuracy` and others.
 
@@ -181,6 +186,7 @@ def runs(runs_dir: AnyPath | None = None) -> Runs:
     return Runs(map(Run, run_store.all_runs(runs_path(runs_dir))))
 
 
+@named_extras()
 def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
     """Draw a figure of `lab report` from one run or several.
 

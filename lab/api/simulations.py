@@ -15,6 +15,7 @@ from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.config import Cluster
 from lab.errors import InputError
+from lab.extras import named_extras
 from lab.run.fault_injection import parse_faults
 from lab.service import simulate as service
 from lab.task.text import short
@@ -33,6 +34,7 @@ class Simulation(Shown):
 
     result: service.Simulation
 
+    @named_extras()
     def frame(self) -> pd.DataFrame:
         """Return a row for each training, with the metrics of `lab simulate --json`."""
         import pandas as pd  # noqa: PLC0415
@@ -43,6 +45,7 @@ class Simulation(Shown):
         return Group(self.result.table(), *map(Text, self.result.notes))
 
 
+@named_extras()
 def simulate(  # longer than 60 lines: the parameters are those of the command line
     way: str,
     *,

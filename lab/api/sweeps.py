@@ -19,6 +19,7 @@ from lab.backends.selection import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import output
 from lab.errors import LabError
+from lab.extras import named_extras
 from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.sweep.grid import parse_over
@@ -62,6 +63,7 @@ class Sweep(Shown):
 
         return list(trends(self.results, self.along))
 
+    @named_extras()
     def frame(self) -> pd.DataFrame:
         """Return a row for each run: `run_id`, `state`, its values, `repeat` and its metrics."""
         import pandas as pd  # noqa: PLC0415
@@ -83,6 +85,7 @@ class Sweep(Shown):
         return Group(*tables, *([trends_table(self.trends)] if self.trends else []))
 
 
+@named_extras()
 def sweep(
     experiment: str,
     over: str | Mapping[str, Values],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from lab.console import notify
 from lab.errors import ConfigError, LabError
+from lab.extras import named_extras
 from lab.signals import EXIT_INTERRUPTED
 from lab.task.text import short
 
@@ -25,7 +26,8 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
         The exit code.
     """
     try:
-        action()
+        with named_extras():
+            action()
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe, as in `lab runs | head -1`.

@@ -27,6 +27,7 @@ from lab.doctor.data import inspect_directory
 from lab.doctor.engine import ROOM_BYTES, EngineInfo, read_engine
 from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError
+from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
 from lab.run.project import find_root
 from lab.task.text import short
@@ -95,11 +96,13 @@ def boot(path: Path, backend: str | None, notify: Notify) -> ClassPlan:
     Raises:
         InputError: The config is invalid, the class is up, its end is over, or it goes on with
             another backend.
-        LabError: A part could not be started; nothing is left.
+        LabError: The extra `class` is not installed, or a part could not be started; nothing is
+            left.
     """
     from lab.classroom.environment import check_not_up, up  # noqa: PLC0415  (docker-py)
 
     config = load_class(path)
+    check_extra("class")
     folder = ClassDir(config.name)
     check_not_up(folder)
     if folder.path.exists():

@@ -9,6 +9,7 @@ from typing import Final
 
 from lab.backends import Notify
 from lab.errors import InputError
+from lab.extras import check_extra
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
@@ -61,8 +62,10 @@ def plan_reproduction(
         notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
-        LabError: A run does not fit the config or the host, or no backend can be used.
+        LabError: The extra `report` is not installed, a run does not fit the config or the host, or
+            no backend can be used.
     """
+    check_extra("report")
     once = without_repeats(notify)
 
     def batch(workers: int | None) -> Batch:

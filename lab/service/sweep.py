@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.backends import Notify
 from lab.errors import LabError
+from lab.extras import check_extra
 from lab.formatting import counted
 from lab.run import project as project_files
 from lab.run.prepare import Submission
@@ -60,9 +61,10 @@ def plan_sweep(
 
     Raises:
         InputError: A quantity or a value is invalid.
-        LabError: A number of workers does not fit the config or the host, or no backend can be
-            used here.
+        LabError: The extra `report` is not installed, a number of workers does not fit the config
+            or the host, or no backend can be used here.
     """
+    check_extra("report")
     requested = options.run.spec
     experiment = project_files.experiment(requested.experiment)
     given = hyperparameters(experiment, requested.args)

@@ -66,24 +66,35 @@ def lab(packages: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with the shipped config, programs and a config of a class."""
+    (tmp_path / "cluster.yaml").symlink_to(ROOT / "cluster.yaml")
+    (tmp_path / "clusters").symlink_to(ROOT / "clusters")
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "runs").symlink_to(ROOT / "tests/stored_runs")
+    (tmp_path / "class.yaml").write_text("version: 1\nname: c\nseats: [ada]\n")
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
         ("render --gpus none --output -", "services:"),
-        (f"validate --cluster {ROOT}/cluster.yaml", "valid"),
+        ("validate", "valid"),
         ("experiments", "async"),
-        (f"runs --runs-dir {ROOT}/tests/stored_runs", "finished"),
-        ("completion bash", "complete -F"),
+        ("runs", "regression"),
+        ("completion bash", "complete -"),
         ("gpus", "GPU"),
-        ("doctor", "all 16, at the required versions"),
+        ("doctor", "at the required versions"),
     ],
 )
 def test_the_dependencies_are_enough(
-    packages: Path, tmp_path: Path, arguments: str, printed: str
+    packages: Path, project: Path, arguments: str, printed: str
 ) -> None:
-    done = lab(packages, tmp_path, *arguments.split())
+    done = lab(packages, project, *arguments.split())
     assert printed in done.stdout + done.stderr
-    assert "extra" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -91,16 +102,17 @@ def test_the_dependencies_are_enough(
     [
         ("simulate async", "simulation"),
         ("reproduce book-async", "report"),
-        (f"report {ROOT}/tests/stored_runs/*", "report"),
-        ("class validate --file class.yaml", "class"),
-        ("run async --backend local", "tensorflow"),
+        ("report regression", "report"),
+        ("class up", "class"),
+        ("sweep async --over epochs=1,2", "report"),
+        ("run async --backend local --gpus none", "tensorflow"),
     ],
 )
 def test_an_error_names_the_missing_extra(
-    packages: Path, tmp_path: Path, arguments: str, extra: str
+    packages: Path, project: Path, arguments: str, extra: str
 ) -> None:
-    done = lab(packages, tmp_path, *arguments.split())
-    assert done.returncode == 1
+    done = lab(packages, project, *arguments.split())
+    assert done.returncode == 1, done.stderr
     assert f"pip install 'lab[{extra}]'" in done.stderr.splitlines()[-1]
 
 
@@ -116,4 +128,4 @@ def test_each_module_belongs_to_a_package_of_its_extra(extra: str) -> None:
     declared = {Requirement(each).name for each in PROJECT["optional-dependencies"][extra]}
     owners = metadata.packages_distributions()
     for module in MODULES[extra]:
-        assert declared & set(map(str.lower, owners[module])), module
+        assert declared & {canonicalize_name(each) for each in owners[module]}, module

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.dependency_groups import resolve_dependency_groups
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lab.tf_versions import CURRENT, IMAGES
 from tests.support.commands import ROOT
-from tools.lock import SETS
+from tools.lock import LOCKS
 
-LOCKS = ROOT / "requirements"
+FILES = ROOT / "requirements"
 CLASS_LOCK = "class-image"
-IMAGE_LOCKS = sorted(name for name in SETS if name.startswith(("image-", "horovod", CLASS_LOCK)))
+GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+IMAGE_LOCKS = sorted(name for name in LOCKS if name.startswith(("image-", "horovod", CLASS_LOCK)))
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text(encoding="utf-8")
 CLASS_DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")
 
@@ -29,7 +32,7 @@ PYTHONS = dict.fromkeys(("image-cpu", "image-cuda", CLASS_LOCK), ("3.11", "3.12"
 
 def entries(name: str) -> list[tuple[Requirement, list[str]]]:
     """The requirements of a file, each with the hashes after it."""
-    text = (LOCKS / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (FILES / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
         requirement, *hashes = line.split(" --hash=")
@@ -56,7 +59,7 @@ def versions(name: str, python: str, machine: str = "x86_64") -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(SETS))
+@pytest.mark.parametrize("name", sorted(LOCKS))
 def test_each_package_has_one_version_and_hashes(name: str) -> None:
     found = entries(name)
     assert found
@@ -68,8 +71,8 @@ def test_each_package_has_one_version_and_hashes(name: str) -> None:
 
 
 def test_the_files_name_no_package_index() -> None:
-    for name in SETS:
-        assert "://" not in (LOCKS / f"{name}.txt").read_text(encoding="utf-8"), name
+    for name in LOCKS:
+        assert "://" not in (FILES / f"{name}.txt").read_text(encoding="utf-8"), name
 
 
 @pytest.mark.parametrize("name", IMAGE_LOCKS)
@@ -77,9 +80,7 @@ def test_a_file_has_what_it_is_made_for(name: str) -> None:
     for python in PYTHONS.get(name, ("3.11",)):
         locked = versions(name, python)
         wanted = [
-            Requirement(line)
-            for line in (LOCKS / f"{name}.in").read_text(encoding="utf-8").splitlines()
-            if line and not line.startswith("#")
+            Requirement(each) for each in resolve_dependency_groups(GROUPS, *LOCKS[name].groups)
         ]
         assert wanted
         for each in wanted:
@@ -168,8 +169,8 @@ def test_a_class_without_docker_has_the_tested_versions(python: str) -> None:
 
 
 def test_the_proxy_of_a_class_is_locked() -> None:
-    lock = json.loads((LOCKS / "proxy/package-lock.json").read_text(encoding="utf-8"))
-    root = json.loads((LOCKS / "proxy/package.json").read_text(encoding="utf-8"))
+    lock = json.loads((FILES / "proxy/package-lock.json").read_text(encoding="utf-8"))
+    root = json.loads((FILES / "proxy/package.json").read_text(encoding="utf-8"))
     assert lock["packages"].pop("")["dependencies"] == root["dependencies"]
     assert root["dependencies"] == {"configurable-http-proxy": "5.3.0"}
     for name, package in lock["packages"].items():
