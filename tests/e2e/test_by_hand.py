@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine import ROOT
+from tests.support.commands import ROOT, command, environ, lab
 from tests.support.terminals import CTRL_C, Terminal, terminal
 
 pytestmark = pytest.mark.tensorflow
@@ -23,56 +20,31 @@ PROGRAM = "python scripts/mnist_async.py --epochs=50 --record_every=20"
 START_S = 200.0
 
 
-def lab(project: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "lab", *arguments],
-        cwd=project,
-        env=environ(project),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
-def environ(project: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    return {
-        **kept,
-        "PYTHONPATH": str(ROOT),
-        "LAB_STATE": str(project / "state"),
-        "SHELL": "/bin/bash",
-    }
-
-
-@pytest.fixture(params=["local", pytest.param("compose", marks=pytest.mark.engine)])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
     """The project's default cluster, up under its own name."""
-    if request.param == "compose":
-        request.getfixturevalue("image")
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     (tmp_path / "data").mkdir()
     text = (ROOT / "cluster.yaml").read_text()
     (tmp_path / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {NAME}"))
-    lab(tmp_path, "up", "--backend", request.param, "--gpus", "none")
+    lab(tmp_path, "up", "--backend", "local", "--gpus", "none")
     yield tmp_path
     lab(tmp_path, "down", "--yes", "--discard")
 
 
 def test_four_shells_the_printed_command_and_ctrl_c_in_each(project: Path) -> None:
-    addresses = {each["task"]: each["address"] for each in json.loads(lab(project, "ps", "--json"))}
+    addresses = {
+        each["task"]: each["address"] for each in json.loads(lab(project, "ps", "--json")[0])
+    }
     workers = [task for task in addresses if task.startswith("worker-")]
     hosts = ",".join(addresses[task] for task in workers)
     cluster = f"--ps_hosts={addresses['ps-0']} --worker_hosts={hosts}"
     with contextlib.ExitStack() as opened:
         shells: dict[str, Terminal] = {}
         for task in ("ps-0", *workers):
-            command = [sys.executable, "-m", "lab", "shell", task]
+            env = environ(project) | {"SHELL": "/bin/bash"}
             shells[task] = opened.enter_context(
-                terminal(command, cwd=project, env=environ(project))
+                terminal(command("shell", task), cwd=project, env=env)
             )
             job, _, index = task.rpartition("-")
             shells[task].type(f"{PROGRAM} --job_name={job} --task_index={index} {cluster}\n")

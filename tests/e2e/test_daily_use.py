@@ -130,13 +130,6 @@ def test_own_program(project: Path) -> None:
     assert "worker-1: epoch 3" in err
 
 
-def test_a_syntax_error_is_found_before_anything_starts(project: Path) -> None:
-    path = write(project, "torn.py", "import os\nprint('a'\n")
-    out, err = lab(project, "run", path, code=2)
-    assert (out, err) == ("", f"error: {path}:2:6: '(' was never closed; fix the program\n")
-    assert not run_dirs(project, "torn")
-
-
 def test_an_edited_program_takes_effect_in_the_next_run(project: Path) -> None:
     for name in ("first", "second"):
         text = f"import os\nprint('the {{}} edition'.format('{name}'))\n"
@@ -191,7 +184,7 @@ def test_another_client_follows_after_a_kill(project: Path) -> None:
     assert summary_of(lab(project, "attach", run_dir.name, "--json")[0])["state"] == "succeeded"
 
 
-def test_a_run_is_detached_attached_detached_and_cancelled(project: Path) -> None:
+def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     path = write(project, "left.py", COUNTS.replace("LINES", "100_000"))
     run_id = lab(project, "run", path, "--detach")[0].strip()
     with terminal(command("attach", run_id), cwd=project, env=environ(project)) as watched:
@@ -202,6 +195,14 @@ def test_a_run_is_detached_attached_detached_and_cancelled(project: Path) -> Non
     follower = start(project, "attach", run_id)
     records = [project / "runs" / run_id / f"tasks/{task}.jsonl" for task in WORKERS]
     wait_for(lambda: all(each.exists() for each in records), "a record of each", PATIENCE_S)
+    shown = start(project, "logs", "--follow", "--task", "worker-1", "--since", "0s")
+    assert shown.stdout is not None
+    lines = [shown.stdout.readline() for _ in range(50)]
+    shown.send_signal(signal.SIGINT)
+    shown.communicate(timeout=PATIENCE_S)
+    numbers = [int(line.split()[-1]) for line in lines if line.startswith("worker-1  | line ")]
+    assert numbers[0] > 0
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     states = json.loads(lab(project, "ps", "--json")[0])
     assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
     lab(project, "cancel", run_id)
@@ -211,23 +212,5 @@ def test_a_run_is_detached_attached_detached_and_cancelled(project: Path) -> Non
     assert lab(project, "cancel", run_id, code=2)[1].startswith(
         f"error: run {run_id} has already ended"
     )
-
-
-def test_logs_since_then_of_one_task_and_as_they_come(project: Path) -> None:
-    path = write(project, "talks.py", COUNTS.replace("LINES", "100_000"))
-    run_id = lab(project, "run", path, "--detach")[0].strip()
-    follower = start(project, "logs", "--follow", "--task", "worker-1", "--since", "0s")
-    assert follower.stdout is not None
-    first = [follower.stdout.readline() for _ in range(50)]
-    assert all(line.startswith("worker-1  | ") for line in first)
-    follower.send_signal(signal.SIGINT)
-    follower.communicate(timeout=PATIENCE_S)
-    lab(project, "cancel", run_id)
     lab(project, "collect", run_id)
-    every = lab(project, "logs", "--task", "worker-1")[0].splitlines()
-    assert "worker-1  | line 0" in every
-    numbers = [int(line.split()[-1]) for line in first if "| line " in line]
-    assert numbers[0] > 0
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert lab(project, "logs", "--since", "0s")[0] == ""
-    assert lab(project, "logs", "--since", "soon", code=2)[1].startswith("error: --since: 'soon'")
+    assert "worker-1  | line 0" in lab(project, "logs", "--task", "worker-1")[0].splitlines()

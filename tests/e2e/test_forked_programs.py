@@ -3,112 +3,77 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.commands import ROOT, lab, start
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(sys.platform != "linux", reason="Linux forks"),
-]
+pytestmark = pytest.mark.tensorflow
 
 CLUSTER = """\
 version: 1
 name: forked
-nodes:
-  tf1: {}
-  tf2: {}
-jobs:
-  ps: {on: [tf1]}
-  worker: {on: [tf1, tf2]}
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf2]}}
+"""
+FORKED = "has started, forked from the fork server"
+DRAWS = """\
+import tensorflow as tf
+import platform, socket, sys
+print("keras at first", "keras" in sys.modules)
+import numpy as np
+from lab.task import program
+
+seed = tf.random.uniform([], maxval=2**30, dtype=tf.int32)
+print("drawn", int(seed), np.random.randint(2**30), tf.keras.layers.Dense(1).name)
+print("keras then", "keras" in sys.modules, tf.keras.__version__.partition(".")[0])
+print("asked", platform.node(), socket.gethostname())
+print("lab kind=final run=r job_name=x task_index=0 seq=0 status=succeeded", flush=True)
 """
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     yield tmp_path
-    down = lab(tmp_path, "down", "forked", "--yes", "--discard")
-    assert down.returncode == 0, down.stderr
+    lab(tmp_path, "down", "forked", "--yes", "--discard")
 
 
-def lab(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    own = {"PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state"), **variables}
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *arguments],
-        cwd=project,
-        env={**os.environ, **own},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+def logged(project: Path, word: str) -> list[list[str]]:
+    """What follows a word in the lines of the log that have it."""
+    lines = lab(project, "logs")[0].splitlines()
+    return [line.partition(f"{word} ")[2].split() for line in lines if f"| {word} " in line]
 
 
-def test_three_runs_train_behind_one_import(project: Path) -> None:
-    up = lab(project, "up", "--backend", "local", "--gpus", "none")
-    assert up.returncode == 0, up.stderr
-    for experiment, flags in (
-        ("async", ("--global_steps=120", "--seed=1")),
-        ("sync", ("--global_steps=60", "--seed=1")),
-        ("async", ("--global_steps=120", "--seed=1")),
-    ):
-        done = lab(project, "run", experiment, *flags, "--json")
-        assert done.returncode == 0, done.stderr
-        summary = json.loads(done.stdout.splitlines()[-1])
-        assert summary["state"] == "succeeded"
-        assert summary["updates_conserved"] is True
+def test_runs_train_behind_one_import_and_draw_numbers_of_their_own(project: Path) -> None:
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    for experiment in ("async", "sync"):
+        flags = ("--global_steps=60", "--seed=1", "--json")
+        summary = json.loads(lab(project, "run", experiment, *flags)[0].splitlines()[-1])
+        assert (summary["state"], summary["updates_conserved"]) == ("succeeded", True)
         assert summary["records_lost"] == 0
-    output = lab(project, "logs").stdout
-    assert output.count("has started, forked from the fork server") == 9, output
+    (project / "scripts/mnist_async.py").write_text(DRAWS)
+    lab(project, "run", "async")
+    output = lab(project, "logs")[0]
+    assert output.count(FORKED) == 9, output
     assert "as a new process" not in output
+    by_tensorflow, by_numpy, layers = zip(*logged(project, "drawn"), strict=True)
+    assert len({*by_tensorflow}) == len({*by_numpy}) == 3
+    assert {*layers} == {"dense"}
+    assert logged(project, "keras") == [["at", "first", "False"], ["then", "True", "3"]] * 3
+    # TensorFlow's import looks up the host's name, and Python keeps the answer.
+    assert [asked == own for asked, own in logged(project, "asked")] == [True] * 3
 
 
 def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
-    up = lab(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL_FORK="0")
-    assert up.returncode == 0, up.stderr
-    done = lab(project, "run", "async", "--global_steps=60", "--seed=1")
-    assert done.returncode == 0, done.stderr
-    output = lab(project, "logs").stdout
+    (project / "scripts/mnist_async.py").write_text("print('alone')\n")
+    up = start(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL_FORK="0")
+    assert up.wait(60) == 0
+    lab(project, "run", "async")
+    output = lab(project, "logs")[0]
     assert output.count("mnist_async.py has started") == 3
-    assert "forked" not in output.replace("of forked runs", "")
-
-
-DRAWS = """\
-import tensorflow as tf
-import platform, socket
-import numpy as np
-from lab.task import program
-
-seed = tf.random.uniform([], maxval=2**30, dtype=tf.int32)
-print("drawn", int(seed), np.random.randint(2**30), tf.keras.layers.Dense(1).name)
-print("asked", platform.node(), socket.gethostname())
-print("lab kind=final run=r job_name=x task_index=0 seq=0 status=succeeded", flush=True)
-"""
-
-
-def test_forked_programs_draw_numbers_of_their_own_and_have_keras(project: Path) -> None:
-    (project / "scripts").unlink()
-    (project / "scripts").mkdir()
-    (project / "scripts" / "mnist_async.py").write_text(DRAWS)
-    done = lab(project, "up", "--backend", "local", "--gpus", "none")
-    assert done.returncode == 0, done.stderr
-    done = lab(project, "run", "async")
-    assert done.returncode == 0, done.stderr
-    output = lab(project, "logs").stdout
-    assert output.count("forked from the fork server") == 3, output
-    drawn = [line.split("drawn ")[1].split() for line in output.splitlines() if "drawn " in line]
-    by_tensorflow, by_numpy, layers = zip(*drawn, strict=True)
-    assert len({*by_tensorflow}) == len({*by_numpy}) == 3
-    assert {*layers} == {"dense"}
-    # TensorFlow's import looks up the host's name, and Python keeps the answer.
-    hosts = [line.split("asked ")[1].split() for line in output.splitlines() if "asked " in line]
-    assert len(hosts) == 3, output
-    assert all(asked == own for asked, own in hosts)
+    assert FORKED not in output

@@ -21,37 +21,13 @@ from tests.gpu.host import Host
 from tests.gpu.steps import STEPS, Shown
 from tests.gpu.trainings import FAILED, PASSED, Training
 from tests.support import cuda
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, call
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
 
 FEW = 400  # global steps; a program waits until its trace is complete
-
-TRACE = """\
-import sys
-from pathlib import Path
-
-import tensorflow as tf
-
-sys.path.insert(0, sys.argv[1])
-import gpu_trace
-import threading
-
-ended = threading.Event()
-multiply = tf.function(lambda matrix: matrix @ matrix)
-
-def work():
-    while not ended.is_set():
-        multiply(tf.ones((64, 64)))
-
-thread = threading.Thread(target=work)
-thread.start()
-gpu_trace.trace(Path(sys.argv[2]), "task", 0.5, host_level=2)
-ended.set()
-thread.join()
-"""
 
 
 @pytest.fixture
@@ -103,9 +79,9 @@ def a_host(tmp_path: Path, box: Box, held: dict[str, int]) -> Host:
     return Host(read(), folder, read=read)
 
 
-def results(host: Host, training: Training, backend: str) -> dict[str, tuple[str, str]]:
+def results(host: Host, training: Training) -> dict[str, tuple[str, str]]:
     """The result and the detail of each check; the page is written, too."""
-    done = trainings.train(host, training, backend)
+    done = trainings.train(host, training, "local")
     rows = trainings.check(host, training, done, "async")
     shown = {STEPS[3]: Shown(rows, done.tensorflow)}
     stages = page.record(shown, host.inventory, {})
@@ -117,7 +93,7 @@ def results(host: Host, training: Training, backend: str) -> dict[str, tuple[str
 @pytest.mark.tensorflow
 def test_a_training_by_processes(gpus: Box, tmp_path: Path) -> None:
     host = a_host(tmp_path, gpus, {"worker-0": 0, "worker-1": 0, "worker-2": 1})
-    found = results(host, Training("async", FEW, trainings.book(), share=0.2), "local")
+    found = results(host, Training("async", FEW, trainings.book(), share=0.2))
     first, second = (evidence.short(gpu) for gpu in host.gpus)
     assert found.pop("the training succeeds")[0] == PASSED
     assert found == {
@@ -136,34 +112,6 @@ def test_a_training_by_processes(gpus: Box, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.engine
-@pytest.mark.tensorflow
-def test_a_training_in_containers(pinning: None, gpus: Box, tmp_path: Path) -> None:
-    host = a_host(tmp_path, gpus, {"worker-0": 0, "worker-1": 1})
-    config = trainings.cluster(2, 1, ps=True)
-    found = results(host, Training("async", FEW, config), "compose")
-    assert found["the training succeeds"][0] == PASSED
-    traces = found["kernels in TensorFlow's traces"]
-    assert traces[0] == FAILED
-    assert traces[1].startswith("worker-0 ran no kernel on its GPU 0 (GPU-")
-    assert found["processes in NVML's lists"] == (PASSED, "2 tasks, the ps on none")
-
-
-@pytest.mark.tensorflow
-def test_a_recorded_trace_of_a_cpu_has_no_kernels(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(TRACE)
-    (tmp_path / "trace").mkdir()
-    environ = {name: value for name, value in os.environ.items() if name != "LAB_RUN_DIR"}
-    command = [sys.executable, "program.py", str(ROOT / "tests/gpu"), str(tmp_path / "trace")]
-    subprocess.run(command, cwd=tmp_path, env=environ, check=True, timeout=120)
-    data = (tmp_path / "trace/task.xplane.pb").read_bytes()
-    assert evidence.kernels(data) == {}
-    space = evidence._xplane().XSpace()
-    space.ParseFromString(data)
-    names = {each.name for plane in space.planes for each in plane.event_metadata.values()}
-    assert any("MatMul" in name for name in names)
-
-
 def test_the_inventory_is_compared_with_nvidia_smi(
     gpus: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,8 +122,6 @@ def test_the_inventory_is_compared_with_nvidia_smi(
     ]
     smi = tmp_path / "bin/nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text(f"#!/bin/sh\necho '{lines[0]}'\necho '{lines[1]}'\n")
-    smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
     # pynvml loads a library once in a process, so another process looks.
     code = (
@@ -185,20 +131,14 @@ def test_the_inventory_is_compared_with_nvidia_smi(
         "host = look(Path.cwd())\n"
         "print([row.result for step in STEPS[:3] for row in step.execute(host).rows])"
     )
-    command = [sys.executable, "-c", code]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    def printed() -> str:
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+    def printed(second: str) -> str:
+        smi.write_text(f"#!/bin/sh\necho '{lines[0]}'\necho '{second}'\n")
+        smi.chmod(0o755)
+        return call(tmp_path, sys.executable, "-c", code).strip()
 
-    assert printed() == "['passed', 'passed', 'passed']"
-    smi.write_text(f"#!/bin/sh\necho '{lines[0]}'\necho '{lines[1].replace('H100', 'A100')}'\n")
-    assert printed() == "['failed', 'passed', 'passed']"
-    smi.write_text(f"#!/bin/sh\necho '{lines[0]}'\necho '{lines[1].replace(', 9.0', ', 8.0')}'\n")
-    assert printed() == "['failed', 'passed', 'passed']"
+    assert printed(lines[1]) == "['passed', 'passed', 'passed']"
+    assert printed(lines[1].replace("H100", "A100")) == "['failed', 'passed', 'passed']"
 
 
 def test_the_stages_are_not_run_without_a_gpu(tmp_path: Path) -> None:

@@ -1,22 +1,22 @@
-"""Runs that end early: by keys, by signals, by a killed client, by a full disk.
+"""Runs by processes, and their ends: by keys, by signals, by a killed client, by a full disk.
 
-The programs import no TensorFlow, so that it is quick.
+Only the first of them trains. The other programs import no TensorFlow, so that it is quick.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
-import time
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.signals import REPEAT_S
-from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.commands import command, environ, lab, start
+from tests.support.agents import PATIENCE_S, processes_with, wait_for
+from tests.support.commands import ROOT, command, environ, lab, start
 from tests.support.disks import fill, small_disk
 from tests.support.terminals import CTRL_C, terminal
 
@@ -60,22 +60,14 @@ DEAF = SAVES.replace("save if task", "signal.SIG_IGN if task")
 RUN = ("run", "async", "--backend", "local", "--gpus", "none")
 
 
-def ours(project: Path) -> list[str]:
-    """The command lines of all processes that know this project's state directory."""
-    mark = f"LAB_STATE={project / 'state'}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
+def ours(project: Path) -> list[int]:
+    """All processes that know this project's state directory."""
+    return processes_with(f"LAB_STATE={project / 'state'}\0")
 
 
-def left(project: Path) -> list[str]:
+def left(project: Path) -> list[object]:
     """All that is left of the environment."""
-    return ours(project) + [str(path) for path in (project / "state").glob("local/*/")]
+    return [*ours(project), *(project / "state").glob("local/*/")]
 
 
 @pytest.fixture
@@ -126,7 +118,64 @@ def every_line_once(project: Path) -> int:
     return len(numbers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_mnist_is_trained_from_one_command(project: Path) -> None:
+    cluster = ("--cluster", str(ROOT / "cluster.yaml"))
+    (project / "scripts/mnist_async.py").unlink()
+    (project / "scripts").rmdir()
+    out, _ = lab(project, *RUN, "--epochs", "1", "--seed", "3", "--json", *cluster)
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * 550)
+    assert (summary["updates_conserved"], summary["records_lost"]) == (True, 0)
+    assert 0.4 < summary["accuracy"] < 0.8
+    assert 0 < summary["first_step_s"] < summary["wall_s"]
+    workers = [task for task in summary["tasks"] if task["job_name"] == "worker"]
+    assert [task["local_step"] for task in workers] == [550] * 3
+    assert info(project)["seed"] == 3
+    assert json.loads((the_run(project) / "summary.json").read_text()) == summary
+    assert list((the_run(project) / "model").iterdir())
+    assert left(project) == []
+
+
+CRASHES = """\
+import os, signal, sys
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+os.write(1, bytes(range(256)) * 40 + b"\\nlab kind=step what\\n\\x1b]0;owned\\x07\\n")
+if os.environ["LAB_TASK"] == "worker-1":
+    sys.exit("\\x1b[31mcannot find the data")
+signal.pause()
+"""
+
+
+def test_a_program_that_prints_binary_data_and_crashes(project: Path) -> None:
+    program(project, CRASHES)
+    out, err = lab(project, *RUN, code=1)
+    assert "cannot find the data" in err
+    assert err.splitlines()[-1].startswith("error: run ")
+    assert "\x1b" not in out + err
+    assert info(project)["state"] == "failed"
+    assert bytes(range(11, 256)) in (the_run(project) / "logs/worker-1.log").read_bytes()
+    assert left(project) == []
+
+
+def test_a_closed_reader_does_not_change_the_outcome(project: Path) -> None:
+    program(project, SAVES.replace("10**6", "100"))
+    process = subprocess.Popen(
+        command(*RUN),
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    process.wait(PATIENCE_S)
+    assert info(project)["state"] == "succeeded"
+    assert left(project) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
 def test_the_first_signal_saves_collects_and_leaves_nothing(
     project: Path, number: signal.Signals
 ) -> None:
@@ -144,31 +193,26 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
     assert not list(project.glob("core*"))
 
 
+def test_the_terminal_is_closed(project: Path) -> None:
+    with terminal(command(*RUN), cwd=project, env=environ(project)) as typed:
+        typed.wait_for(lambda: has_steps(project / "runs"), "a step", PATIENCE_S)
+    assert typed.process.returncode == 130
+    assert info(project)["state"] == "cancelled"
+    assert left(project) == []
+
+
 def test_the_second_ctrl_c_kills(project: Path) -> None:
     program(project, DEAF)
     with terminal(command(*RUN), cwd=project, env=environ(project)) as typed:
         typed.wait_for(lambda: has_steps(project / "runs"), "a step", PATIENCE_S)
         typed.type(CTRL_C)
         typed.until("Ctrl-C again to kill it", PATIENCE_S)
-        time.sleep(REPEAT_S)  # signals that are closer to each other count as one
-        typed.type(CTRL_BACKSLASH)
-        typed.until("killing the run", PATIENCE_S)
+        typed.press_until(CTRL_BACKSLASH, "killing the run", PATIENCE_S)
         assert typed.end(PATIENCE_S) == 130
     assert "Traceback" not in typed.said
     assert info(project)["state"] == "cancelled"
     every_line_once(project)
     assert left(project) == []
-
-
-def test_an_environment_that_was_up_stays_up(project: Path) -> None:
-    lab(project, "up", "--backend", "local", "--gpus", "none")
-    process = start(project, *RUN)
-    trains(project / "runs")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    (row,) = json.loads(lab(project, "ls", "--json")[0])
-    assert row["alive"] == 3
 
 
 def test_ctrl_z_stops_and_fg_continues(project: Path) -> None:
@@ -198,18 +242,19 @@ def test_ctrl_z_stops_and_fg_continues(project: Path) -> None:
         shell.end(PATIENCE_S)
     every_line_once(project)
     assert info(project)["state"] == "cancelled"
+    (row,) = json.loads(lab(project, "ls", "--json")[0])
+    assert row["alive"] == 3, "an environment that was up stays up"
 
 
 def every_line_once_so_far(project: Path) -> int:
     return (the_run(project) / "tasks/worker-0.jsonl").read_text().count("\n")
 
 
-@pytest.mark.parametrize("after", ["the first word", "the boot", "the submission"])
+@pytest.mark.parametrize("after", ["the first message", "the submission"])
 def test_leftovers_of_a_killed_client_are_removed(project: Path, after: str) -> None:
     state = project / "state/local/e2e-endings"
     moments = {
-        "the first word": lambda: any((project / "runs").glob("*/run.json")),
-        "the boot": (state / "environment.json").exists,
+        "the first message": lambda: any((project / "runs").glob("*/run.json")),
         "the submission": lambda: any(state.glob("runs/requests/*.json")),
     }
     process = start(project, *RUN)
@@ -232,29 +277,29 @@ def test_leftovers_of_a_killed_client_are_removed(project: Path, after: str) -> 
         assert row["note"] == f"no client follows it: `lab attach {row['run_id']}`"
     else:
         assert (row["state"], row["reason"]) == ("lost", "its client ended before the run started")
-    start(project, "down", "--yes").communicate(timeout=PATIENCE_S)
+    lab(project, "down", "--yes", code=None)
     assert left(project) == []
     lab(project, "collect")
     (row,) = json.loads(lab(project, "runs", "--json")[0])
-    assert (row["state"], row["note"]) == (
-        "cancelled" if submitted else "lost",
-        "",
-    )
+    assert (row["state"], row["note"]) == ("cancelled" if submitted else "lost", "")
 
 
-def test_two_runs_at_once(project: Path) -> None:
-    both = [start(project, *RUN) for _ in range(2)]
-    wait_for(lambda: any(each.poll() is not None for each in both), "one that is refused")
-    (refused,) = [each for each in both if each.poll() is not None]
-    (other,) = [each for each in both if each is not refused]
-    _, err = refused.communicate(timeout=PATIENCE_S)
-    assert refused.returncode == 1
-    assert "wait for it with `lab run --wait`" in err, err
-    assert "internal" not in err
+def test_runs_of_an_ended_environment_are_collected_first(project: Path) -> None:
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    process = start(project, *RUN)
     trains(project / "runs")
-    other.send_signal(signal.SIGINT)
-    other.communicate(timeout=PATIENCE_S)
-    assert other.returncode == 130
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    record = json.loads((project / "state/local/e2e-endings/environment.json").read_text())
+    os.kill(record["process"]["pid"], signal.SIGKILL)
+    wait_for(lambda: ours(project) == [], "the end of all processes", PATIENCE_S)
+    first = the_run(project)
+    program(project, "")
+    lab(project, *RUN)
+    told = json.loads((first / "run.json").read_text())
+    assert (told["state"], told["reason"]) == ("lost", "its environment no longer runs")
+    lines = (first / "tasks/worker-0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(len(lines)))
     assert left(project) == []
 
 

@@ -22,12 +22,8 @@ FLAGS = ("--epochs=1", "--batch_size=500", "--record_every=1")
 
 @pytest.mark.parametrize(
     ("program", "flags"),
-    [
-        ("mnist_async.py", ()),
-        ("async_fast.py", ("--steps_per_call=1",)),
-        ("async_unrolled.py", ("--steps_per_call=1",)),
-    ],
-    ids=["async", "async-fast", "async-unrolled"],
+    [("mnist_async.py", ()), ("async_fast.py", ("--steps_per_call=1",))],
+    ids=["async", "async-fast"],
 )
 def test_a_worker_joins_at_its_step_and_not_with_old_parameters(
     tmp_path: Path, program: str, flags: tuple[str, ...]

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,13 +79,15 @@ def plan(name: str = "demo", port: int = 2222) -> Plan:
     )
 
 
-@pytest.fixture(params=["namespaces", "processes"])
+@pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "processes":
+    """How tasks are separated: by namespaces, if a test does not want processes."""
+    found = str(getattr(request, "param", "namespaces"))
+    if found == "processes":
         monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     else:
         needs_namespaces()
-    return str(request.param)
+    return found
 
 
 @pytest.fixture
@@ -151,24 +152,29 @@ def states(environment: LocalEnvironment, run_id: str = "r1") -> dict[str, State
     return found
 
 
-def train(environment: LocalEnvironment) -> None:
+def train(environment: LocalEnvironment, run_id: str = "r1") -> None:
     """Start an endless run and wait until its workers train."""
-    submit(environment, "forever")
+    submit(environment, "forever", run_id)
     expected = {"worker-0": State.TRAINING, "worker-1": State.TRAINING}
-    wait_for(lambda: expected.items() <= states(environment).items(), "workers train")
+    wait_for(lambda: expected.items() <= states(environment, run_id).items(), "workers train")
 
 
+@pytest.mark.parametrize("kind", ["namespaces", "processes"], indirect=True)
 def test_run_from_boot_to_removal(kind: str, project: Path) -> None:
     environment = up(project)
-    assert [(task.task, task.node, task.alive) for task in environment.tasks()] == [
+    tasks = environment.tasks()
+    assert [(task.task, task.node, task.alive) for task in tasks] == [
         ("ps-0", "tf1", True),
         ("worker-0", "tf2", True),
         ("worker-1", "tf1", True),
     ]
+    pids = {task.task: int(task.detail.removeprefix("pid ")) for task in tasks}
+    assert os.sched_getaffinity(pids["worker-0"]) == {0}
+    assert os.sched_getaffinity(pids["worker-1"]) == os.sched_getaffinity(0)
     assert environment.sources_sha256 == digest()
     submit(environment, "")
     collected = Home().follow(environment)
-    for task in ("ps-0", "worker-0", "worker-1"):
+    for task in pids:
         assert collected.status(task).state is State.SUCCEEDED, collected.status(task)
     assert b'"kind": "step"' in collected.files["tasks/worker-0.jsonl"]
     output = {task: collected.files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
@@ -185,29 +191,26 @@ def test_run_from_boot_to_removal(kind: str, project: Path) -> None:
     assert [request.run_id for request in environment.runs()] == ["r1"]
     assert environment.provenance()["isolation"] == kind
     assert json.loads(environment.boot_file()[1])["isolation"] == kind
+    task, folder, host, processes = in_shell(environment, "worker-0", SHELL)
+    assert (task, folder) == ("worker-0 0,1", str(project))
+    assert (host == "tf2", int(processes) < 12) == (kind == "namespaces",) * 2
     environment.down(lambda _: None)
     assert left(project) == []
     assert not (project / "state" / "local" / "demo").exists()
     assert LocalBackend().find("demo") is None
 
 
-def test_failure_stops_the_others(kind: str, project: Path) -> None:
-    environment = up(project)
-    submit(environment, "fail")
-    collected = Home().follow(environment)
-    failed = collected.status("worker-1")
-    assert (failed.state, failed.exit_code) == (State.FAILED, 1)
-    assert failed.reason == "error: worker 1 gives up"
-    for task in ("ps-0", "worker-0"):
-        assert collected.status(task).state is State.CANCELLED
-        assert collected.status(task).reason == f"worker-1 failed: {failed.reason}"
-    assert collected.files["logs/worker-1.log"].endswith(b"\x1b[31merror: worker 1 gives up\n")
-    shown = "\n".join(environment.logs([], follow=False, tail=None))
-    assert "\x1b" not in shown
-    assert "worker-1  | error: worker 1 gives up" in shown
+SHELL = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c '^[0-9]'"
 
 
-def test_cancel(kind: str, project: Path) -> None:
+def in_shell(environment: LocalEnvironment, task: str, *script: str) -> list[str]:
+    """The output of a script in the shell of a task."""
+    argv = [*environment.shell(task)[:-4], "/bin/sh", "-c", *script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_cancel_then_another_run_then_down_in_the_middle(kind: str, project: Path) -> None:
     environment = up(project)
     train(environment)
     with pytest.raises(LabError, match="run r1 is under way"):
@@ -221,25 +224,30 @@ def test_cancel(kind: str, project: Path) -> None:
     assert collected.status("worker-0").reason == "enough"
     submit(environment, "", "r2")
     assert Home().follow(environment, "r2").status("worker-0").state is State.SUCCEEDED
-
-
-def test_down_in_the_middle_of_a_run(kind: str, project: Path) -> None:
-    environment = up(project)
-    train(environment)
+    train(environment, "r3")
     environment.down(lambda _: None)
     assert left(project) == []
 
 
-@pytest.mark.parametrize("victim", ["recorded", "supervisor"])
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [("namespaces", "recorded"), ("namespaces", "supervisor"), ("processes", "recorded")],
+    indirect=["kind"],
+)
 def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path) -> None:
     environment = up(project)
     train(environment)
     record = json.loads((project / "state/local/demo/environment.json").read_text())
     pid = record["process"]["pid"]
-    if victim == "supervisor" and kind == "namespaces":
+    if victim == "supervisor":
         pid = ProcessHandle.of(pid).descendants()[0].pid
     assert len(left(project)) >= 8
+    chunks = environment.stream("r1", {}, follow=True)
+    assert next(chunks) is not None
     os.kill(pid, signal.SIGKILL)
+    if kind == "namespaces":  # else the agents outlive it for as long as their programs need to end
+        with pytest.raises(LabError, match="has stopped: its supervisor ended"):
+            list(chunks)
     wait_for(lambda: not left(project), "every process is gone")
     # A process that is about to end has no environment variables any more.
     wait_for(lambda: LocalBackend().find("demo") is None, "the environment is not up")
@@ -263,73 +271,24 @@ def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path
     wait_for(lambda: not left(project), "every process is gone")
 
 
-def test_killed_supervisor_ends_shipping_after_all_data(kind: str, project: Path) -> None:
-    environment = up(project)
-    train(environment)
-    record = json.loads((project / "state/local/demo/environment.json").read_text())
-    killer = threading.Timer(0.5, os.kill, (record["process"]["pid"], signal.SIGKILL))
-    killer.start()
-    collected = Home()
-    if kind == "namespaces":
-        with pytest.raises(LabError, match="has stopped: its supervisor ended"):
-            collected.follow(environment)
-    else:  # the agents outlive it for as long as their programs need to end
-        try:
-            collected.follow(environment)
-        except LabError as error:
-            assert "has stopped" in str(error)
-    killer.join()
+UPS = """\
+import sys
+from pathlib import Path
+from lab.backends.local import LocalBackend
+from lab.errors import LabError
+from tests.e2e.test_local_environment import plan
+from tests.support.commands import free_port
+try:
+    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)
+except LabError as error:
+    sys.exit(str(error))
+"""
 
 
-def test_killed_client_leaves_the_environment(kind: str, project: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "from pathlib import Path\n"
-        "from lab.backends.local import LocalBackend\n"
-        "from tests.e2e.test_local_environment import plan\n"
-        "from tests.support.commands import free_port\n"
-        "LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    helper = subprocess.run(
-        [sys.executable, "-c", code, str(project)],
-        cwd=ROOT,
-        env=processes.base_environ(),
-        capture_output=True,
-        check=False,
-    )
-    assert helper.returncode == -9, helper.stderr.decode()
-    environment = LocalBackend().find("demo")
-    assert environment is not None
-    submit(environment, "")
-    assert Home().follow(environment).status("worker-1").state is State.SUCCEEDED
-
-
-def test_second_up_is_refused(kind: str, project: Path) -> None:
-    environment = up(project)
-    before = left(project)
-    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
-        up(project)
-    assert left(project) == before
-    environment.down(lambda _: None)
-
-
-def test_two_ups_at_once(kind: str, project: Path) -> None:
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from lab.backends.local import LocalBackend\n"
-        "from lab.errors import LabError\n"
-        "from tests.e2e.test_local_environment import plan\n"
-        "from tests.support.commands import free_port\n"
-        "try:\n"
-        "    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
-        "except LabError as error:\n"
-        "    sys.exit(str(error))\n"
-    )
+def test_three_ups_at_once(kind: str, project: Path) -> None:
     helpers = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(project)],
+            [sys.executable, "-c", UPS, str(project)],
             cwd=ROOT,
             env=processes.base_environ(),
             stdout=subprocess.DEVNULL,
@@ -342,48 +301,24 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
     assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], output
     assert all(len(text.splitlines()) <= 1 for text in output)
     assert len(LocalBackend().all()) == 1
-
-
-def test_shell_runs_in_the_tasks_node(kind: str, project: Path) -> None:
-    environment = up(project)
-    script = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c '^[0-9]'"
-    argv = [*environment.shell("worker-0")[:-4], "/bin/sh", "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    task, folder, host, processes = done.stdout.splitlines()
-    assert (task, folder) == ("worker-0 0,1", str(project))
-    if kind == "namespaces":
-        assert host == "tf2"
-        assert int(processes) < 12
-    with pytest.raises(
-        InputError, match="has no task 'worker-9'; its tasks: ps-0, worker-0, worker-1"
-    ):
-        environment.shell("worker-9")
-    with pytest.raises(InputError, match="no task 'x'"):
-        environment.logs(["x"], follow=False, tail=1)
+    before = left(project)
+    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
+        up(project)
+    assert left(project) == before
 
 
 def test_lost_agent_is_shown(kind: str, project: Path) -> None:
     environment = up(project)
     pid = int(environment.tasks()[1].detail.removeprefix("pid "))
     ProcessHandle.of(pid).signal(signal.SIGKILL)
-    wait_for(lambda: not environment.tasks()[1].alive, "worker-0's agent has ended")
     wait_for(lambda: environment.tasks()[1].detail == "agent ended, SIGKILL", "it is said")
-    assert environment.tasks()[0].alive
+    assert [task.alive for task in environment.tasks()] == [True, False, True]
     with pytest.raises(LabError, match="worker-0 has no running agent"):
         environment.shell("worker-0")
-
-
-def test_missing_agent_fails_the_boot(
-    kind: str, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bad = project / "bad" / "lab"
-    shutil.copytree(ROOT / "lab", bad, ignore=shutil.ignore_patterns("__pycache__", "datasets"))
-    (bad / "task/agent/__main__.py").write_text("raise SystemExit('error: no agent today')\n")
-    monkeypatch.setattr("lab.__file__", str(bad / "__init__.py"))
-    with pytest.raises(LabError, match=r"the agent of \S+ ended at once: error: no agent today"):
-        up(project)
-    assert left(project) == []
-    assert not (project / "state/local/demo").exists()
+    with pytest.raises(InputError, match="'worker-9'; its tasks: ps-0, worker-0, worker-1"):
+        environment.shell("worker-9")
+    with pytest.raises(InputError, match="no task 'x'"):
+        environment.logs(["x"], follow=False, tail=1)
 
 
 def test_supervisor_that_ends_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,38 +340,6 @@ touch {folder}/probed
     assert not (project / "state/local/demo").exists()
 
 
-def test_state_directory_that_cannot_be_used(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "file").touch()
-    monkeypatch.setenv("LAB_STATE", str(project / "file"))
-    with pytest.raises(LabError, match=r"the state directory .* cannot be used: Not a directory"):
-        up(project)
-
-
-def test_interrupt_while_booting_leaves_nothing(
-    kind: str, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lab.backends.local.backend._wait_for_agents", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        up(project)
-    wait_for(lambda: not left(project), "nothing is left")
-    assert not (project / "state/local/demo").exists()
-
-
-def test_link_that_the_kernel_lacks(project: Path) -> None:
-    needs_namespaces()
-    slow = PlannedNode("tf2", link=Link(delay_us=5000))
-    try:
-        up(project, nodes=(PlannedNode("tf1"), slow))
-    except LabError as error:
-        assert "node tf2: this kernel has no netem" in str(error)
-        assert left(project) == []
-
-
 def test_network_of_the_nodes(project: Path) -> None:
     needs_namespaces()
     environment = up(project)
@@ -452,23 +355,16 @@ def test_network_of_the_nodes(project: Path) -> None:
     )
 
     def seen_by(task: str) -> list[str]:
-        argv = [*environment.shell(task)[:-4], sys.executable, "-c", code]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
+        return in_shell(environment, task, f'"{sys.executable}" -c "$0"', code)
 
     addresses = "10.77.0.2 10.77.0.3"
     assert seen_by("worker-0") == ["['eth0', 'lo']", "[]", "['tbf']", addresses, "[1500]"]
     assert seen_by("ps-0") == ["['eth0', 'lo']", "[]", "[]", addresses, "[65535]"]
 
 
-def test_cpus_are_pinned(kind: str, project: Path) -> None:
-    environment = up(project)
-    pids = {task.task: int(task.detail.removeprefix("pid ")) for task in environment.tasks()}
-    assert os.sched_getaffinity(pids["worker-0"]) == {0}
-    assert os.sched_getaffinity(pids["worker-1"]) == os.sched_getaffinity(0)
-
-
-def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_of_another_program_and_of_another_environment(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     port = free_port()
     output: list[str] = []
@@ -476,22 +372,11 @@ def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPat
         listener.bind(("127.0.0.1", port + 2))
         listener.listen()
         with pytest.raises(LabError, match=f"port {port + 2} cannot be used: Address already"):
-            LocalBackend().up(plan(port=port), root=project, notify=output.append)
+            LocalBackend().up(plan("one", port), root=project, notify=output.append)
     assert output == []
-    assert not (project / "state/local/demo").exists()
-
-
-def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    port = free_port()
+    assert not (project / "state/local/one").exists()
     LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
     with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
         LocalBackend().up(plan("two", port + 2), root=project, notify=lambda _: None)
     LocalBackend().up(plan("two", port + 3), root=project, notify=lambda _: None, share=True)
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]
-
-
-def test_warning_without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    output = LocalBackend().notices(plan(port=free_port()))
-    assert [line for line in output if "listen on every interface" in line] == output[:1] != []

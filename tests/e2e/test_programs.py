@@ -6,8 +6,10 @@ import itertools
 import re
 import signal
 import socket
-import time
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,8 +21,9 @@ from lab.records import Record
 from lab.task.sdk.data import Floats, Mnist, load_mnist
 from lab.task.sdk.model import load_model
 from tests import oracle
+from tests.support.agents import wait_for
 from tests.support.cluster import (
-    PATIENCE_S,
+    ROOT,
     Task,
     assert_staleness_adds_up,
     cluster,
@@ -30,7 +33,9 @@ from tests.support.cluster import (
 pytestmark = pytest.mark.tensorflow
 
 ASYNC, SYNC = "mnist_async.py", "mnist_sync.py"
+UNROLLED, FAST, SYNC_FAST = "async_unrolled.py", "async_fast.py", "sync_fast.py"
 SEED = 7
+HELD = "the parameter servers still hold an earlier run; restart them"
 # Sums of float32 in another order: the difference grows with the number of updates.
 assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
@@ -40,8 +45,8 @@ def mnist() -> Mnist:
     return load_mnist()
 
 
-def batches(mnist: Mnist, task_index: int = 0) -> Iterator[oracle.Batch]:
-    return oracle.worker_batches(mnist.train, SEED, task_index)
+def batches(mnist: Mnist, task_index: int = 0, size: int = 100) -> Iterator[oracle.Batch]:
+    return oracle.worker_batches(mnist.train, SEED, task_index, size)
 
 
 def reference(
@@ -54,13 +59,6 @@ def reference(
         for step in steps
     )
     return list(islice(copied, updates))
-
-
-def wait_for(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def assert_whole(task: Task) -> None:
@@ -101,104 +99,170 @@ def losses(records: list[Record]) -> list[float]:
     return [float(record["loss"]) for record in records]
 
 
-@pytest.mark.parametrize(("model", "rate", "decay"), [("softmax", 0.01, 1.0), ("mlp", 0.05, 0.99)])
-def test_async_with_one_worker_equals_the_oracle_step_by_step(
-    tmp_path: Path, mnist: Mnist, model: str, rate: float, decay: float
-) -> None:
-    updates = 40
-    expected = reference(model, batches(mnist), updates, rate=rate, decay=decay)
-    flags = (f"--model={model}", f"--learning_rate={rate}", f"--seed={SEED}", "--record_every=1")
-    stop = f"--global_steps={updates}"
-    with cluster(ASYNC, tmp_path, *flags, stop, LAB_RUN_DIR=str(tmp_path / "run")) as made:
+@dataclass(frozen=True)
+class One:
+    """A training by one worker.
+
+    Attributes:
+        program: The program.
+        recorded: The global steps that it must record; None: all.
+        flags: Its flags.
+        batch: The number of images in a batch.
+        model, rates: Of the oracle's training.
+    """
+
+    program: str
+    recorded: list[int] | None = None
+    flags: tuple[str, ...] = ()
+    batch: int = 100
+    model: str = "softmax"
+    rates: Mapping[str, float] = field(default_factory=lambda: {"rate": 0.01})
+
+
+UPDATES = 30
+SEVENTH = ("--steps_per_call=7",)
+FOOT = ("--steps_per_call=1", "--packed=false", "--fetch=every", "--one_core=false")
+AT_ENDS, AT_BEGINS = [7, 14, 21, 28, 29, 30], [1, 8, 15, 22, 29, 30]
+TOWERS, PART = ("--towers=4", "--batch_size=50"), 50
+"""Four towers get 12, 13, 12 and 13 images."""
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        One(ASYNC, model="mlp", rates={"rate": 0.05, "decay": 0.99}),
+        One(ASYNC, flags=TOWERS, batch=PART),
+        One(SYNC, flags=TOWERS, batch=PART),
+        One(UNROLLED, flags=FOOT),
+        One(UNROLLED, AT_ENDS, (*SEVENTH, *TOWERS), PART),
+        One(FAST, AT_BEGINS, SEVENTH),
+        One(FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
+        One(SYNC_FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
+    ],
+    ids=lambda one: f"{one.program}-{len(one.flags)}",
+)
+def test_one_worker_makes_the_steps_of_the_oracle(tmp_path: Path, mnist: Mnist, one: One) -> None:
+    """Each step reads what the step before it wrote, also within a call and split among devices."""
+    stream = partial(batches, mnist, size=one.batch)
+    expected = reference(one.model, stream(), UPDATES, **one.rates)
+    own = (f"--model={one.model}", f"--learning_rate={one.rates['rate']}", *one.flags)
+    flags = (f"--global_steps={UPDATES}", f"--seed={SEED}", "--record_every=1", *own)
+    with cluster(one.program, tmp_path, *flags, LAB_RUN_DIR=str(tmp_path / "run")) as made:
         made.start_all()
         made.succeed()
         assert_whole(made.chief)
         steps = made.chief.kind("step", "epoch")
-        assert_close(losses(steps), [step.loss for step in expected])
-        assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
-        assert {record["staleness"] for record in steps} == {0}
-        assert made.outcome()["probe"] == updates
-
-        saved = load_model(tmp_path / "run" / "model")
-        assert (saved.model, saved.global_step) == (model, updates)
-        stream = partial(batches, mnist)
-        assert_same(saved.parameters, model, stream, updates, rate=rate, decay=decay)
-        parameters = dict(saved.parameters)
-        assert made.outcome()["accuracy"] == pytest.approx(
-            oracle.accuracy(parameters, mnist.test), abs=1e-4
-        )
-        assert saved.averages.keys() == (saved.parameters.keys() if model == "mlp" else set())
-
-        # The parameter server still holds this run: a new one must not go on with it.
-        again = made.start("worker", 0)
-        assert again.wait() == 1
-        message = "the parameter servers still hold an earlier run; restart them"
-        assert again.stderr.read_text().splitlines()[-1] == f"error: {message}"
-        assert again.final["message"] == message
-
-        ps = made.tasks["ps-0"]
-        ps.process.send_signal(signal.SIGTERM)
-        assert ps.wait() == 128 + signal.SIGTERM
+        outcome = made.outcome()
+    recorded = one.recorded or list(range(1, UPDATES + 1))
+    assert [record["global_step"] for record in steps] == recorded
+    assert_close(losses(steps), [expected[step - 1].loss for step in recorded])
+    assert {record.get("staleness", 0) for record in steps} == {0}
+    assert outcome["global_step"] == outcome["probe"] == UPDATES
+    saved = load_model(tmp_path / "run" / "model")
+    assert (saved.model, saved.global_step) == (one.model, UPDATES)
+    assert_same(saved.parameters, one.model, stream, UPDATES, **one.rates)
+    accuracy = oracle.accuracy(dict(saved.parameters), mnist.test)
+    assert outcome["accuracy"] == pytest.approx(accuracy, abs=1e-4)
+    assert saved.averages.keys() == (saved.parameters.keys() if one.model == "mlp" else set())
 
 
-def test_sync_equals_the_oracle_on_the_joined_batches(tmp_path: Path, mnist: Mnist) -> None:
-    updates, workers = 30, 3
+@pytest.mark.parametrize(
+    ("program", "model", "rates", "flags", "recorded"),
+    [
+        (SYNC, "mlp", {"rate": 0.1, "decay": 0.99}, (), list(range(1, UPDATES + 1))),
+        (SYNC_FAST, "softmax", {"rate": 0.01}, SEVENTH, AT_BEGINS),
+    ],
+    ids=["sync", "sync-fast"],
+)
+def test_sync_equals_the_oracle_on_the_joined_batches(
+    tmp_path: Path,
+    mnist: Mnist,
+    program: str,
+    model: str,
+    rates: Mapping[str, float],
+    flags: tuple[str, ...],
+    recorded: list[int],
+) -> None:
+    workers = 3
 
     def joined() -> Iterator[oracle.Batch]:
         return oracle.joined([batches(mnist, index) for index in range(workers)])
 
-    expected = reference("mlp", joined(), updates, rate=0.1, decay=0.99)
-    flags = ("--model=mlp", "--learning_rate=0.1", f"--seed={SEED}", "--record_every=1")
-    stop = f"--global_steps={updates}"
-    made_by = partial(cluster, SYNC, tmp_path, *flags, stop, workers=workers)
-    with made_by(LAB_RUN_DIR=str(tmp_path / "run")) as made:
+    expected = reference(model, joined(), UPDATES, **rates)
+    own = (f"--model={model}", f"--learning_rate={rates['rate']}", *flags)
+    asked = (*own, f"--seed={SEED}", "--record_every=1", f"--global_steps={UPDATES}")
+    run = tmp_path / "run"
+    with cluster(program, tmp_path, *asked, workers=workers, LAB_RUN_DIR=str(run)) as made:
         made.start_all()
         made.succeed()
-        before = [oracle.initial_parameters("mlp", SEED)]
+        before = [oracle.initial_parameters(model, SEED)]
         before += [step.parameters for step in expected]
         for index, task in enumerate(made.worker_tasks):
             assert_whole(task)
             steps = task.kind("step", "epoch")
-            assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
-            own = zip(before[:updates], batches(mnist, index), strict=False)
-            own_losses = [oracle.loss_and_gradients(now, *batch)[0] for now, batch in own]
-            assert_close(losses(steps), own_losses)
+            assert [record["global_step"] for record in steps] == recorded
+            seen = zip(before[:UPDATES], batches(mnist, index), strict=False)
+            own_losses = [oracle.loss_and_gradients(now, *batch)[0] for now, batch in seen]
+            assert_close(losses(steps), [own_losses[step - 1] for step in recorded])
             assert all(float(record["wait_time_s"]) >= 0 for record in steps)
+            assert task.final["local_step"] == UPDATES
             assert task.final["accuracy"] == made.outcome()["accuracy"]
-        assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
-        saved = load_model(tmp_path / "run" / "model")
-        assert_same(saved.parameters, "mlp", joined, updates, rate=0.1, decay=0.99)
+        assert made.outcome()["global_step"] == made.outcome()["probe"] == UPDATES
+    assert_same(load_model(run / "model").parameters, model, joined, UPDATES, **rates)
 
 
-def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mnist: Mnist) -> None:
-    workers, steps_each = 3, 550
-    flags = ("--epochs=1", f"--seed={SEED}", "--record_every=10")
-    with cluster(ASYNC, tmp_path, *flags, workers=workers) as made:
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [(ASYNC, ()), (FAST, ("--steps_per_call=10",))],
+    ids=["async", "fast"],
+)
+def test_async_loses_no_update_and_learns_as_the_oracle_does(
+    tmp_path: Path, mnist: Mnist, program: str, flags: tuple[str, ...]
+) -> None:
+    workers, steps_each, begin = 3, 550, tmp_path / "begin"
+    asked = ("--epochs=1", f"--seed={SEED}", "--record_every=10", *flags)
+    with cluster(program, tmp_path, *asked, workers=workers, LAB_START=str(begin)) as made:
         made.start_all()
+        # An epoch is over in less time than one may start after the other.
+        made.wait_ready()
+        begin.touch()
         made.succeed()
         finals = [task.final for task in made.worker_tasks]
         outcome = made.outcome()
-        stalenesses = [
-            int(record["staleness"])
-            for task in made.worker_tasks
-            for record in task.kind("step", "epoch")
-        ]
+        steps = [task.kind("step", "epoch") for task in made.worker_tasks]
         assert_staleness_adds_up(made.worker_tasks)
         for task in made.worker_tasks:
             assert_whole(task)
-            assert task.final["local_step"] == steps_each
             (epoch,) = task.kind("epoch")
             assert (epoch["epoch"], epoch["local_step"]) == (0, steps_each)
-        counted = {r["global_step"] for t in made.worker_tasks for r in t.kind("step", "epoch")}
-        assert len(counted) == workers * 56  # Steps 1, 10, 20 … 550; no two got the same number.
-    assert sum(int(final["local_step"]) for final in finals) == workers * steps_each
+    assert [final["local_step"] for final in finals] == [steps_each] * workers
+    numbers = [record["global_step"] for each in steps for record in each]
+    # Steps 1, 10, 20, … 550; no number comes twice.
+    assert len(set(numbers)) == len(numbers) == workers * 56
     assert outcome["global_step"] == outcome["probe"] == workers * steps_each
-    assert min(stalenesses) >= 0
-    assert max(stalenesses) > 0
+    stale = [int(record["staleness"]) for each in steps for record in each]
+    assert min(stale) >= 0
+    assert max(stale) > 0
     assert mean_staleness(finals) <= workers - 1
     assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
     for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
         assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
+
+
+def test_a_worker_with_nothing_to_do_ends_and_a_second_training_is_refused(tmp_path: Path) -> None:
+    """Two workers share one step; the parameter server keeps it when a worker restarts."""
+    with cluster(FAST, tmp_path, "--global_steps=1", workers=2) as made:
+        made.start_all()
+        made.succeed()
+        assert [task.final["local_step"] for task in made.worker_tasks] == [1, 0]
+        assert made.outcome()["global_step"] == made.outcome()["probe"] == 1
+        again = made.start("worker", 0)
+        assert again.wait() == 1
+        assert again.stderr.read_text().splitlines()[-1] == f"error: {HELD}"
+        assert again.final["message"] == HELD
+        ps = made.tasks["ps-0"]
+        ps.process.send_signal(signal.SIGTERM)
+        assert ps.wait() == 128 + signal.SIGTERM
 
 
 def test_the_chief_tests_the_parameters_during_the_training(tmp_path: Path) -> None:
@@ -218,18 +282,15 @@ def test_the_chief_tests_the_parameters_during_the_training(tmp_path: Path) -> N
     assert [record["local_step"] for record in steps] == [1, 100]
 
 
-@pytest.mark.parametrize(("workers", "aggregate"), [(3, 2), (2, 3)])
-def test_sync_ends_at_the_exact_update_with_a_late_worker(
-    tmp_path: Path, workers: int, aggregate: int
-) -> None:
-    """Fewer gradients than workers: the late one is a backup. More: it is sorely missed."""
-    updates = 150
+def test_sync_ends_at_the_exact_update_with_a_late_worker(tmp_path: Path) -> None:
+    """Fewer gradients than workers: the late one is a backup."""
+    updates, workers, aggregate = 60, 3, 2
     flags = (f"--global_steps={updates}", f"--replicas_to_aggregate={aggregate}")
     with cluster(SYNC, tmp_path, *flags, "--record_every=1", workers=workers) as made:
         made.start("ps", 0)
         for index in range(workers - 1):
             made.start("worker", index)
-        wait_for(lambda: any(r.get("status") == "ready" for r in made.chief.records))
+        wait_for(lambda: made.chief.is_ready, "the chief is ready")
         made.start("worker", workers - 1)
         made.succeed()
         for task in made.worker_tasks:
@@ -240,21 +301,11 @@ def test_sync_ends_at_the_exact_update_with_a_late_worker(
         assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "workers", "places"),
-    [
-        # In turn: weights1, biases1, weights2, biases2, global_step, probe.
-        ("round_robin", 1, {"weights1": 0, "biases1": 1, "weights2": 0, "biases2": 1}),
-        # 1.6 MB of weights1 outweigh all the others together.
-        ("greedy", 2, {"weights1": 0, "biases1": 1, "weights2": 1, "biases2": 1}),
-    ],
-)
-def test_variables_are_spread_over_the_parameter_servers(
-    tmp_path: Path, strategy: str, workers: int, places: dict[str, int]
-) -> None:
-    updates = 60
-    flags = ("--model=mlp", f"--ps_strategy={strategy}", f"--global_steps={updates}")
-    with cluster(ASYNC, tmp_path, *flags, "--log_device_placement", ps=2, workers=workers) as made:
+def test_variables_are_spread_over_the_parameter_servers(tmp_path: Path) -> None:
+    """Greedy: 1.6 MB of weights1 outweigh all the others together."""
+    updates, places = 60, {"weights1": 0, "biases1": 1, "weights2": 1, "biases2": 1}
+    flags = ("--model=mlp", "--ps_strategy=greedy", f"--global_steps={updates}")
+    with cluster(ASYNC, tmp_path, *flags, "--log_device_placement", ps=2, workers=2) as made:
         made.start_all()
         made.succeed()
         log = made.chief.stdout.read_text()
@@ -299,7 +350,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path, mnist: Mnist) -> Non
 def test_a_worker_that_loses_its_parameter_server_ends_at_once(tmp_path: Path) -> None:
     with cluster(SYNC, tmp_path, workers=2) as made:
         made.start_all()
-        wait_for(lambda: any(r["kind"] == "step" for r in made.chief.records))
+        wait_for(lambda: any(r["kind"] == "step" for r in made.chief.records), "a step")
         made.tasks["ps-0"].process.kill()
         for task in made.worker_tasks:
             assert task.wait() == 1
@@ -329,10 +380,69 @@ def test_failures_are_one_line_and_ctrl_c_ends_all(tmp_path: Path) -> None:
         assert last == f"error: {problem}; stop the program that uses it"
 
         # The chief waits inside TensorFlow for the two others, the ps for ever.
-        wait_for(lambda: any(r.get("status") == "ready" for r in chief.records))
+        wait_for(lambda: chief.is_ready, "the chief is ready")
         for task in (chief, ps):
             task.process.send_signal(signal.SIGINT)
             assert task.wait() == 130
             error = task.stderr.read_text()
             assert error.splitlines()[-1] == "interrupted"
             assert "Traceback" not in error
+
+
+GRADIENTS = """
+import numpy as np
+import tensorflow.compat.v1 as tf
+from types import SimpleNamespace
+from mnist_model import MODELS
+from split_batch import Towers
+
+tf.disable_eager_execution()
+random = np.random.default_rng(0)
+for name, count in ((name, count) for name in MODELS for count in (2, 3, 4)):
+    with tf.Graph().as_default():
+        model = MODELS[name]
+        parameters = {key: tf.constant(value) for key, value in model.initial_parameters(3).items()}
+        images = tf.constant(random.random((101, 784), np.float32))
+        labels = tf.constant(random.integers(0, 10, 101), tf.int32)
+        several = Towers(SimpleNamespace(towers=count, batch_size=101))
+        one = Towers(SimpleNamespace(towers=1, batch_size=101))
+        split = several.compute(model, images, labels, parameters)
+        whole = one.compute(model, images, labels, parameters)
+        config = tf.ConfigProto(device_count={"CPU": several.cpu_devices})
+        trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+        told = tf.RunMetadata()
+        with tf.Session(config=config) as session:
+            found = session.run([split, whole], options=trace, run_metadata=told)
+    for of_parts, of_whole in zip(found[0][2], found[1][2], strict=True):
+        assert np.abs(of_parts - of_whole).max() < 1e-6 * np.abs(of_whole).max()
+    assert np.allclose(found[0][1], found[1][1], rtol=1e-6)
+    assert np.allclose(found[0][0], found[1][0], atol=1e-4)
+    for index in range(count):
+        (device,) = (
+            each for each in told.step_stats.dev_stats if each.device.endswith(f"CPU:{index}")
+        )
+        names = [node.node_name for node in device.node_stats]
+        assert any(name.startswith(f"tower_{index}/") for name in names), names
+        others = {f"tower_{other}/" for other in range(count)} - {f"tower_{index}/"}
+        assert not [name for name in names if name.startswith(tuple(others)) and "Mat" in name]
+"""
+
+
+def test_the_mean_of_the_parts_is_the_gradient_of_the_batch_and_each_device_computes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GRADIENTS],
+        cwd=ROOT / "scripts",
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}", "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_more_towers_than_images_are_refused(tmp_path: Path) -> None:
+    with cluster("mnist_async.py", tmp_path, "--batch_size=3", "--towers=4") as made:
+        worker = made.start("worker", 0)
+        assert worker.wait() == 1
+        message = "a batch of 3 cannot be split among 4 towers; use a larger --batch_size"
+        assert message in worker.stderr.read_text().splitlines()[-1]

@@ -108,12 +108,29 @@ runpy.run_module("lab.task.tf1", run_name="__main__", alter_sys=True)
 """
 
 
+MONITORED = """\
+import tensorflow as tf
+server = tf.train.Server.create_local_server()
+step = tf.train.get_or_create_global_step()
+w = tf.get_variable('w', [1, 1], initializer=tf.constant_initializer(2.5))
+optimizer = tf.train.SyncReplicasOptimizer(
+    tf.train.GradientDescentOptimizer(0.0), replicas_to_aggregate=1, total_num_replicas=1)
+train = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
+hooks = [optimizer.make_session_run_hook(True, num_tokens=0), tf.train.StopAtStepHook(last_step=3)]
+with tf.train.MonitoredTrainingSession(server.target, is_chief=True, hooks=hooks) as session:
+    while not session.should_stop():
+        _, value = session.run([train, w])
+        print('weight %.1f' % value)
+print('ended')
+"""
+
+
 def alone(
-    folder: Path, needed: int, *switches: str, workers: int = 1, gone: str = ""
+    folder: Path, text: str, *switches: str, gone: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """One of these workers; an update needs these gradients; another task has ended."""
+    """One of these workers; another task has ended."""
     program, status = folder / "alone.py", folder / "status"
-    program.write_text(ALONE.format(needed, workers))
+    program.write_text(text)
     status.mkdir()
     if gone:
         (status / f"{gone}.json").write_text(TaskStatus(gone, State.SUCCEEDED).to_json())
@@ -129,7 +146,7 @@ def alone(
 
 
 def test_a_queue_runner_that_never_stops_is_recognized(tmp_path: Path) -> None:
-    done = alone(tmp_path, 1)
+    done = alone(tmp_path, ALONE.format(1, 1))
     assert "trained to 3" in done.stdout
     assert "stopped" not in done.stdout
     assert "known fault: this program waits for the queue runner" in done.stdout
@@ -137,16 +154,11 @@ def test_a_queue_runner_that_never_stops_is_recognized(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_fixed_the_queue_runner_ends_with_the_program(tmp_path: Path) -> None:
-    done = alone(tmp_path, 1, "--mend")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "stopped"), done.stderr
-    assert "trained to 3" in done.stdout
-
-
 def test_fixed_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
-    done = alone(tmp_path, 1, "--mend", workers=2)
-    assert done.returncode == 0, done.stderr
+    done = alone(tmp_path, ALONE.format(1, 2), "--mend")
     output = done.stdout.splitlines()
+    assert (done.returncode, output[-1]) == (0, "stopped"), done.stderr
+    assert "trained to 3" in output
     # This one has taken its own three; those of the other wait in the queue.
     assert [each for each in output if "holds" in each] == [
         "sync_token_q_0 holds 0",
@@ -155,9 +167,17 @@ def test_fixed_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_round_cannot_be_completed_is_recognized(tmp_path: Path) -> None:
-    done = alone(tmp_path, 2, workers=2, gone="worker-1")
+    done = alone(tmp_path, ALONE.format(2, 2), gone="worker-1")
     assert "known fault: this worker waits for worker-1" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(
         "KnownFaultError: this worker waits for worker-1, "
     )
     assert done.returncode == 1
+
+
+def test_the_queue_runner_of_a_monitored_session_is_no_fault(tmp_path: Path) -> None:
+    done = alone(tmp_path, MONITORED)
+    assert done.returncode == 0, done.stderr
+    lines = [each for each in done.stdout.splitlines() if each.startswith(("weight", "ended"))]
+    assert lines == [*["weight 2.5"] * 3, "ended"]
+    assert "Exception in thread" not in done.stderr

@@ -23,20 +23,6 @@ jobs: {{{jobs}}}
 """
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("compose", marks=pytest.mark.engine),
-        pytest.param("slurm", marks=pytest.mark.slurm),
-    ]
-)
-def backend(request: pytest.FixtureRequest) -> str:
-    """Each backend, where there is an engine and Slurm."""
-    if request.param != "local":
-        request.getfixturevalue({"compose": "image"}.get(request.param, request.param))
-    return str(request.param)
-
-
 def listing(
     project: Path, word: str, cluster: Path, *, code: int = 0, backend: str = "local"
 ) -> tuple[Path, str]:
@@ -61,7 +47,19 @@ def of(path: Path) -> dict[str, Any]:
     return info
 
 
-def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "local",
+        pytest.param("compose", marks=pytest.mark.engine),
+        pytest.param("slurm", marks=pytest.mark.slurm),
+    ],
+)
+def test_two_workers_in_two_files(
+    request: pytest.FixtureRequest, tmp_path: Path, backend: str
+) -> None:
+    if backend != "local":
+        request.getfixturevalue({"compose": "image"}.get(backend, backend))
     cluster = config(tmp_path, "worker: {on: [tf1, tf1]}, ps: {on: [tf1]}")
     files = {"worker-0": "adder_one", "worker-1": "adder_ten"}
     word = ",".join(f"{task}={PROGRAMS / name}.py" for task, name in files.items())
@@ -91,9 +89,7 @@ def test_a_server_and_a_client_in_two_files(tmp_path: Path) -> None:
     assert "kept 8.0 16.0 on /job:shelf/task:0" in log
 
 
-def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(
-    tmp_path: Path, backend: str
-) -> None:
+def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_path: Path) -> None:
     name = "towers_of_a_file"
     program = Path(shutil.copy(PROGRAMS / f"{name}.py", tmp_path))
     cluster = ROOT / "clusters/one-host.yaml"
@@ -108,7 +104,7 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(
     old = new.replace("in range(", "in xrange(").replace("print(line", "print line")
     old = old.replace("took / len(DEVICES)))", "took / len(DEVICES)), 'by', len(DEVICES)")
     program.write_text(old)
-    path, err = listing(tmp_path, program.name, cluster, backend=backend)
+    path, err = listing(tmp_path, program.name, cluster)
     assert f"{name}.py: converted from Python 2: print 1, xrange 1" in err
     assert (path / f"original/{name}.py").read_text() == old
     assert "in range(" in (path / f"program/{name}.py").read_text()

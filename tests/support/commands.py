@@ -47,12 +47,12 @@ def start(project: Path, *arguments: str, **variables: str) -> subprocess.Popen[
     )
 
 
-def lab(project: Path, *arguments: str, code: int | None = 0) -> tuple[str, str]:
-    """The standard output and error of a call that ends with this code.
+def lab(project: Path, *arguments: str, code: int | None = 0, **variables: str) -> tuple[str, str]:
+    """The standard output and error of a call, with further variables, that ends with this code.
 
     With None any code is accepted.
     """
-    process = start(project, *arguments)
+    process = start(project, *arguments, **variables)
     try:
         out, err = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -103,8 +103,12 @@ def project_named(name: str, folder: Path) -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """The first of three consecutive free ports, where tasks share the loopback."""
-    for port in range(23000, 40000, 7):
+    """The first of three consecutive free ports, where tasks share the loopback.
+
+    Tests that run in several processes take their ports from different ranges.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for port in range(23000 + 2000 * worker, 40000, 7):
         sockets = [socket.socket() for _ in range(3)]
         try:
             for offset, each in enumerate(sockets):

@@ -12,7 +12,6 @@ E2E = Path(__file__).parents[1] / "e2e"
 SHORT = frozenset(
     {
         "test_class_local.py",
-        "test_cli_local.py",
         "test_daily_use.py",
         "test_doctor_here.py",
         "test_evaluation.py",
@@ -20,11 +19,9 @@ SHORT = frozenset(
         "test_gpu_samples.py",
         "test_interrupts.py",
         "test_late_workers.py",
-        "test_lazy_keras.py",
         "test_local_environment.py",
         "test_node_network.py",
         "test_run_from_python.py",
-        "test_session.py",
         "test_stored_runs.py",
         "test_two_users.py",
     }
@@ -41,11 +38,14 @@ ENGINE_S = 2700.0
 def divide(item: pytest.Item) -> None:
     """Mark the parts of the end-to-end tests, and set the time limit of each test.
 
-    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`.
+    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`. With several
+    processes (`--dist loadgroup`), one of them has all tests with the engine, and a file is whole.
     """
     if E2E not in item.path.parents:
         return
     needs_engine, needs_slurm = _needs(item, "engine"), _needs(item, "slurm")
+    group = "engine" if needs_engine else "slurm" if needs_slurm else item.path.name
+    item.add_marker(pytest.mark.xdist_group(group))
     if needs_slurm:
         item.add_marker(pytest.mark.slurm)
     if needs_engine or needs_slurm or item.path.name not in SHORT:

@@ -69,6 +69,23 @@ class Terminal:
                     f"{pattern!r} did not come before the end: …{self.said[-2000:]}"
                 )
 
+    def press_until(self, key: str, pattern: str, within_s: float) -> None:
+        """Press a key each second until this text appears: presses close to each other are one.
+
+        Raises:
+            AssertionError: It did not appear in time; with the last output.
+        """
+        give_up = time.monotonic() + within_s
+        while True:
+            self.type(key)
+            try:
+                self.until(pattern, 1.0)
+            except AssertionError:
+                if time.monotonic() > give_up:
+                    raise
+            else:
+                return
+
     def wait_for(self, condition: Callable[[], object], what: str, within_s: float) -> None:
         """Read until a condition holds: a program whose output is not read stops at a write.
 
