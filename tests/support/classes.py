@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.classroom.config import ClassConfig, Times, Tls, parse_class
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass
@@ -13,8 +15,6 @@ from lab.config import Cluster, parse_cluster
 from lab.gpu import Inventory
 from lab.units import GIB
 from tests.golden.boxes import box
-
-CLUSTER = "version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}}\n"
 
 
 def a_plan(
@@ -47,6 +47,13 @@ def created(found: ClassPlan | None = None) -> ClassDir:
 def certificate(folder: Path) -> Tls:
     """The names of files for HTTPS."""
     return Tls.model_construct(certificate=folder / "c.pem", key=folder / "k.pem")
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory for each test of the modules that import this."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 CLASS = "version: 1\nname: w\nseats: [ada, bob]\nseat: {gpus: 1, memory: 1GiB}\n"

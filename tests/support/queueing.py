@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest import mock
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from lab.backends import Backend, Check, Command, Environment, Notify, no_check
-from lab.backends.classroom import ClassBackend
+from lab.backends.classroom import ClassBackend, ClassEnvironment
 from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import MAX_JSON_BYTES, State
+from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, URL, State
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
 from lab.classroom.queue.handlers import TEACHER, application
@@ -27,9 +31,10 @@ from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.task.protocol import Request, TaskStatus, Volume, control
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
+from lab.threads import in_background
 from tests.support.agents import wait_for
 from tests.support.fakes import FakeEnvironment, end, record, train, write_records
 
@@ -38,6 +43,7 @@ SLICE_S = 600.0
 HOST = Inventory("uuid", tuple(Gpu(n, gpu) for n, gpu in enumerate(GPUS)), 8, 2**35)
 SEATS = ("ada", "bob")
 PATIENCE_S = 60.0
+RUN = "20261124-0600-async-8602"
 
 CONFIG = """\
 version: 1
@@ -103,6 +109,7 @@ class Host(Backend):
         booted: The names of the environments, in the order of their boots, with their GPUs.
         boots: What happens at each boot.
         networks: The range of the network of each environment.
+        network: That of the next one.
     """
 
     folder: Path
@@ -112,7 +119,7 @@ class Host(Backend):
     boots: Callable[[str], None] = lambda _project: None
     tasks_do: Callable[[Volume, Request], None] = train
     networks: dict[str, str] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
+    network: str = ""
 
     def up(
         self,
@@ -126,7 +133,7 @@ class Host(Backend):
         assert share  # the class itself holds the GPUs
         gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
         self.booted.append((plan.name, gpus))
-        self.plans[plan.name] = plan
+        self.networks[plan.name] = self.network
         notify(f"booting {plan.name}")
         self.boots(plan.name)
         volume = self.folder / plan.name
@@ -151,6 +158,16 @@ class Host(Backend):
 
 
 @dataclass
+class Clock:
+    """A clock that the tests set."""
+
+    now: float = field(default_factory=time.time)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
 class QueueUnderTest:
     """The service, and what the tests may do with it.
 
@@ -158,18 +175,44 @@ class QueueUnderTest:
         host: The host.
         turns: The turns of the service.
         url: Its address.
+        root: The project's directory in the seats.
+        clock: The clock of the service.
     """
 
     host: Host
     turns: Turns
     url: str
+    root: Path
+    clock: Clock
     loop: asyncio.AbstractEventLoop
+
+    def client(self, name: str) -> Queue:
+        """The client in a seat."""
+        return Queue(self.url, f"token-of-{name}")
+
+    def up(
+        self, seat: str, gpus: int, notify: Notify = print, check: Check = no_check
+    ) -> ClassEnvironment:
+        """`lab up` in a seat."""
+        plan = plan_in_seat(gpus)
+        return self.seat(seat).up(plan, root=self.root, notify=notify, check=check)
+
+    def waiting(self, seat: str, gpus: int) -> tuple[Future[ClassEnvironment], list[str]]:
+        """The same in a thread, which waits for its turn or has it; and its lines."""
+        lines: list[str] = []
+        future = in_background(lambda: self.up(seat, gpus, lines.append))
+        wait_for(lambda: lines or future.done(), f"{seat} has no place")
+        return future, lines
 
     def seat(self, name: str) -> ClassBackend:
         """The backend in a seat."""
-        backend = ClassBackend()
-        backend._here = Queue(self.url, f"token-of-{name}")
-        return backend
+        with mock.patch.dict(os.environ, {URL: self.url, TOKEN: f"token-of-{name}"}):
+            return ClassBackend()
+
+    def cancel_reason(self, seat: str, run_id: str) -> str:
+        """Why a run of the newest environment of a seat was cancelled."""
+        environment = self.host.environments[self.entry(seat).project]
+        return str(json.loads(environment.volume.cancel(run_id).read_bytes())["reason"])
 
     def entry(self, seat: str) -> Entry:
         """The newest entry of a seat."""
@@ -183,16 +226,6 @@ class QueueUnderTest:
     def wait(self, seat: str, state: State | None) -> None:
         """Wait until the newest environment of a seat has a state; None: it is gone."""
         wait_for(lambda: self.state(seat) is state, f"{seat} is {self.state(seat)}, not {state}")
-
-
-class Clock:
-    """A clock that the tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def seat_of(token: str) -> str | None:
@@ -210,18 +243,14 @@ def place_on_host(entry: Entry, config: str) -> Plan:
 
 
 @contextmanager
-def a_queue(
-    folder: Path, host: Host, clock: Callable[[], float] = time.time, *, port: int = 0
-) -> Iterator[QueueUnderTest]:
+def a_queue(folder: Path, host: Host) -> Iterator[QueueUnderTest]:
     """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
     folder.mkdir(exist_ok=True)
+    clock = Clock()
     capacity = Capacity(GPUS, tuple("abcd"), ("y", "z"), SLICE_S)
     ready: list[QueueUnderTest] = []
     started = threading.Event()
     stop = asyncio.Event()
-
-    def backend(network: str) -> Backend:
-        return host if not network else replace_network(host, network)
 
     async def serve() -> None:
         turns = Turns(
@@ -229,12 +258,12 @@ def a_queue(
             Ledger(folder / "ledger.json"),
             capacity,
             folder,
-            backend=backend,
+            backend=lambda network: replace(host, network=network),
             plan=place_on_host,
             root=folder,
             clock=clock,
         )
-        (socket,) = bind_sockets(port, "127.0.0.1")
+        (socket,) = bind_sockets(0, "127.0.0.1")
         server = HTTPServer(application(turns, seat_of), max_body_size=MAX_JSON_BYTES)
         server.add_socket(socket)
         work = asyncio.create_task(turns.run())
@@ -243,6 +272,8 @@ def a_queue(
                 host,
                 turns,
                 f"http://127.0.0.1:{socket.getsockname()[1]}",
+                folder.parent,
+                clock,
                 asyncio.get_running_loop(),
             )
         )
@@ -263,23 +294,14 @@ def a_queue(
         assert not thread.is_alive()
 
 
-def replace_network(host: Host, network: str) -> Backend:
-    """The host, which notes the network of the next boot."""
-
-    class _InNetwork(Backend):
-        name = host.name
-
-        def up(self, plan: Plan, **options: object) -> Environment:  # type: ignore[override]
-            host.networks[plan.name] = network
-            return host.up(plan, **options)  # type: ignore[arg-type]
-
-    return _InNetwork()  # type: ignore[abstract]
+def request(environment: ClassEnvironment, run_id: str = RUN) -> Request:
+    return Request(run_id, RunSpec("async"), environment.cluster_spec())
 
 
-def fails(reason: str) -> Callable[[str], None]:
-    """A boot that fails."""
-
-    def boot(_project: str) -> None:
-        raise LabError(reason, "fix it")
-
-    return boot
+def collected(environment: ClassEnvironment | None) -> dict[str, bytes]:
+    assert environment is not None
+    files: dict[str, bytes] = {}
+    for chunk in environment.stream(RUN, {}, follow=True):
+        if chunk is not None:
+            files[chunk.path] = files.get(chunk.path, b"") + chunk.data
+    return files

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,42 +27,37 @@ LOCAL = FakeBackend("local")
 QUEUE = FakeBackend(CLASS)
 NO_SEAT = FakeBackend(CLASS, fault="this is no seat")
 NO_TF = FakeBackend("local", fault="no TensorFlow")
+UP = FakeBackend(CLASS, FakeEnvironment(Path()))
 
 
-def chosen(name: str, known: Sequence[FakeBackend], root: Path) -> tuple[object, list[str]]:
+@pytest.mark.parametrize(
+    ("name", "known", "answer"),
+    [
+        (
+            "auto",
+            [LOCAL, QUEUE],
+            "backend local: TensorFlow is installed here, and no task has a GPU",
+        ),
+        (CLASS, [LOCAL, QUEUE], "backend class: as requested"),
+        ("auto", [LOCAL, UP], "backend class: environment 'mnist' is up"),
+        (
+            "auto",
+            [NO_TF, QUEUE],
+            "backend local: no TensorFlow, backend class: request it with `--backend class`",
+        ),
+        ("auto", [NO_TF, NO_SEAT], "backend local: no TensorFlow"),
+        (CLASS, [LOCAL, NO_SEAT], "backend class: this is no seat"),
+    ],
+)
+def test_auto_takes_no_place_in_the_queue(
+    name: str, known: Sequence[Any], answer: str, root: Path
+) -> None:
     lines: list[str] = []
-    found = choose(name, PLAN, root, known, lines.append)  # type: ignore[arg-type]
-    return found.backend, lines
-
-
-def test_auto_takes_no_place_in_the_queue(root: Path) -> None:
-    assert chosen("auto", [LOCAL, QUEUE], root) == (
-        LOCAL,
-        ["backend local: TensorFlow is installed here, and no task has a GPU"],
-    )
-    assert chosen(CLASS, [LOCAL, QUEUE], root) == (QUEUE, ["backend class: as requested"])
-    with pytest.raises(LabError) as caught:
-        chosen("auto", [NO_TF, QUEUE], root)
-    assert str(caught.value) == (
-        "backend local: no TensorFlow, backend class: request it with `--backend class`"
-    )
-
-
-def test_auto_uses_an_environment_of_the_queue_that_is_up(root: Path, tmp_path: Path) -> None:
-    up = FakeBackend(CLASS, FakeEnvironment(tmp_path))
-    assert chosen("auto", [LOCAL, up], root) == (
-        up,
-        ["backend class: environment 'mnist' is up"],
-    )
-
-
-def test_outside_a_seat_only_the_request_for_the_queue_fails(root: Path) -> None:
-    with pytest.raises(LabError) as caught:
-        chosen("auto", [NO_TF, NO_SEAT], root)
-    assert str(caught.value) == "backend local: no TensorFlow"
-    with pytest.raises(LabError) as caught:
-        chosen(CLASS, [LOCAL, NO_SEAT], root)
-    assert str(caught.value) == "backend class: this is no seat"
+    try:
+        choose(name, PLAN, root, known, lines.append)
+    except LabError as error:
+        lines.append(str(error))
+    assert lines == [answer]
 
 
 def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,21 +6,22 @@ import importlib
 import json
 import platform
 import re
-from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from lab.classroom.config import parse_class
-from lab.classroom.planning import NOT_ISOLATED
+from lab.classroom.planning import HostFacts
 from lab.cli.completion.spec import specs
-from lab.doctor.data import Directory
 from lab.doctor.engine import EngineInfo
 from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
 from lab.service import classroom
-from tests.golden.boxes import box, uuid_of
+from tests.golden.boxes import box
 from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY
 from tests.support.cli import lab
 
@@ -72,143 +73,52 @@ def test_a_shell_completes_the_actions() -> None:
     assert values["file"].files
 
 
-def test_an_unknown_action(place: Path) -> None:
-    done = lab(place, "class", "valdate")
-    assert (done.returncode, done.stdout) == (2, "")
-    known = "validate, up, status, handouts, reset or down"
-    assert done.stderr == f"error: action: 'valdate' is not {known}\n"
-    assert "needs ACTION; see `lab class --help`" in lab(place, "class").stderr
-
-
-def test_a_flag_of_another_action(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ACTIONS", {"validate": frozenset({"--gpus"})})
-    done = lab(place, "class", "validate", "--json", "--gpus", "2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: `lab class validate` does not take --json; leave out --json\n"
-
-
 # ---- lab class validate
 
-
-def test_what_each_seat_gets(place: Path, host: None) -> None:
-    done = lab(place, "class", "validate")
-    assert done.returncode == 0
-    rows = [line.split() for line in done.stdout.splitlines()[2:]]
-    assert rows == [
-        ["ada", uuid_of(0)[:12], "10.89.0.16/28", "1", "GiB"],
-        ["bob", uuid_of(1)[:12], "10.89.0.32/28", "1", "GiB"],
-        ["(proxy)", "10.89.0.0/28"],
-    ]
-    assert done.stderr == (
-        "no limit of CPUs, disk: one seat can take all that the host has\n"
-        "class.yaml: valid: w, 2 seats\n"
-    )
+QUEUE = CLASS.replace("gpus: 1,", "gpus: {queue: true}, cpus: 0.5,") + "cpu_runs: 1\n"
+TLS = "tls: {certificate: c.pem, key: k.pem}\n"
+SHORT = CLASS.replace("gpus: 1", "gpus: 2").replace("1GiB", "1TiB") + TLS
+FILES = {
+    "my.yaml": QUEUE,
+    "short.yaml": SHORT,
+    "key.yaml": f"{CLASS}cluster: bad.yaml\n",
+    "missing.yaml": f"{CLASS}cluster: no.yaml\n",
+    "invalid.yaml": "version: 1\nname: w\nsetas: 2\n",
+    "bad.yaml": f"{CLUSTER}prot: 1\n",
+}
 
 
-def test_the_turns_of_a_queue_and_another_file(place: Path, host: None) -> None:
-    (place / "class.yaml").rename(place / "my.yaml")
-    text = CLASS.replace("gpus: 1,", "gpus: {queue: true}, cpus: 0.5,") + "cpu_runs: 1\n"
-    (place / "my.yaml").write_text(text)
-    done = lab(place, "class", "validate", "--file", "my.yaml")
-    rows = [line.split() for line in done.stdout.splitlines()[2:]]
-    assert rows[0] == ["ada", "none", "10.89.0.16/28", "0.5", "1", "GiB"]
-    assert rows[3:] == [
-        ["(queue)", uuid_of(0)[:12], "10.89.0.48/28"],
-        ["(queue)", uuid_of(1)[:12], "10.89.0.64/28"],
-        ["(queue)", "none", "10.89.0.80/28"],
-    ]
-    assert done.stderr.endswith("my.yaml: valid: w, 2 seats\n")
-
-
-def test_a_class_without_docker(place: Path, host: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise AssertionError("it asks for an engine")
-
-    monkeypatch.setattr(classroom, "read_engine", refuse)
-    monkeypatch.setattr(classroom, "routes", refuse)
-    done = lab(place, "class", "validate", "--backend", "local")
-    assert done.returncode == 0
-    rows = [line.split() for line in done.stdout.splitlines()]
-    assert [rows[0], *rows[2:]] == [
-        ["seat", "gpus"],
-        ["ada", uuid_of(0)[:12]],
-        ["bob", uuid_of(1)[:12]],
-    ]
-    *lines, limits, valid = done.stderr.splitlines()
-    assert tuple(lines) == NOT_ISOLATED
-    assert limits == "not enforced: `memory`"
-    assert valid == "class.yaml: valid: w, 2 seats"
-    found = json.loads(lab(place, "class", "validate", "--backend", "local", "--json").stdout)
-    assert (found["backend"], found["proxy_network"]) == ("local", None)
-
-
-def test_a_class_without_docker_needs_the_disk(
-    place: Path, host: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("valdate", 2),
+        ("", 2),
+        ("up --backend class", 2),
+        ("validate", 0),
+        ("validate --json", 0),
+        ("validate --file my.yaml", 0),
+        ("validate --backend local", 0),
+        ("validate --backend local --json", 0),
+        ("validate --file short.yaml", 2),
+        ("validate --file short.yaml --json", 2),
+        ("validate --file key.yaml", 2),
+        ("validate --file missing.yaml", 2),
+        ("validate --file invalid.yaml", 2),
+        ("validate --file no.yaml", 2),
+    ],
+)
+def test_what_the_command_prints(
+    words: str, code: int, place: Path, host: None, snapshot: SnapshotAssertion
 ) -> None:
-    (place / "class.yaml").write_text(CLASS.replace("memory: 1GiB", "disk: 64TiB"))
-    done = lab(place, "class", "validate", "--backend", "local")
-    assert done.returncode == 2
-    assert done.stderr.startswith("seat.disk: 2 seats with ")
-
-
-def test_an_unknown_backend_of_a_class(place: Path) -> None:
-    done = lab(place, "class", "up", "--backend", "class")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: --backend: 'class' is not compose or local\n"
-
-
-def test_a_class_as_json(place: Path, host: None) -> None:
-    found = json.loads(lab(place, "class", "validate", "--json").stdout)
-    assert (found["file"], found["valid"], found["problems"]) == ("class.yaml", True, [])
-    assert [seat["gpus"] for seat in found["seats"]] == [[uuid_of(0)], [uuid_of(1)]]
-
-
-def test_all_problems_of_all_files_are_reported_together(place: Path, host: None) -> None:
-    text = CLASS.replace("gpus: 1", "gpus: 2").replace("1GiB", "1TiB")
-    (place / "class.yaml").write_text(f"{text}tls: {{certificate: c.pem, key: k.pem}}\n")
-    done = lab(place, "class", "validate", "--json")
-    assert done.returncode == 2
-    found = json.loads(done.stdout)
-    assert (found["file"], found["valid"]) == ("class.yaml", False)
-    assert found["problems"] == [
-        "tls.certificate: there is no file c.pem; name another file with `certificate:`",
-        "tls.key: there is no file k.pem; name another file with `key:`",
-        "seat.gpus: 2 seats with 2 GPUs each need 4 GPUs, this host has 2; use "
-        "`gpus: {queue: true}`, `gpus: {count: 2, share: true}`, or 1 seat at most",
-        "seat.memory: 2 seats with 1024 GiB each need 2048 GiB, this host has 512 GiB of memory; "
-        "use `memory: 256GiB` or less",
-    ]
-    assert done.stderr.splitlines() == found["problems"]
-
-
-def test_problems_of_the_cluster_config_are_reported(place: Path, host: None) -> None:
-    (place / "cluster.yaml").write_text(f"{CLUSTER}prot: 1\n")
-    done = lab(place, "class", "validate")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == 'cluster.yaml:5:1: prot: unknown key; did you mean "port"?\n'
-    (place / "cluster.yaml").unlink()
-    done = lab(place, "class", "validate")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "there is no file cluster.yaml; write it with `lab init`, or name another file with "
-        "`cluster:`\n"
-    )
-
-
-def test_a_missing_or_invalid_class_config(place: Path) -> None:
-    (place / "class.yaml").write_text("version: 1\nname: w\nsetas: 2\n")
-    done = lab(place, "class", "validate")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "class.yaml:1:1: seats: is missing",
-        'class.yaml:3:1: setas: unknown key; did you mean "seats"?',
-    ]
-    done = lab(place, "class", "validate", "--file", "no.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "error: there is no file no.yaml; name a class config with `--file FILE` (default: "
-        "class.yaml)\n"
-    )
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+    done = lab(place, "class", *words.split())
+    assert done.returncode == code
+    assert (done.stdout, done.stderr) == snapshot
+    if "--json" in words:
+        found = json.loads(done.stdout)
+        assert found["valid"] is (code == 0)
+        assert done.stderr.splitlines() == found["problems"]
 
 
 def test_another_host_is_known_by_the_number_of_its_gpus(place: Path) -> None:
@@ -265,11 +175,10 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
     lines: list[str] = []
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     where: list[Path] = []
-    inspect = classroom.inspect_directory
 
-    def inspected(path: Path, *names: str) -> Directory:
+    def inspected(path: Path, *_names: str) -> SimpleNamespace:
         where.append(path)
-        return replace(inspect(path, *names), free=5 * 10**9)
+        return SimpleNamespace(free=5 * 10**9)
 
     monkeypatch.setattr(classroom, "inspect_directory", inspected)
     for reason in ("", "only root can"):
@@ -291,25 +200,19 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
 
 
 def test_an_engine_elsewhere_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def engine(answer: EngineInfo | Exception) -> HostFacts:
+        monkeypatch.setattr(classroom, "read_engine", mock.Mock(side_effect=[answer]))
+        return classroom.host_facts(box(2), lines.append)
+
     lines: list[str] = []
-    monkeypatch.setattr(
-        classroom,
-        "routes",
-        lambda: [(IPv4Network("0.0.0.0/1"), "vpn"), (IPv4Network("10.0.0.0/8"), "vpn")],
+    found = [(IPv4Network("0.0.0.0/1"), "vpn"), (IPv4Network("10.0.0.0/8"), "vpn")]
+    monkeypatch.setattr(classroom, "routes", lambda: found)
+    facts = engine(EngineInfo({"Name": "elsewhere"}))
+    assert (facts.disk_free_bytes, facts.networks) == (None, (IPv4Network("10.0.0.0/8"),))
+    error = LabError("reaching the engine: no answer", "start it")
+    assert (
+        engine(error).disk_free_bytes is engine(TimeoutError("no answer")).disk_free_bytes is None
     )
-    monkeypatch.setattr(classroom, "read_engine", lambda: EngineInfo({"Name": "elsewhere"}))
-    found = classroom.host_facts(box(2), lines.append)
-    assert (found.disk_free_bytes, found.networks) == (None, (IPv4Network("10.0.0.0/8"),))
-    for error in (
-        LabError("reaching the engine: no answer", "start it"),
-        TimeoutError("no answer"),
-    ):
-
-        def fail(error: Exception = error) -> EngineInfo:
-            raise error
-
-        monkeypatch.setattr(classroom, "read_engine", fail)
-        assert classroom.host_facts(box(2), lines.append).disk_free_bytes is None
     assert lines == ["no answer: its disk and networks are not checked"] * 2
 
 

@@ -15,18 +15,21 @@ import pytest
 from dockerspawner import DockerSpawner
 
 from lab.backends.compose.client import Engine
-from lab.classroom import engine as engines
-from lab.classroom import spawner
+from lab.classroom import containers, spawner
+from lab.classroom.config import Tls
+from lab.classroom.containers import Containers
 from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (
+    contents,
     create_networks,
     create_volumes,
     remove_all,
     remove_volume,
+    seat_containers,
     start_proxy,
 )
 from lab.errors import LabError
-from tests.support.classes import a_plan, certificate
+from tests.support.classes import a_plan, certificate, stored
 
 PLAN = a_plan()
 
@@ -37,7 +40,6 @@ class Thing:
     def __init__(self, name: str, engine: Recorder) -> None:
         self.name = self.id = name
         self._engine = engine
-        self.accepts = True
 
     def __getattr__(self, action: str) -> Callable[..., Any]:
         def call(*given: Any, **options: Any) -> Any:
@@ -46,7 +48,7 @@ class Thing:
                 raise docker.errors.APIError("no space left")
             if (action, self.name) == self._engine.gone:
                 raise docker.errors.NotFound("gone")
-            return self.accepts
+            return self._engine.accepts
 
         return call
 
@@ -67,12 +69,8 @@ class Recorder(Engine):
             self.created[name] = options
             return Thing(name, self)
 
-        def container(image: str, command: list[str], **options: Any) -> Thing:
-            name = options["name"]
-            self.created[name] = {"command": command, **options}
-            found = Thing(name, self)
-            found.accepts = self.accepts
-            return found
+        def container(image: str, command: list[str], *, name: str, **options: Any) -> Thing:
+            return create(name, command=command, **options)
 
         def kind(name: str) -> Any:
             return SimpleNamespace(
@@ -96,8 +94,20 @@ class Recorder(Engine):
         return [action(each) for each in containers]
 
 
-def test_only_the_proxy_s_network_leads_out_of_the_engine() -> None:
-    engine = Recorder()
+@pytest.fixture
+def engine() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Tls:
+    found = certificate(tmp_path)
+    found.certificate.write_text("certificate")
+    found.key.write_text("key")
+    return found
+
+
+def test_only_the_proxy_s_network_leads_out_of_the_engine(engine: Recorder) -> None:
     create_networks(engine, PLAN)
     assert {name: each["internal"] for name, each in engine.created.items()} == {
         "lab-class-w": False,
@@ -112,30 +122,28 @@ def test_only_the_proxy_s_network_leads_out_of_the_engine() -> None:
     assert engine.created["lab-class-w-ada"]["labels"] == {"lab.class": "w", "lab.seat": "ada"}
 
 
-def test_each_seat_has_a_volume_and_tls_has_one(tmp_path: Path) -> None:
-    engine = Recorder()
-    create_volumes(engine, PLAN, {})
-    assert set(engine.created) == {"lab-class-w-ada", "lab-class-w-bob"}
-    create_volumes(engine, a_plan(tls=certificate(tmp_path)), {})
-    assert engine.created["lab-class-w.tls"]["labels"] == {"lab.class": "w"}
-
-
-def test_the_engine_mounts_the_disk_of_a_seat(tmp_path: Path) -> None:
-    engine = Recorder()
-    create_volumes(engine, PLAN, {"bob": SeatDisk(tmp_path, "bob", 1)})
-    assert engine.created["lab-class-w-ada"]["driver_opts"] is None
-    assert engine.created["lab-class-w-bob"] == {
-        "driver_opts": {
-            "type": "ext4",
-            "device": str(tmp_path / "bob.device"),
-            "o": "nosuid,nodev",
+def test_each_seat_has_a_volume_and_tls_has_one(engine: Recorder, tls: Tls, tmp_path: Path) -> None:
+    create_volumes(engine, a_plan(tls=tls), {"bob": SeatDisk(tmp_path, "bob", 1)})
+    assert engine.created == {
+        "lab-class-w-ada": {
+            "driver_opts": None,
+            "labels": {"lab.class": "w", "lab.seat": "ada"},
         },
-        "labels": {"lab.class": "w", "lab.seat": "bob"},
+        "lab-class-w-bob": {
+            "driver_opts": {
+                "type": "ext4",
+                "device": str(tmp_path / "bob.device"),
+                "o": "nosuid,nodev",
+            },
+            "labels": {"lab.class": "w", "lab.seat": "bob"},
+        },
+        "lab-class-w.tls": {"labels": {"lab.class": "w"}},
     }
+    create_volumes(engine := Recorder(), PLAN, {})
+    assert set(engine.created) == {"lab-class-w-ada", "lab-class-w-bob"}
 
 
-def test_a_volume_is_removed_once() -> None:
-    engine = Recorder()
+def test_a_volume_is_removed_once(engine: Recorder) -> None:
     remove_volume(engine, "w", "ada")
     assert [event[:2] for event in engine.events] == [("remove", "lab-class-w-ada")]
     engine.gone = ("remove", "lab-class-w-ada")
@@ -145,8 +153,7 @@ def test_a_volume_is_removed_once() -> None:
         remove_volume(engine, "w", "bob")
 
 
-def test_the_proxy_has_few_rights_and_one_published_port() -> None:
-    engine = Recorder()
+def test_the_proxy_has_few_rights_and_one_published_port(engine: Recorder) -> None:
     start_proxy(engine, PLAN, "lab-class:cpu", "secret")
     proxy, relay = engine.created["lab-class-w.proxy"], engine.created["lab-class-w.relay-hub"]
     assert proxy["ports"] == {"8000/tcp": ("127.0.0.1", 8000)}
@@ -170,59 +177,38 @@ def test_the_proxy_has_few_rights_and_one_published_port() -> None:
     assert [event[0] for event in engine.events] == ["connect", "connect", "start", "start"]
 
 
-def test_seats_reach_the_queue_by_a_relay_of_its_own() -> None:
-    engine = Recorder()
+def test_seats_reach_the_queue_by_a_relay_of_its_own(engine: Recorder) -> None:
     start_proxy(engine, a_plan(gpus={"queue": True}), "lab-class:cpu", "secret")
     hub, queue = (engine.created[f"lab-class-w.relay-{to}"] for to in ("hub", "queue"))
     targets = {
-        each["command"][each["command"].index("--port") + 1]: each["command"][-5]
-        for each in (hub, queue)
+        each[each.index("--port") + 1]: each[-5] for each in (hub.pop("command"), queue["command"])
     }
     assert targets == {"8081": "http://10.89.0.1:8081", "8083": "http://10.89.0.1:8082"}
-    assert queue["command"][-4:] == ["--api-ip", "127.0.0.1", "--api-port", "8084"]
-    assert {key: queue[key] for key in queue if key not in {"command", "name"}} == {
-        key: hub[key] for key in hub if key not in {"command", "name"}
-    }
+    assert queue.pop("command")[-4:] == ["--api-ip", "127.0.0.1", "--api-port", "8084"]
+    assert str(queue) == str(hub)
 
 
-def test_the_proxy_gets_its_own_copy_of_the_key(tmp_path: Path) -> None:
-    tls = certificate(tmp_path)
-    tls.certificate.write_text("certificate")
-    tls.key.write_text("key")
-    engine = Recorder()
+def test_the_proxy_gets_its_own_copy_of_the_key(engine: Recorder, tls: Tls) -> None:
     start_proxy(engine, a_plan(tls=tls), "lab-class:cpu", "secret")
     (upload,) = [event for event in engine.events if event[0] == "put_archive"]
     with tarfile.open(fileobj=io.BytesIO(upload[2][1])) as archive:
-        found = {
-            each.name: (each.uid, each.mode, archive.extractfile(each).read())  # type: ignore[union-attr]
-            for each in archive
+        assert {each.name: (each.uid, each.mode) for each in archive} == {
+            "certificate.pem": (1000, 0o400),
+            "key.pem": (1000, 0o400),
         }
-    assert found == {
-        "certificate.pem": (1000, 0o400, b"certificate"),
-        "key.pem": (1000, 0o400, b"key"),
-    }
+        assert archive.extractfile("key.pem").read() == b"key"  # type: ignore[union-attr]
+    engine.accepts = False
+    with pytest.raises(LabError, match="the engine refused the certificate; start the class again"):
+        start_proxy(engine, a_plan(tls=tls), "lab-class:cpu", "secret")
     tls.key.unlink()
     with pytest.raises(FileNotFoundError):
         start_proxy(engine, a_plan(tls=tls), "lab-class:cpu", "secret")
 
 
-def test_an_engine_that_refuses_the_certificate(tmp_path: Path) -> None:
-    tls = certificate(tmp_path)
-    tls.certificate.write_text("certificate")
-    tls.key.write_text("key")
-    engine = Recorder()
-    engine.accepts = False
-    with pytest.raises(LabError) as caught:
-        start_proxy(engine, a_plan(tls=tls), "lab-class:cpu", "secret")
-    assert str(caught.value) == "the engine refused the certificate; start the class again"
-
-
-def test_what_can_be_removed_is_removed() -> None:
-    engine = Recorder()
-    engine.things = {
-        "networks": [Thing("n1", engine), Thing("n2", engine), Thing("n3", engine)],
-        "volumes": [Thing("v1", engine)],
-    }
+def test_what_can_be_removed_is_removed(engine: Recorder) -> None:
+    things = [Thing(name, engine) for name in ("n1", "n2", "n3", "v1")]
+    engine.things = {"networks": things[:3], "volumes": things[3:]}
+    assert contents(engine, "w") == {"container": 1, "network": 3, "volume": 1}
     engine.fails, engine.gone = ("remove", "n1"), ("remove", "n2")
     with pytest.raises(LabError, match="removing n1 of the networks: no space left"):
         remove_all(engine, "w")
@@ -230,21 +216,18 @@ def test_what_can_be_removed_is_removed() -> None:
     assert removed == ["c1", "n1", "n2", "n3", "v1"]
 
 
-def test_the_contents_of_a_class() -> None:
-    engine = Recorder()
-    engine.things["networks"] = [Thing("n1", engine), Thing("n2", engine)]
-    found = engines.contents(engine, "w")
-    assert found == {"container": 1, "network": 2, "volume": 0}
-
-
-def test_the_containers_of_one_seat() -> None:
-    engine = Recorder()
-    engines.seat_containers(engine, "w", "ada")
-    engines.seat_containers(engine, "w")
+def test_the_containers_of_one_seat(monkeypatch: pytest.MonkeyPatch, engine: Recorder) -> None:
+    seat_containers(engine, "w", "ada")
+    seat_containers(engine, "w")
     assert engine.events == [
         ("containers", ("lab.class=w", "lab.seat=ada")),
         ("containers", ("lab.class=w",)),
     ]
+    monkeypatch.setattr(containers, "Engine", lambda: engine)
+    for states, is_stopped in ((["created"], True), (["created", "running"], False), ([], True)):
+        found = [SimpleNamespace(status=each) for each in states]
+        monkeypatch.setattr(engine, "containers", lambda *_, found=found: found)
+        assert Containers(stored()).is_stopped("ada") is is_stopped
 
 
 # ---- The block of the host
@@ -256,20 +239,19 @@ def test_the_host_is_blocked_after_the_start(monkeypatch: pytest.MonkeyPatch) ->
     async def start(self: DockerSpawner) -> None:
         steps.append("started")
 
-    container = SimpleNamespace(
-        labels={"lab.class": "w"},
-        attrs={"NetworkSettings": {"Networks": {"lab-class-w-ada": {"Gateway": ""}}}},
-    )
+    networks = {"lab-class-w-ada": {"Gateway": ""}}
+    attrs = {"NetworkSettings": {"Networks": networks}}
+    container = SimpleNamespace(labels={"lab.class": "w"}, attrs=attrs)
     pool = {"Subnet": "10.89.0.16/28", "Gateway": "10.89.0.17"}
-    networks = {"lab-class-w-ada": SimpleNamespace(attrs={"IPAM": {"Config": [pool]}})}
+    network = SimpleNamespace(attrs={"IPAM": {"Config": [pool]}})
     client = SimpleNamespace(
         containers=SimpleNamespace(get=lambda _: container),
-        networks=SimpleNamespace(get=networks.get),
+        networks=SimpleNamespace(get={"lab-class-w-ada": network}.get),
     )
     monkeypatch.setattr(DockerSpawner, "start_object", start)
     monkeypatch.setattr(spawner, "Engine", lambda: SimpleNamespace(client=lambda: client))
 
-    def block(engine: object, *given: object, **options: object) -> None:
+    def block(_: object, *given: object, **options: object) -> None:
         steps.append((*given, options))
 
     monkeypatch.setattr(spawner, "block_container", block)
@@ -278,16 +260,8 @@ def test_the_host_is_blocked_after_the_start(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spawner.SeatSpawner, "user", SimpleNamespace(name="ada"))
     monkeypatch.setattr(spawner.SeatSpawner, "container_id", "id", raising=False)
     asyncio.run(seat.start_object())
-    assert steps == [
-        "started",
-        (
-            "lab-class-w",
-            ["10.89.0.17"],
-            container,
-            "ada",
-            {"replies": True, "labels": {"lab.class": "w"}},
-        ),
-    ]
+    options = {"replies": True, "labels": {"lab.class": "w"}}
+    assert steps == ["started", ("lab-class-w", ["10.89.0.17"], container, "ada", options)]
 
     def refuse(*_: object, **__: object) -> None:
         raise LabError("ada: the kernel has no packet filter")

@@ -32,7 +32,7 @@ class Images:
 
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     base_id: str = "sha256:1"
-    plans: list[Plan] = field(default_factory=list)
+    with_gpus: list[bool] = field(default_factory=list)
     built: list[dict[str, Any]] = field(default_factory=list)
 
     def get(self, name: str) -> Any:
@@ -43,7 +43,7 @@ class Images:
         return SimpleNamespace(id="sha256:2", labels=self.labels[name])
 
     def ensure(self, plan: Plan, *, root: Path, notify: Notify) -> str:
-        self.plans.append(plan)
+        self.with_gpus.append(bool(plan.tasks[0].gpus))
         return image_of(plan)
 
     def build(self, file: Path, service: str) -> None:
@@ -79,35 +79,32 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ensured(root: Path, *, gpus: bool = False) -> list[str]:
+def ensured(root: Path, **options: bool) -> list[str]:
     lines: list[str] = []
-    ensure_image(Engine(), gpus=gpus, root=root, notify=lines.append)
+    ensure_image(Engine(), root=root, notify=lines.append, **{"gpus": False, **options})
     return lines
 
 
-def test_a_missing_image_is_built_on_the_image_of_the_tasks(images: Images, project: Path) -> None:
-    (line,) = ensured(project)
+@pytest.mark.parametrize(
+    ("options", "kind", "with_gpus"),
+    [
+        ({}, "cpu", [False]),
+        ({"gpus": True}, "cuda", [True]),
+        ({"cpu_runs": True}, "cpu", [False]),
+        ({"gpus": True, "cpu_runs": True}, "cuda", [True, False]),
+    ],
+)
+def test_a_missing_image_is_built_on_the_image_of_the_tasks(
+    options: dict[str, bool], kind: str, with_gpus: list[bool], images: Images, project: Path
+) -> None:
+    (line,) = ensured(project, **options)
     assert "downloads JupyterLab" in line
-    assert "MB more than lab:cpu" in line
+    assert f"MB more than lab:{kind}" in line
     (built,) = images.built
-    assert built["image"] == "lab-class:cpu"
-    assert built["build"]["args"] == {"IMAGE": "lab:cpu"}
+    assert built["image"] == f"lab-class:{kind}"
+    assert built["build"]["args"] == {"IMAGE": f"lab:{kind}"}
     assert re.fullmatch("[0-9a-f]{64}", built["build"]["labels"][DIGEST])
-
-
-def test_seats_with_gpus_have_an_image_with_cuda(images: Images, project: Path) -> None:
-    ensured(project, gpus=True)
-    (built,) = images.built
-    assert (built["image"], built["build"]["args"]["IMAGE"]) == ("lab-class:cuda", "lab:cuda")
-    (plan,) = images.plans
-    assert plan.tasks[0].gpus
-
-
-def test_runs_without_gpus_need_the_image_for_cpus(images: Images, project: Path) -> None:
-    for gpus, devices in ((True, [True, False]), (False, [False])):
-        images.plans.clear()
-        ensure_image(Engine(), gpus=gpus, root=project, notify=lambda _line: None, cpu_runs=True)
-        assert [bool(plan.tasks[0].gpus) for plan in images.plans] == devices
+    assert images.with_gpus == with_gpus
 
 
 def test_an_image_of_these_sources_is_not_built_again(images: Images, project: Path) -> None:
@@ -120,20 +117,18 @@ def test_an_image_of_these_sources_is_not_built_again(images: Images, project: P
     assert len(images.built) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if (ROOT / name).is_file()])
-def test_a_changed_file_makes_the_image_old(images: Images, project: Path, name: str) -> None:
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_changed_or_renamed_file_makes_the_image_old(
+    images: Images, project: Path, name: str
+) -> None:
     ensured(project)
-    (project / name).write_text("changed")
+    if (project / name).is_file():
+        (project / name).write_text("changed")
+    else:
+        (project / name / "file").rename(project / name / "other")
     first, _ = ensured(project)
     assert first == "the image lab-class:cpu was built from other files; building it again"
     assert len(images.built) == 2
-
-
-@pytest.mark.parametrize("name", [name for name in SOURCES if (ROOT / name).is_dir()])
-def test_a_renamed_file_makes_the_image_old(images: Images, project: Path, name: str) -> None:
-    ensured(project)
-    (project / name / "file").rename(project / name / "other")
-    assert len(ensured(project)) == 2
 
 
 def test_another_image_of_the_tasks_or_a_missing_label_makes_it_old(

@@ -39,14 +39,7 @@ def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
 
 
 def line(**needs: int) -> Entries:
-    entries: Entries = ()
-    for seat, count in needs.items():
-        entries = added(entries, entry(seat, count), CAPACITY)
-    return entries
-
-
-def states(entries: Entries) -> dict[str, State]:
-    return {each.seat: each.state for each in entries}
+    return tuple(entry(seat, count) for seat, count in needs.items())
 
 
 def end(entries: Entries, seat: str) -> Entries:
@@ -55,41 +48,25 @@ def end(entries: Entries, seat: str) -> Entries:
 
 
 def test_gpus_are_granted_in_the_order_of_the_requests() -> None:
-    entries = granted(line(ada=2, bob=1, eve=2), CAPACITY, 0.0)
-    assert [each.gpus for each in entries] == [GPUS[:2], GPUS[2:3], ()]
-    assert [each.network for each in entries] == ["a", "b", ""]
+    entries = granted(line(ada=2, bob=1, eve=2, kim=1), CAPACITY, 0.0)
+    # A large request at the head is not passed.
+    assert [each.gpus for each in entries] == [GPUS[:2], GPUS[2:3], (), ()]
+    assert [each.network for each in entries] == ["a", "b", "", ""]
     entries = granted(end(entries, "ada"), CAPACITY, 5.0)
-    assert entries[2].gpus == ("GPU-0", "GPU-1")
+    assert [each.gpus for each in entries[2:]] == [("GPU-0", "GPU-1"), ("GPU-3",)]
     assert entries[2].granted_unix == 5.0
-
-
-def test_a_large_request_at_the_head_is_not_passed() -> None:
-    entries = granted(line(ada=1, bob=4, eve=1), CAPACITY, 0.0)
-    assert states(entries) == {
-        "ada": State.GRANTED,
-        "bob": State.WAITING,
-        "eve": State.WAITING,
-    }
 
 
 def test_environments_without_gpus_wait_in_a_line_of_their_own() -> None:
     entries = granted(line(ada=4, bob=4, c=0, d=0, e=0), CAPACITY, 0.0)
-    waiting = [seat for seat, state in states(entries).items() if state is State.WAITING]
-    assert waiting == ["bob", "e"]
     assert [each.network for each in entries] == ["a", "", "y", "z", ""]
-    assert {id_: wait.position for id_, wait in waits(entries, CAPACITY, 0.0).items()} == {
-        "bob-mnist": 1,
-        "e-mnist": 1,
-    }
-
-
-def test_a_seat_has_one_place() -> None:
-    with pytest.raises(InputError, match=r"has the environment 'mnist' in the queue already"):
-        added(line(ada=1), entry("ada", 1, "other"), CAPACITY)
-    added(end(line(ada=1), "ada"), entry("ada", 1, "other"), CAPACITY)
+    places = waits(entries, CAPACITY, 0.0)
+    assert {id_: wait.position for id_, wait in places.items()} == {"bob-mnist": 1, "e-mnist": 1}
 
 
 def test_what_the_queue_never_has_is_refused() -> None:
+    with pytest.raises(InputError, match=r"has the environment 'mnist' in the queue already"):
+        added(line(ada=1), entry("ada", 1, "other"), CAPACITY)
     with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
         added((), entry("ada", 5), CAPACITY)
     with pytest.raises(InputError, match=r"only for GPUs; run it in this .* `cpu_runs` in class"):
@@ -101,35 +78,10 @@ def test_what_the_queue_never_has_is_refused() -> None:
     assert (one.state, one.gpus, one.network) == (State.GRANTED, (), "y")
 
 
-def test_a_turn_without_gpus_ends_if_others_wait_for_its_place() -> None:
-    only_cpus = Capacity((), (), ("y",), SLICE_S)
-    entries = granted(added((), entry("ada", 0), only_cpus), only_cpus, 0.0)
-    entries = changed(entries, "ada-mnist", state=State.UP)
-    assert overdue(entries, only_cpus, 2 * SLICE_S) == []
-    entries = added(entries, entry("bob", 0), only_cpus)
-    assert overdue(entries, only_cpus, START_S + SLICE_S - 1) == []
-    assert [each.seat for each in overdue(entries, only_cpus, START_S + SLICE_S)] == ["ada"]
-    assert waits(entries, only_cpus, START_S)["bob-mnist"].seconds == SLICE_S
-
-
 def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> None:
-    entries: Entries = ()
-    for name in ("one", "two", "three"):
-        entries = (
-            end(added(entries, entry("ada", 1, name), CAPACITY), "ada")
-            if not entries
-            else (
-                *entries,
-                end((entry("ada", 1, name),), "ada")[0],
-            )
-        )
-    entries = added(entries, entry("ada", 1, "three"), CAPACITY)
-    assert [(each.name, each.removes) for each in entries] == [
-        ("one", True),
-        ("two", True),
-        ("three", True),
-        ("three", False),
-    ]
+    ended = [end((entry("ada", 1, name),), "ada")[0] for name in ("one", "two", "three")]
+    entries = added(tuple(ended), entry("ada", 1, "three"), CAPACITY)
+    assert [each.removes for each in entries] == [True, True, True, False]
     other = added(end(line(ada=1), "ada"), entry("ada", 1, "other"), CAPACITY)
     assert [each.removes for each in other] == [False, False]
     assert KEPT == 2
@@ -137,52 +89,40 @@ def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> 
 
 @pytest.mark.parametrize("names", [("one", "one"), ("one", "two", "three")])
 def test_runs_that_wait_for_their_collection_are_not_replaced(names: tuple[str, ...]) -> None:
-    entries: Entries = ()
-    for name in names[:-1]:
-        entries = (*entries, *end((entry("ada", 1, name),), "ada"))
-    waits = changed(entries, "ada-one", collected=False)
-    with pytest.raises(InputError) as caught:
-        added(waits, entry("ada", 1, names[-1]), CAPACITY)
-    assert str(caught.value) == (
-        "the queue keeps runs of 'one' that this seat has not collected; collect them with"
-        " `lab collect`, or remove them with `lab down one`"
-    )
+    entries = tuple(end((entry("ada", 1, name),), "ada")[0] for name in names[:-1])
+    left = changed(entries, "ada-one", collected=False)
+    with pytest.raises(InputError, match=r"of 'one' that this seat has not .*`lab down one`"):
+        added(left, entry("ada", 1, names[-1]), CAPACITY)
     assert len(added(entries, entry("ada", 1, names[-1]), CAPACITY)) == len(names)
 
 
-def test_a_turn_ends_only_if_others_wait_for_its_gpus() -> None:
-    alone = granted(line(ada=4), CAPACITY, 0.0)
-    alone = changed(alone, "ada-mnist", state=State.UP)
-    assert overdue(alone, CAPACITY, 10 * SLICE_S) == []
-    on_cpus = added(alone, entry("bob", 0), CAPACITY)
-    assert overdue(on_cpus, CAPACITY, 10 * SLICE_S) == []
-    both = added(alone, entry("bob", 1), CAPACITY)
-    assert overdue(both, CAPACITY, START_S + SLICE_S - 1) == []
-    assert [each.seat for each in overdue(both, CAPACITY, START_S + SLICE_S)] == ["ada"]
-
-
-@pytest.mark.parametrize(("first_step", "begins"), [(20.0, 20.0), (START_S + 500.0, START_S)])
-def test_a_slice_begins_with_the_first_step(first_step: float, begins: float) -> None:
-    entries = granted(line(ada=4), CAPACITY, 100.0)
-    entries = changed(entries, "ada-mnist", state=State.UP, stepped_unix=100.0 + first_step)
-    entries = added(entries, entry("bob", 1), CAPACITY)
+@pytest.mark.parametrize(
+    ("needs", "capacity"), [(4, CAPACITY), (0, Capacity((), (), ("y",), SLICE_S))]
+)
+@pytest.mark.parametrize(
+    ("first_step", "begins"), [(0.0, START_S), (20.0, 20.0), (START_S + 500.0, START_S)]
+)
+def test_a_turn_ends_if_others_wait_for_its_place(
+    needs: int, capacity: Capacity, first_step: float, begins: float
+) -> None:
+    stepped = 100.0 + first_step if first_step else 0.0
+    entries = granted(line(ada=needs), capacity, 100.0)
+    entries = changed(entries, "ada-mnist", state=State.UP, stepped_unix=stepped)
     end_unix = 100.0 + begins + SLICE_S
-    assert overdue(entries, CAPACITY, end_unix - 1) == []
-    assert [each.seat for each in overdue(entries, CAPACITY, end_unix)] == ["ada"]
-    assert waits(entries, CAPACITY, end_unix - 7)["bob-mnist"].seconds == 7
+    assert overdue(entries, capacity, 10 * end_unix) == []
+    elsewhere = added(entries, entry("eve", 0 if needs else 1), CAPACITY)
+    assert overdue(elsewhere, capacity, 10 * end_unix) == []
+    entries = added(entries, entry("bob", needs), capacity)
+    assert overdue(entries, capacity, end_unix - 1) == []
+    assert [each.seat for each in overdue(entries, capacity, end_unix)] == ["ada"]
+    assert waits(entries, capacity, end_unix - 7)["bob-mnist"].seconds == 7
 
 
 def test_no_more_turns_end_than_the_first_one_needs() -> None:
-    entries = line(ada=1, bob=1, eve=1, dan=1)
+    entries = granted(line(ada=1, bob=1, eve=1, dan=1), CAPACITY, 0.0)
     for moment, seat in enumerate(("ada", "bob", "eve", "dan")):
-        entries = changed(
-            entries,
-            f"{seat}-mnist",
-            state=State.UP,
-            gpus=(GPUS[moment],),
-            network=CAPACITY.gpu_networks[moment],
-            granted_unix=float(-moment),
-        )
+        fields = {"state": State.UP, "granted_unix": float(-moment)}
+        entries = changed(entries, f"{seat}-mnist", **fields)
     entries = added(entries, entry("kim", 2), CAPACITY)
     late = START_S + SLICE_S
     assert [each.seat for each in overdue(entries, CAPACITY, late)] == ["dan", "eve"]

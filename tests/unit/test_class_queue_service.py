@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,38 +28,47 @@ from lab.classroom.queue.admission import admitted, cluster_of, plan_of, project
 from lab.classroom.queue.folder import (
     QueueDir,
     capacity_of,
-    configure_queue,
     end_environments,
     queue_variables,
     remove_environments,
 )
 from lab.classroom.queue.handlers import TEACHER
-from lab.classroom.queue.ledger import Entry
+from lab.classroom.queue.ledger import START_S, Entry
+from lab.classroom.queue.overview import Queued, queued
 from lab.classroom.queue.service import backend_in, hub_seat, turns_of
 from lab.config.model import PROJECT
 from lab.errors import InputError, LabError
+from lab.gpu import Inventory
+from lab.placement.plan import Plan
 from lab.render.header import RenderOptions
 from lab.task.protocol.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.support.classes import a_plan, created, stored
+from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
 from tests.support.queueing import CONFIG
 
 ACCESS = "access:services!service=queue"
 QUEUE = {"queue": True}
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-
-
 # ---- Tokens
+
+
+def user(name: str, *scopes: str, kind: str = "user") -> dict[str, Any]:
+    return {"name": name, "kind": kind, "scopes": scopes}
 
 
 class Hub:
     """JupyterHub's answers about tokens."""
 
-    answers: Mapping[str, Any] = {}
+    answers: Mapping[str, Any] = {
+        "ada": user("ada", ACCESS),
+        "ada without the scope": user("ada", "access:servers!server=ada/"),
+        "ada of another service": user("ada", "access:services!service=grader"),
+        "the teacher": user("lab", ACCESS, kind="service"),
+        "a user lab": user("lab", ACCESS),
+        "another service": user("ada", ACCESS, kind="service"),
+        "a stranger": user("eve", ACCESS),
+    }
 
     def __init__(self, **_: object) -> None:
         self.access_scopes = {"access:services", ACCESS}
@@ -75,50 +83,18 @@ class Hub:
         return jupyterhub.services.auth.check_scopes(required, set(user["scopes"]))
 
 
-@pytest.fixture
-def seat_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str | None]:
-    def user(name: str, *scopes: str, kind: str = "user") -> dict[str, Any]:
-        return {"name": name, "kind": kind, "scopes": scopes}
-
-    Hub.answers = {
-        "ada": user("ada", ACCESS),
-        "ada without the scope": user("ada", "access:servers!server=ada/"),
-        "ada of another service": user("ada", "access:services!service=grader"),
-        "the teacher": user("lab", ACCESS, kind="service"),
-        "a user lab": user("lab", ACCESS),
-        "another service": user("ada", ACCESS, kind="service"),
-        "a stranger": user("eve", ACCESS),
-    }
-    monkeypatch.setattr(jupyterhub.services.auth, "HubAuth", Hub)
-    find = hub_seat({"ada", "bob"}, "lab")
-    return lambda token: asyncio.run(find(token))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("token", "seat"),
-    [
-        ("ada", "ada"),
-        ("ada without the scope", None),
-        ("ada of another service", None),
-        ("the teacher", TEACHER),
-        ("a user lab", None),
-        ("another service", None),
-        ("a stranger", None),
-        ("no token", None),
-    ],
-)
 def test_only_the_token_of_a_seat_or_of_the_teacher_opens_the_queue(
-    seat_of: Callable[[str], str | None], token: str, seat: str | None
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert seat_of(token) == seat
-
-
-def test_a_seat_repeats_its_request_while_jupyterhub_is_down(
-    seat_of: Callable[[str], str | None],
-) -> None:
+    monkeypatch.setattr(jupyterhub.services.auth, "HubAuth", Hub)
+    find: Any = hub_seat({"ada", "bob"}, "lab")
+    seats = {token: asyncio.run(find(token)) for token in (*Hub.answers, "no token")}
+    assert {token: seat for token, seat in seats.items() if seat} == {
+        "ada": "ada", "the teacher": TEACHER,
+    }  # fmt: skip
     with pytest.raises(HTTPError) as caught:
-        seat_of("down")
-    assert caught.value.status_code == 503
+        asyncio.run(find("down"))
+    assert caught.value.status_code == 503  # a seat repeats its request
 
 
 # ---- JupyterHub's settings
@@ -163,34 +139,20 @@ def test_a_class_without_a_queue_has_none() -> None:
     assert [each["name"] for each in config.JupyterHub.services] == ["lab"]
     assert "server_token_scopes" not in config.DockerSpawner
     assert queue_variables(a_plan(gpus=1)) == {}
-    assert queue_variables(a_plan(gpus=1, cpu_runs=1)) == queue_variables(a_plan(gpus=QUEUE))
-    cpus = configured(replace(a_plan(cpu_runs=1), name="other"))
-    assert [each["name"] for each in cpus.JupyterHub.services] == ["lab", "queue"]
-    assert queue_variables(a_plan(gpus=QUEUE)) == {"LAB_QUEUE_URL": "http://proxy:8083"}
-
-
-def test_the_ports_of_the_relays_differ() -> None:
-    apis = {names.RELAY_PORT + 1, names.QUEUE_RELAY_PORT + 1}
-    ports = {names.PUBLIC_PORT, names.PROXY_API_PORT, names.RELAY_PORT, names.QUEUE_RELAY_PORT}
-    assert len(apis | ports) == 6
-    assert names.HUB_PORT != names.QUEUE_PORT
+    end_environments(created(replace(a_plan(gpus=1), name="no")), ["ada"], keep=False)
+    cpus = replace(a_plan(cpu_runs=1), name="other")
+    assert [each["name"] for each in configured(cpus).JupyterHub.services] == ["lab", "queue"]
+    for plan in (cpus, a_plan(gpus=QUEUE)):
+        assert queue_variables(plan) == {"LAB_QUEUE_URL": "http://proxy:8083"}
 
 
 def test_what_the_queue_has_to_give() -> None:
-    plan = a_plan(gpus=QUEUE)
-    networks = tuple(IPv4Network(f"10.89.9.{at}/28") for at in range(0, 96, 16))
-    found = capacity_of(replace(plan, run_networks=networks))
+    plan = a_plan(gpus=QUEUE, cpu_runs=2)
+    found, networks = capacity_of(plan), tuple(map(str, plan.run_networks))
     assert found.gpus == plan.queue_gpus == tuple(map(uuid_of, range(4)))
-    assert found.gpu_networks == tuple(map(str, networks[:4]))
-    assert found.cpu_networks == tuple(map(str, networks[4:]))
+    assert (found.gpu_networks, found.cpu_networks) == (networks[:4], networks[4:])
+    assert len(networks) == 6
     assert found.slice_s == 600.0
-
-
-def test_runs_without_gpus_have_the_last_networks() -> None:
-    found = capacity_of(a_plan(gpus=QUEUE, cpu_runs=2))
-    assert (len(found.gpu_networks), len(found.cpu_networks)) == (4, 2)
-    found = capacity_of(a_plan(gpus=2, cpu_runs=2))
-    assert (found.gpus, found.gpu_networks, len(found.cpu_networks)) == ((), (), 2)
 
 
 def test_the_service_boots_in_the_range_of_the_class_and_isolated() -> None:
@@ -204,15 +166,9 @@ def test_the_service_boots_in_the_range_of_the_class_and_isolated() -> None:
 # ---- Placement
 
 
-def order(config: str, **changes: object) -> Order:
-    fields: dict[str, Any] = {
-        "config": config,
-        "with_gpus": True,
-        "cluster_sha256": "0" * 64,
-        "folder": "/home/student",
-        "tensorflow": "2.21",
-    }
-    return Order(**{**fields, **changes})
+def order(config: str, **changes: Any) -> Order:
+    known = {"config": config, "with_gpus": True, "cluster_sha256": "0" * 64}
+    return Order(**{**known, "folder": "/home/student", "tensorflow": "2.21", **changes})
 
 
 def seat(**limits: Any) -> SeatPlan:
@@ -220,17 +176,16 @@ def seat(**limits: Any) -> SeatPlan:
     return SeatPlan("ada", (), IPv4Network("10.0.0.0/28"), **found)
 
 
-def entry_with(*gpus: str, needs: int | None = None) -> Entry:
-    return Entry(
-        id="1",
-        seat="ada",
-        name="mnist",
-        project="demo-ada-1",
-        needs=len(gpus) if needs is None else needs,
-        gpus=gpus,
-        cluster_sha256="f" * 64,
-        tensorflow="2.21",
-    )
+def entry(state: State = State.WAITING, **fields: Any) -> Entry:
+    known = {"id": "1", "seat": "ada", "name": "mnist", "project": "demo-ada-1", "needs": 1}
+    return Entry(**{**known, "state": state, **fields})
+
+
+def planned(
+    *gpus: str, config: str = CONFIG.format(name="mnist", gpus=1), host: Inventory, **limits: Any
+) -> Plan:
+    one = entry(gpus=gpus, needs=len(gpus), cluster_sha256="f" * 64, tensorflow="2.21")
+    return plan_of(one, cluster_of(config), host, seat(**limits))
 
 
 def test_indices_count_as_a_number_of_gpus() -> None:
@@ -238,45 +193,34 @@ def test_indices_count_as_a_number_of_gpus() -> None:
     found = admitted(order(config), "demo", "ada", (), 0.0)
     assert found.needs == 2
     assert admitted(order(config, with_gpus=False), "demo", "ada", (), 0.0).needs == 0
-    plan = plan_of(entry_with(uuid_of(2), uuid_of(0)), cluster_of(config), box(4), seat())
+    plan = planned(uuid_of(2), uuid_of(0), config=config, host=box(4))
     assert sorted(plan.tasks[1].gpus) == [uuid_of(0), uuid_of(2)]
     assert (plan.name, plan.mode, plan.cluster_sha256) == ("demo-ada-1", "uuid", "f" * 64)
 
 
-def test_mig_slices_are_placed_by_their_uuids() -> None:
-    config = CONFIG.format(name="mnist", gpus=1)
-    plan = plan_of(entry_with(mig_of(1)), cluster_of(config), box(1, slices=2), seat())
-    assert plan.tasks[1].gpus == (mig_of(1),)
-
-
-def test_a_gpu_that_the_driver_does_not_list_is_left_to_the_boot() -> None:
-    config = CONFIG.format(name="mnist", gpus=1)
-    plan = plan_of(entry_with("GPU-lost"), cluster_of(config), box(0), seat())
-    assert plan.tasks[1].gpus == ("GPU-lost",)
-
-
-def test_an_environment_without_gpus_gets_none() -> None:
-    config = CONFIG.format(name="mnist", gpus=2)
-    plan = plan_of(entry_with(), cluster_of(config), box(4), seat())
-    assert {task.gpus for task in plan.tasks} == {()}
+@pytest.mark.parametrize(
+    ("gpus", "host"),
+    [
+        ((mig_of(1),), box(1, slices=2)),
+        (("GPU-lost",), box(0)),  # the boot reports it
+        ((), box(4)),
+    ],
+)
+def test_a_task_has_only_the_gpus_of_its_entry(gpus: tuple[str, ...], host: Inventory) -> None:
+    plan = planned(*gpus, host=host)
+    assert [task.gpus for task in plan.tasks] == [(), gpus, ()]
 
 
 def test_the_limits_of_a_config_hold_if_they_are_smaller() -> None:
     config = CONFIG.format(name="mnist", gpus=0).replace("tf2: {}", "tf2: {cpus: 1, memory: 1GiB}")
-    limits = {"cpus": 6.0, "memory_bytes": 6 << 30}
-    plan = plan_of(entry_with(), cluster_of(config), box(0), seat(**limits))
-    assert [(task.name, task.cpus, task.memory_bytes) for task in plan.tasks] == [
-        ("ps-0", 0.5, 1 << 29),
-        ("worker-0", 2.0, 2 << 30),
-        ("worker-1", 0.5, 1 << 29),
+    plan = planned(config=config, host=box(0), cpus=6.0, memory_bytes=6 << 30)
+    assert [(task.name, task.cpus, task.memory_bytes, task.cpuset) for task in plan.tasks] == [
+        ("ps-0", 0.5, 1 << 29, None),
+        ("worker-0", 2.0, 2 << 30, None),
+        ("worker-1", 0.5, 1 << 29, None),
     ]
-    assert {task.cpuset for task in plan.tasks} == {None}
-
-
-def test_too_little_memory_for_the_tasks_is_refused() -> None:
-    config = CONFIG.format(name="mnist", gpus=0)
     with pytest.raises(InputError, match=r"the seat's memory gives each task 42.67 MiB"):
-        plan_of(entry_with(), cluster_of(config), box(0), seat(memory_bytes=128 << 20))
+        planned(config=config, host=box(0), memory_bytes=128 << 20)
 
 
 def test_names_on_the_host_are_valid_and_differ() -> None:
@@ -305,27 +249,31 @@ class Engine:
         self.projects = set(projects)
 
     def find_any(self, project: str) -> SimpleNamespace | None:
-        if project not in self.projects:
-            return None
-        return SimpleNamespace(down=lambda _notify: self.projects.remove(project))
+        down = SimpleNamespace(down=lambda _notify: self.projects.remove(project))
+        return down if project in self.projects else None
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
 def test_the_end_of_a_class_removes_its_environments_and_their_locks(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, is_damaged: bool
 ) -> None:
     folder = created(a_plan(gpus=QUEUE))
-    mine = next(project_names(folder.name, "ada"))
-    engine = Engine(mine, "another-users")
+    mine, second = islice(project_names(folder.name, "ada"), 2)
+    engine = Engine(mine, second, "another-users")
     monkeypatch.setattr(folders, "ComposeBackend", lambda: engine)
-    up = Entry(id="1", seat="ada", name="m", project=mine, needs=1, state=State.UP)
-    waiting = Entry(id="2", seat="bob", name="m", project="another-users", needs=1)
+    up = entry(State.UP, project=mine)
+    waiting = entry(id="2", seat="bob", project="another-users")
     QueueDir(folder).ledger().write((up, waiting))
+    assert [each.id for each in QueueDir(folder).entries("ada")] == ["1"]
+    if is_damaged:
+        write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
+        with pytest.raises(LabError, match=r"the ledger of the queue .* cannot be read"):
+            QueueDir(folder).entries("ada")
     with lock_environment("compose", mine):
         pass
     assert lock_path("compose", mine).exists()
-    assert [each.id for each in QueueDir(folder).entries("ada")] == ["1"]
-    assert remove_environments(folder) == 1
-    assert engine.projects == {"another-users"}
+    assert remove_environments(folder) == (2 if is_damaged else 1)
+    assert engine.projects == {"another-users"} | (set() if is_damaged else {second})
     assert not lock_path("compose", mine).exists()
 
 
@@ -335,8 +283,7 @@ def test_a_class_whose_service_does_not_answer(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(names, "gateway", lambda _network: "127.0.0.1")
     monkeypatch.setattr(names, "QUEUE_PORT", 9)
     end_environments(folder, ["ada"], keep=False)  # it has none, so nothing is sent
-    one = Entry(id="1", seat="ada", name="m", project="p", needs=1, state=State.UP)
-    QueueDir(folder).ledger().write((one,))
+    QueueDir(folder).ledger().write((entry(State.UP),))
     with pytest.raises(LabError, match="the queue of the class does not answer"):
         end_environments(folder, ["ada"], keep=False)
 
@@ -346,8 +293,7 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
 ) -> None:
     folder = created(a_plan(gpus=QUEUE))
     ledger = QueueDir(folder).ledger()
-    ended = Entry(id="1", seat="ada", name="m", project="p", needs=1, state=State.ENDED)
-    other = Entry(id="2", seat="bob", name="m", project="q", needs=1, state=State.UP)
+    ended, other = entry(State.ENDED), entry(State.UP, id="2", seat="bob")
     ledger.write((ended, other))
     sent: list[str] = []
 
@@ -374,30 +320,28 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
     assert sent[2:] == ["DELETE ?seat=bob&keep=1"]
 
 
-def test_a_class_without_a_queue_has_nothing_to_end() -> None:
-    end_environments(created(a_plan(gpus=1)), ["ada"], keep=False)
+# ---- The overview
+
+NOW = 1_000_000.0
 
 
-def test_a_damaged_ledger_is_an_error_of_one_line() -> None:
-    folder = created(a_plan(gpus=QUEUE))
-    write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
-    with pytest.raises(LabError, match=r"the ledger of the queue .* cannot be read"):
-        QueueDir(folder).entries("ada")
-
-
-def test_a_class_whose_ledger_is_damaged_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = created(a_plan(gpus=QUEUE))
-    write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
-    first, second = islice(project_names(folder.name, "bob"), 2)
-    engine = Engine(first, second, "another-users")
-    monkeypatch.setattr(folders, "ComposeBackend", lambda: engine)
-    assert remove_environments(folder) == 2
-    assert engine.projects == {"another-users"}
-    assert not lock_path("compose", first).exists()
-
-
-def test_the_settings_are_for_a_class_with_a_queue_only() -> None:
-    config = Config()
-    configure_queue(config, stored(a_plan(gpus=1)), created(a_plan(gpus=1)), "lab")
-    assert not config
-    assert os.environ.get("LAB_CLASS") is None
+def test_what_waits_and_what_holds_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    folder = created(a_plan(("ada", "bob", "cy", "dan"), gpus=QUEUE))
+    assert queued(folder) == []
+    gpus = tuple(map(uuid_of, range(4)))
+    of_bob = {"id": "2", "seat": "bob", "name": "b", "needs": 4, "gpus": gpus, "network": "n"}
+    QueueDir(folder).ledger().write(
+        (
+            entry(needs=2, requested_unix=NOW - 60),
+            entry(State.UP, requested_unix=NOW - 900, granted_unix=NOW - 200, **of_bob),
+            entry(State.ENDED, id="3", seat="cy", granted_unix=NOW - 50),
+            entry(id="4", seat="dan", needs=3, requested_unix=NOW),
+        )
+    )
+    assert queued(folder) == [
+        Queued("bob", "b", "up", None, 4, gpus, 200.0, None),
+        Queued("ada", "mnist", "waiting", 1, 2, (), 60.0, START_S + 600.0 - 200),
+        Queued("dan", "mnist", "waiting", 2, 3, (), 0.0, START_S + 2 * 600.0 - 200),
+    ]
+    assert queued(created(replace(a_plan(gpus=1), name="other"))) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,15 +21,14 @@ from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, Volume
+from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
+from tests.support.agents import wait_for
 from tests.support.classes import a_plan, created
 from tests.support.cli import lab
-from tests.support.fakes import end, record, write_records
-from tests.support.queueing import Containers
+from tests.support.queueing import RUN, Containers, until_cancelled
 
-RUN = "20261124-0600-async-8602"
 OTHER = "20261124-0700-async-1111"
 
 
@@ -39,18 +38,13 @@ class Backend:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.left: dict[str, Containers] = {}
-        self.asked: list[str] = []
+        self.find_any = self.left.get
 
-    def find_any(self, project: str) -> Containers | None:
-        self.asked.append(project)
-        return self.left.get(project)
-
-    def add(self, project: str, *, is_down: bool = True) -> Containers:
+    def add(self, project: str, **fields: Any) -> Containers:
         root = self.folder / project
         (root / "requests").mkdir(parents=True)
-        one = Containers(root, project=project, is_down=is_down)
-        self.left[project] = one
-        return one
+        self.left[project] = Containers(root, project=project, **{"is_down": True, **fields})
+        return self.left[project]
 
 
 def run(one: Containers, run_id: str = RUN) -> Path:
@@ -101,6 +95,8 @@ def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
     run(one)
     run(one, OTHER)
     one.mark_collected(OTHER, "/home/student/runs")
+    for other in ("of-bob", "waits", "discarded"):
+        run(backend.add(other), "20261124-0800-async-2222")
     entries(
         folder,
         entry("kept"),
@@ -110,7 +106,6 @@ def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
         entry("gone"),
     )
     store, lines = saved(folder, tmp_path)
-    assert backend.asked == ["kept", "gone"]
     assert [path.name for path in store.iterdir()] == [RUN]
     assert lines == ["ada: 1 run that it had not collected, in ada/queue"]
     shown = lab(tmp_path, "show", "last", "--runs-dir", str(store))
@@ -133,24 +128,15 @@ def test_runs_are_found_without_a_ledger(
 
 def test_a_class_whose_queue_never_began(backend: Backend, tmp_path: Path) -> None:
     assert saved(created(a_plan(gpus=1)), tmp_path)[1] == []
-    assert backend.asked == []
 
 
 def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
     backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "_POLL_S", 0.01)
-
-    def until_cancelled(volume: Volume, request: Request) -> None:
-        write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, "start")])
-        while not volume.cancel(request.run_id).exists():
-            pass
-        for task in request.tasks():
-            end(volume, request.run_id, task, RunState.CANCELLED)
-
-    one = backend.add("up", is_down=False)
-    one.tasks_do = until_cancelled
+    one = backend.add("up", is_down=False, tasks_do=until_cancelled)
     one.submit(Request(RUN, RunSpec("async"), one.cluster_spec(), 100.0))
+    wait_for(one.volume.status(RUN, "worker-0").exists, "the run does not begin")
     entries(folder, entry("up", state=State.UP))
     store, _ = saved(folder, tmp_path)
     assert RunDir(store / RUN).read().state is RunState.CANCELLED
@@ -160,8 +146,7 @@ def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
 def test_a_run_without_its_end_counts_as_lost(
     backend: Backend, folder: ClassDir, tmp_path: Path
 ) -> None:
-    one = backend.add("kept")
-    one.tasks_do = lambda volume, request: None
+    one = backend.add("kept", tasks_do=lambda *_: None)
     run(one)
     (one.volume.run(RUN) / "files/mine.txt").write_text("mine")
     entries(folder, entry("kept"))
@@ -235,39 +220,32 @@ def test_a_student_cannot_fill_the_teachers_disk(
 def test_one_bad_run_or_environment_does_not_prevent_the_others(
     backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("broken", "kept"):
-        one = backend.add(name)
-        run(one)
-        run(one, OTHER)
-    entries(folder, entry("broken"), entry("kept"))
+    collected, stream = Containers.collected, Containers.stream
 
-    def refuse(_one: Containers) -> dict[str, str]:
-        raise LabError("invalid \x1b[2J notes")
-
-    monkeypatch.setattr(backend.left["broken"], "collected", lambda: refuse(one), raising=False)
-    stream = Containers.stream
+    def refuse(one: Containers) -> Mapping[str, str]:
+        if one.project == "broken":
+            raise LabError("invalid \x1b[2J notes")
+        return collected(one)
 
     def breaks(one: Containers, run_id: str, *given: Any, **more: Any) -> Iterator[Chunk | None]:
         if run_id == RUN:
             raise LabError("it broke off")
         return stream(one, run_id, *given, **more)
 
+    for name in ("broken", "kept", "again"):  # the last has a run of the same name
+        one = backend.add(name)
+        run(one)
+        run(one, OTHER)
+    entries(folder, entry("broken"), entry("kept"), entry("again"))
+    monkeypatch.setattr(Containers, "collected", refuse)
     monkeypatch.setattr(Containers, "stream", breaks)
     store, lines = saved(folder, tmp_path)
     assert [path.name for path in store.iterdir()] == [OTHER]
     assert lines == [
         r"ada: not in the archive: runs of m in the queue: invalid \x1b[2J notes",
-        f"not in the archive: run {RUN}: it broke off",
+        *[f"not in the archive: run {RUN}: it broke off"] * 2,
         "ada: 1 run that it had not collected, in ada/queue",
     ]
-
-
-def test_two_runs_of_one_name(backend: Backend, folder: ClassDir, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        run(backend.add(name))
-    entries(folder, entry("one"), entry("two"))
-    _, lines = saved(folder, tmp_path)
-    assert lines == ["ada: 1 run that it had not collected, in ada/queue"]
 
 
 # ---- The end of all turns

@@ -1,17 +1,25 @@
-"""The start of a seat: its files, and what it starts."""
+"""A seat: its start, and its status, of which the student can forge a part."""
 
 from __future__ import annotations
 
 import errno
-import itertools
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import docker.errors
 import pytest
 
-from lab.classroom import seat
+from lab.backends.compose.client import Engine, engine_errors
+from lab.classroom import containers, hub_api, names, seat
+from lab.classroom.seat_report import newest_run
+from lab.classroom.status import RunReport, SeatStatus, parse_report, seat_statuses
+from tests.golden.boxes import uuid_of
+from tests.support.classes import a_plan, created
 from tests.support.commands import ROOT
 
 WAIT = seat.wait_until_isolated
@@ -30,14 +38,13 @@ def test_a_student_gets_a_project_with_all_notebooks(tmp_path: Path) -> None:
     assert {*notebooks, "cluster.yaml", "notebooks/common.py", "scripts/mnist_async.py"} <= found
     assert "notebooks/00_tour.py" not in found  # the source for developers
     assert not any("__pycache__" in name for name in found)
-    assert (tmp_path / "cluster.yaml").read_bytes() == (ROOT / "cluster.yaml").read_bytes()
-
-
-def test_the_files_that_notebooks_read_are_there(tmp_path: Path) -> None:
-    filled(tmp_path)
-    assert (tmp_path / "benchmarks/scaling.json").is_file()
-    assert (tmp_path / "docs/evidence/staleness.csv").is_file()
-    assert (tmp_path / "notebooks/samples/index.json").is_file()
+    # What notebooks read:
+    read = {
+        "benchmarks/scaling.json",
+        "docs/evidence/staleness.csv",
+        "notebooks/samples/index.json",
+    }
+    assert read <= found
 
 
 def test_the_class_chooses_the_lessons_and_the_config(tmp_path: Path) -> None:
@@ -71,7 +78,7 @@ REJECTED = "*\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0\n"
 def test_a_seat_waits_until_the_host_is_blocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    routes, waits = tmp_path / "route", []
+    routes, waits = tmp_path / "route", list[float]()
     routes.write_text(HEAD + SUBNET)
 
     def block(seconds: float) -> None:
@@ -88,25 +95,14 @@ def test_a_seat_that_is_not_blocked_does_not_start(
     steps: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     routes = tmp_path / "route"
+    for text in ("", HEAD):  # without a network, it needs no block
+        routes.write_text(text)
+        WAIT(routes, 0)
     routes.write_text(HEAD + SUBNET)
-    now = itertools.count(0.0, 7.0)
-    monkeypatch.setattr(
-        seat, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda seconds: None)
-    )
-    monkeypatch.setattr(seat, "wait_until_isolated", lambda: WAIT(routes))
-    with pytest.raises(SystemExit) as caught:
+    monkeypatch.setattr(seat, "wait_until_isolated", lambda: WAIT(routes, 0.2))
+    with pytest.raises(SystemExit, match=r"the host is not blocked after 0.2 s; read .* hub.log"):
         seat.main([])
-    assert caught.value.code == (
-        "error: the host is not blocked after 60 s; read JupyterHub's log, hub.log"
-    )
     assert steps == []  # neither files nor a server
-
-
-@pytest.mark.parametrize("text", ["", HEAD])
-def test_a_seat_without_a_network_needs_no_block(tmp_path: Path, text: str) -> None:
-    routes = tmp_path / "route"
-    routes.write_text(text)
-    seat.wait_until_isolated(routes, wait_s=0)
 
 
 @pytest.fixture
@@ -144,8 +140,190 @@ def test_the_server_starts_on_a_full_disk(
     monkeypatch.setattr(seat, "fill", full)
     seat.main([])
     assert steps[-1] == ("jupyterhub-singleuser", [])
-    line = f"lab: the home directory is not complete: No space left on device: {tmp_path}/a"
-    printed = capsys.readouterr().err
-    assert printed.startswith(line)
-    assert "\x1b" not in printed
-    assert printed.count("\n") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"lab: the home directory is not complete: No space left on device: {tmp_path}"
+    )
+    assert line.isprintable()
+
+
+# ---- Its status
+
+
+GOOD: dict[str, Any] = {
+    "run_id": "20261201-090000-async",
+    "experiment": "async",
+    "state": "training",
+    "age_s": 12.5,
+    "global_step": 300,
+    "since_step_s": 0.5,
+}
+
+
+def report(**changes: object) -> bytes:
+    return json.dumps(GOOD | changes).encode()
+
+
+# ---- A seat's report
+
+
+def test_a_report() -> None:
+    assert parse_report(report()) == RunReport(**GOOD)
+    assert parse_report(b"null") is None
+    found = parse_report(report(global_step=None, since_step_s=None))
+    assert found is not None
+    assert not found.is_stuck
+
+
+@pytest.mark.parametrize(
+    ("state", "since_s", "expected"),
+    [
+        ("training", 60.0, False),
+        ("training", 60.5, True),
+        ("training", None, False),
+        ("succeeded", 999.0, False),
+    ],
+)
+def test_a_run_is_stuck_if_it_trains_without_steps(
+    state: str, since_s: float | None, expected: bool
+) -> None:
+    found = parse_report(report(state=state, since_step_s=since_s))
+    assert found is not None
+    assert found.is_stuck is expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"no JSON", b"{}", b"[]", b"1", b"[" * 4_000, b'{"x":' * 800, b"\xff\xfe"),
+        *(report(**{name: "x" * 65}) for name in ("run_id", "experiment", "state")),
+        *(report(run_id=1), report(state=None), report(global_step=1.5), report(age_s="1")),
+        *(report(age_s=-1), report(age_s=1e11), report(since_step_s=-0.1)),
+        *(report(since_step_s=1e300), report(global_step=-1), report(global_step=1 << 63)),
+        *(report().replace(b"12.5", each) for each in (b"1e999", b"NaN")),
+        report().replace(b"300", b"9" * 3_000),
+        report().replace(b"async", b"\xed\xa0\x80"),
+        *(report(more="x" * 5_000), report() + b" " * 5_000, report() + report()),
+    ],
+)
+def test_a_forged_report_is_no_report(content: bytes) -> None:
+    assert parse_report(content) is None
+
+
+def test_a_seat_without_runs(tmp_path: Path) -> None:
+    assert newest_run(tmp_path / "runs") is None
+    (tmp_path / "runs" / "damaged").mkdir(parents=True)
+    (tmp_path / "runs" / "damaged" / "run.json").write_text("{")
+    assert newest_run(tmp_path / "runs") is None
+
+
+# ---- All seats
+
+
+class Containers(Engine):
+    """An engine with these containers, each with the chunks that its report command prints."""
+
+    def __init__(self, answers: dict[str, Callable[[], Iterator[bytes]]]) -> None:
+        super().__init__()
+        self.commands: list[list[str]] = []
+        self.found = [
+            SimpleNamespace(
+                id=name, status="exited" if name == "cy" else "running", labels={names.SEAT: name}
+            )
+            for name in answers
+        ]
+
+        def exec_create(container: str, command: list[str], **options: Any) -> dict[str, str]:
+            assert options == {"stderr": False, "workdir": "/"}
+            self.commands.append(command)
+            return {"Id": container}
+
+        def exec_start(container: str, *, stream: bool) -> Iterator[bytes]:
+            assert stream
+            return answers[container]()
+
+        self._local.client = SimpleNamespace(
+            api=SimpleNamespace(exec_create=exec_create, exec_start=exec_start)
+        )
+
+    def containers(self, *labels: str) -> Any:
+        assert labels == ("lab.class=w", "lab.seat")
+        return self.found
+
+    def for_each(self, doing: str, containers: Any, action: Callable[..., Any]) -> Any:
+        with engine_errors(doing):
+            return [action(each) for each in containers]
+
+
+def endless() -> Iterator[bytes]:
+    while True:
+        yield b'{"run_id": "' + b"x" * 4_000
+
+
+def refused() -> Iterator[bytes]:
+    raise docker.errors.APIError("OCI runtime exec failed: no process left")
+    yield b""
+
+
+def user(name: str, **server: object) -> dict[str, Any]:
+    servers = {"": {"ready": False, "pending": None} | server} if server else {}
+    return {"name": name, "servers": servers, "last_activity": None}
+
+
+@pytest.fixture
+def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SeatStatus]]:
+    """The status of a class with these users of JupyterHub and these answers of containers."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+
+    def read(
+        users: list[dict[str, Any]], answers: dict[str, Callable[[], Iterator[bytes]]]
+    ) -> list[SeatStatus]:
+        folder = created(a_plan(("ada", "bob", "cy", "dan"), 1))
+        monkeypatch.setattr(hub_api, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
+        engine = Containers(answers)
+        monkeypatch.setattr(containers, "Engine", lambda: engine)
+        found = seat_statuses(folder)
+        # It does not import the student's files.
+        assert all(
+            each == ["python", "-P", "-m", "lab.classroom.seat_report"] for each in engine.commands
+        )
+        return found
+
+    return read
+
+
+def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> None:
+    moment = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    found = statuses(
+        [
+            user("dan"),
+            user("cy", pending="stop", ready=True),
+            user("bob", pending="spawn"),
+            user("ada", ready=True) | {"last_activity": moment},
+            user("teacher"),
+        ],
+        {},
+    )
+    assert [(each.seat, each.state) for each in found] == [
+        ("ada", "ready"),
+        ("bob", "starting"),
+        ("cy", "stopping"),
+        ("dan", "stopped"),
+    ]
+    assert found[0].gpus == (uuid_of(0),)
+    assert found[0].idle_s == pytest.approx(300, abs=30)
+    assert found[1].idle_s is None
+
+
+def test_one_seat_cannot_hide_the_others(statuses: Callable[..., list[SeatStatus]]) -> None:
+    answers = {
+        "ada": endless,
+        "bob": refused,
+        "cy": lambda: iter([report()]),  # it does not run
+        "dan": lambda: iter([report(since_step_s=99)[:20], report(since_step_s=99)[20:]]),
+    }
+    found = ada, bob, cy, dan = statuses([], answers)
+    assert {each.state for each in found} == {"stopped"}  # JupyterHub does not know them
+    assert (ada.run, bob.run, cy.run) == (None, None, None)
+    assert dan.run == RunReport(**GOOD | {"since_step_s": 99.0})
+    assert [each.stuck for each in (ada, bob, cy, dan)] == [False, False, False, True]

@@ -1,27 +1,28 @@
-"""The directory of a class: what it keeps, and who can read it."""
+"""The directory of a class, who can read it, and the page with its passwords."""
 
 from __future__ import annotations
 
 import os
 import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import datetime, timedelta
+from html.parser import HTMLParser
+from itertools import chain
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+import segno
 
 from lab.backends.process import ProcessHandle
+from lab.classroom import handouts
 from lab.classroom.config import Times
+from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import TEACHER, ClassDir, class_dirs
-from lab.errors import LabError
-from tests.support.classes import a_plan, certificate, created, stored
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    return tmp_path / "state"
-
+from lab.errors import InputError, LabError
+from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
 NOON = datetime(2026, 12, 1, 12).astimezone()
 PLANS = {
@@ -57,9 +58,9 @@ def test_every_seat_and_the_teacher_get_a_password_that_can_be_typed() -> None:
     tokens = created(a_plan(90)).tokens()
     assert set(tokens.seats) == {TEACHER, *(f"seat-{number:02}" for number in range(1, 91))}
     assert len({*tokens.seats.values(), tokens.proxy, tokens.service}) == 93
-    for each in tokens.seats.values():
-        # Without characters that look alike: 0 and o, 1, i and l.
-        assert re.fullmatch(r"(?:[2-9a-hjkmnp-z]{4}-){2}[2-9a-hjkmnp-z]{4}", each)
+    # Without characters that look alike: 0 and o, 1, i and l.
+    group = "[2-9a-hjkmnp-z]{4}"
+    assert all(re.fullmatch(f"{group}-{group}-{group}", each) for each in tokens.seats.values())
     assert re.fullmatch("[0-9a-f]{64}", tokens.service)
 
 
@@ -67,12 +68,8 @@ def test_only_the_user_can_read_a_class() -> None:
     folder = created()
     folder.write_hub(ProcessHandle(1, "2", "3"))
     assert folder.path.stat().st_mode & 0o777 == 0o700
-    files = [path for path in folder.path.iterdir() if path.is_file()]
-    assert {path.name: path.stat().st_mode & 0o777 for path in files} == {
-        "tokens.json": 0o600,
-        "class.json": 0o600,
-        "hub.json": 0o600,
-    }
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.path.iterdir()}
+    assert modes == dict.fromkeys(("tokens.json", "class.json", "hub.json"), 0o600)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -80,61 +77,44 @@ def test_tokens_that_other_users_can_read_are_not_used(mode: int) -> None:
     folder = created()
     path = folder.path / "tokens.json"
     path.chmod(mode)
-    with pytest.raises(LabError) as caught:
+    with pytest.raises(LabError, match="other users can read the tokens; run `chmod 600 /"):
         folder.tokens()
-    assert str(caught.value) == (
-        f"{path}: other users can read the tokens; run `chmod 600 {path}`; for other tokens, run "
-        "`lab class down` and `lab class up`"
-    )
     path.chmod(0o600)
     assert TEACHER in folder.tokens().seats
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{}",
-        b"[" * 100_000,
-        b"\xff",
-        b'{"plan": {"name": "\x1b[2J"}}',
-        b'{"plan": {"name": "\xed\xa0\x80"}}',
-    ],
-)
-def test_a_damaged_class_is_reported_in_one_line(content: bytes) -> None:
+CHANGES = {
+    "empty": lambda _: b"",
+    "no class": lambda _: b"{}",
+    "deep": lambda _: b"[" * 100_000,
+    "no text": lambda _: b"\xff",
+    "control characters": lambda _: b'{"plan": {"name": "\x1b[2J"}}',
+    "surrogate": lambda _: b'{"plan": {"name": "\xed\xa0\x80"}}',
+    "no network": lambda content: content.replace(b"10.89.0.0/28", b"10.89.0.0/99"),
+    "no time": lambda content: content.replace(b'"start":null', b'"start":"soon"'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_damaged_class_is_reported_in_one_line(change: str) -> None:
     folder = created()
     path = folder.path / "class.json"
-    path.write_bytes(content)
-    with pytest.raises(LabError) as caught:
+    path.write_bytes(CHANGES[change](path.read_bytes()))
+    with pytest.raises(LabError, match=r"cannot be read: .* with the label lab.class=w") as caught:
         folder.stored()
-    line = str(caught.value)
-    assert line.startswith(f"{path} cannot be read: ")
-    assert line.endswith(
-        "; remove the containers, networks and volumes with the label lab.class=w, or the "
-        "processes of its seats, then the directory"
-    )
-    assert line.isprintable()
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).isprintable()
 
 
-def test_a_network_or_a_time_that_is_none() -> None:
-    folder = created()
-    path = folder.path / "class.json"
-    text = path.read_text()
-    for old, new in (("10.89.0.0/28", "10.89.0.0/99"), ('"start":null', '"start":"soon"')):
-        assert old in text
-        path.write_text(text.replace(old, new))
-        with pytest.raises(LabError, match="cannot be read"):
-            folder.stored()
-
-
-def test_the_classes_of_this_user(state: Path) -> None:
+def test_the_classes_of_this_user(tmp_path: Path) -> None:
+    classes = tmp_path / "state" / "classes"
     assert class_dirs() == []
     folder = created()
-    (state / "classes" / "b").mkdir()
-    (state / "classes" / "w.lock").touch()
+    (classes / "b").mkdir()
+    (classes / "w.lock").touch()
     assert class_dirs() == [ClassDir("b"), ClassDir("w")]
     assert not any(each.is_up for each in class_dirs())
-    assert folder.lock == state / "classes" / "w.lock"
+    assert folder.lock == classes / "w.lock"
 
 
 def test_a_class_is_up_while_its_jupyterhub_runs() -> None:
@@ -146,3 +126,143 @@ def test_a_class_is_up_while_its_jupyterhub_runs() -> None:
     assert folder.is_up
     folder.write_hub(ProcessHandle(own.pid, "0", own.boot))  # a later process with the same id
     assert not folder.is_up
+
+
+# ---- The page with the passwords
+
+
+class Page(HTMLParser):
+    """The texts of a page's elements, by tag; and the addresses of its images."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {}
+        self.images: list[str] = []
+        self._tag = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        self.images += [value or "" for name, value in attrs if tag == "img" and name == "src"]
+        self.texts.setdefault(tag, [])
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.setdefault(self._tag, []).append(data)
+
+
+def page_of(place: Path, plan: ClassPlan | None = None, url: str | None = None) -> Page:
+    folder = created(plan)
+    write_handouts(folder, place / "page.html", url)
+    return Page((place / "page.html").read_text("utf-8"))
+
+
+def test_every_seat_and_the_teacher_are_there_once(tmp_path: Path) -> None:
+    found = page_of(tmp_path, a_plan(("ada", "bob", "cy"))).texts
+    tokens, users = ClassDir("w").tokens(), ["ada", "bob", "cy", TEACHER]
+    assert found["h2"] == users
+    own = [["http://127.0.0.1:8000", name, tokens.seats[name]] for name in users]
+    assert found["dd"] == list(chain(*own))
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert tokens.service not in text
+    assert tokens.proxy not in text
+
+
+def test_the_qr_code_is_the_page_for_signing_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coded: list[str] = []
+    make = segno.make
+
+    def noted(content: str, **options: str) -> segno.QRCode:
+        coded.append(content)
+        return make(content, **options)
+
+    monkeypatch.setattr(handouts.segno, "make", noted)
+    page = page_of(tmp_path, url="https://lab.example.org:8443/")
+    assert coded == [
+        f"https://lab.example.org:8443/hub/login?username={name}"
+        for name in ("ada", "bob", TEACHER)
+    ]
+    assert len(set(page.images)) == 3
+    for each in page.images:
+        kind, _, drawing = each.partition(",")
+        assert kind == "data:image/svg+xml;charset=utf-8"
+        assert ET.fromstring(unquote(drawing)).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
+
+
+def test_the_address_is_text_not_html(tmp_path: Path) -> None:
+    url = "https://a<script>alert(1)<b>\"'&amp;"
+    page = page_of(tmp_path, url=url)
+    assert "".join(page.texts["dd"]).count(url) == 3
+    assert not {"script", "b"} & set(page.texts)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("javascript:alert(1)", "ftp://host", "file:///etc/passwd", "lab.example.org", ""),
+        *("//lab.example.org", "https://", "https:///", "https://host/path", "https://host?x=1"),
+        *("https://host#x", "https://user:pw@host", "https://ho st", "https://host\nx"),
+        *("https://host\n", "https://" + "x" * 5_000),
+    ],
+)
+def test_only_the_address_of_a_class_is_accepted(url: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        page_of(tmp_path, url=url)
+    assert re.match(r"--url: '.*' is not .* a class; write it as https:", str(caught.value))
+    assert str(caught.value).isprintable()
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://10.0.0.1:8000", "HTTPS://host", "https://[::1]:8000/", "https://h\u00f6rsaal.de"],
+)
+def test_addresses_of_classes(url: str, tmp_path: Path) -> None:
+    assert url.rstrip("/") in page_of(tmp_path, url=url).texts["dd"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])  # noqa: S104
+def test_a_proxy_on_all_addresses_needs_a_url(address: str, tmp_path: Path) -> None:
+    plan = replace(a_plan(tls=certificate(tmp_path)), address=address)
+    with pytest.raises(InputError, match=r"browsers need one; name it with --url https://HOST"):
+        page_of(tmp_path, plan)
+    write_handouts(ClassDir("w"), tmp_path / "page.html", "https://h")
+
+
+def test_only_the_user_can_read_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("earlier")
+    page.chmod(0o666)
+    folder = created()
+    write_handouts(folder, page, None)
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "earlier" not in page.read_text()
+    page.unlink()
+    page.symlink_to(tmp_path / "other")
+    write_handouts(folder, page, None)
+    assert page.is_file() and not page.is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "other", "state"}
+    with pytest.raises(FileNotFoundError, match=r"no/page\.html"):
+        write_handouts(folder, tmp_path / "no" / "page.html", None)
+
+
+DAY = datetime(2026, 12, 1, 9).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, None, "w"),
+        (DAY, None, "w, from 2026-12-01 09:00"),
+        (None, DAY, "w, until 2026-12-01 09:00"),
+        (DAY, DAY + timedelta(hours=3), "w, 2026-12-01 09:00 to 12:00"),
+        (DAY, DAY + timedelta(days=2), "w, 2026-12-01 09:00 to 2026-12-03 09:00"),
+    ],
+)
+def test_the_times(
+    start: datetime | None, end: datetime | None, expected: str, tmp_path: Path
+) -> None:
+    times = Times.model_construct(start=start, end=end, slice=timedelta(minutes=10))
+    assert page_of(tmp_path, a_plan(times=times)).texts["p"] == [expected] * 3

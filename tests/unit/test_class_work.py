@@ -1,25 +1,33 @@
-"""The students' work as an archive: a home directory may hold anything."""
+"""The archive of the students' work, and its gradebook: a home directory may hold anything."""
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import math
 import os
 import socket
-import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.compose.client import Engine
+from lab.classroom import gradebook as module
 from lab.classroom import work
-from lab.classroom.work import SeatVolume, add_directory, add_files
+from lab.classroom.gradebook import gradebook
+from lab.classroom.work import SeatVolume, add_directory, add_files, write_entry
 from lab.errors import LabError
+from lab.run.run_info import RunInfo
+from lab.run.summary import Summary
+from lab.task.protocol import RunSpec
+from lab.task.protocol.states import State
 
 FOLDER = "ada"
 
@@ -109,54 +117,36 @@ def test_links_and_special_files_are_left_out(tmp_path: Path) -> None:
 def test_a_huge_file_ends_the_copy_of_a_seat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.classroom.work.MAX_BYTES", 100)
-    names = ("a", "b", "c")
-    left_out, archive = archived(tmp_path, *(entry(f"student/{name}", b"x" * 40) for name in names))
-    assert left_out == 1
-    assert archive.namelist() == ["ada/a", "ada/b"]
+    monkeypatch.setattr(work, "MAX_BYTES", 100)
+    left_out, archive = archived(tmp_path, *(entry(f"student/{name}", b"x" * 40) for name in "abc"))
+    assert (left_out, archive.namelist()) == (1, ["ada/a", "ada/b"])
 
 
 def test_every_path_stays_inside(tmp_path: Path) -> None:
     left_out, archive = archived(
         tmp_path,
-        entry("student/../../../evil"),
-        entry("student/a/../../../evil"),
-        entry("student/.."),
-        entry("/student/absolute"),
-        entry("//etc/cron.d/evil"),
-        entry("../../evil"),
-        entry("student/./dot"),
+        *map(entry, ("student/../../../evil", "student/a/../../../evil", "student/..")),
+        *map(entry, ("/student/absolute", "//etc/cron.d/evil", "../../evil", "student/./dot")),
         entry("evil"),  # without the home directory's name
     )
     assert left_out == 4  # the last one has no name in the home directory
-    found = unpacked(archive, tmp_path)
-    assert set(found) == {"student/absolute", "etc/cron.d/evil", "dot"}
+    assert set(unpacked(archive, tmp_path)) == {"student/absolute", "etc/cron.d/evil", "dot"}
 
 
 def test_names_that_other_systems_and_terminals_interpret(tmp_path: Path) -> None:
-    names = [
-        "..\\..\\evil.bat",
-        "C:\\evil.bat",
-        "\x1b[2Jcleared",
-        "two\nlines",
-        "right\u202eleft",
-        "not\udcffutf-8",
-        "gr\u00fc\u00df.txt",
-        "tab\there",
-    ]
+    names = {
+        "..\\..\\evil.bat": ".._.._evil.bat",
+        "C:\\evil.bat": "C:_evil.bat",
+        "\x1b[2Jcleared": "_x1b[2Jcleared",
+        "two\nlines": "two_x0alines",
+        "right\u202eleft": "right_u202eleft",
+        "not\udcffutf-8": "not_udcffutf-8",
+        "gr\u00fc\u00df.txt": "gr\u00fc\u00df.txt",
+        "tab\there": "tab\there",
+    }
     left_out, archive = archived(tmp_path, *(entry(f"student/{name}") for name in names))
     assert left_out == 0
-    assert "\\" not in "".join(archive.namelist())
-    assert archive.namelist() == [
-        "ada/.._.._evil.bat",
-        "ada/C:_evil.bat",
-        "ada/_x1b[2Jcleared",
-        "ada/two_x0alines",
-        "ada/right_u202eleft",
-        "ada/not_udcffutf-8",
-        "ada/gr\u00fc\u00df.txt",
-        "ada/tab\there",
-    ]
+    assert archive.namelist() == [f"ada/{name}" for name in names.values()]
     assert len(unpacked(archive, tmp_path)) == len(names)
 
 
@@ -179,19 +169,6 @@ def test_times_that_the_zip_format_lacks(mtime: float, year: int, tmp_path: Path
     _, archive = archived(tmp_path, entry("student/old", mtime=mtime))
     assert archive.infolist()[0].date_time[0] == year
     assert unpacked(archive, tmp_path) == {"old": b"mine"}
-
-
-@pytest.mark.parametrize("mtime", [math.nan, math.inf, -math.inf])
-def test_a_time_that_is_none(mtime: float, tmp_path: Path) -> None:
-    class Home(list[tarfile.TarInfo]):
-        def extractfile(self, member: tarfile.TarInfo) -> io.BytesIO:
-            return io.BytesIO(b"mine")
-
-    info, _ = entry("student/odd", mtime=mtime)
-    with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
-        home: Any = Home([info])
-        assert add_files(home, archive, FOLDER) == 0
-        assert archive.infolist()[0].date_time[0] in (1980, 2107)
 
 
 def test_very_many_and_very_deep_files(tmp_path: Path) -> None:
@@ -270,16 +247,12 @@ def collected(directory: Path, place: Path) -> tuple[int, zipfile.ZipFile]:
 
 def test_a_directory_without_data_links_and_special_files(tmp_path: Path) -> None:
     files = tmp_path / "ada"
-    for name in (
-        "notebooks/01_async.ipynb",
-        "data/train.gz",
-        ".cache/x",
-        ".npm/y",
-        "runs/r/data/z",
-    ):
+    kept, left = ("notebooks/01_async.ipynb", "runs/r/data/z"), ("data/x.gz", ".cache/x", ".npm/y")
+    for name in (*kept, *left):
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         (files / name).write_text(name)
     (files / "data.txt").write_bytes(b"")
+    (files / "a\x1b[2J\\b").write_text("mine")
     os.mkfifo(files / "pipe")  # it would block for ever
     (files / "link").symlink_to("/etc/passwd")
     (files / "notebooks/up").symlink_to(tmp_path)
@@ -288,78 +261,178 @@ def test_a_directory_without_data_links_and_special_files(tmp_path: Path) -> Non
         left_out, archive = collected(files, tmp_path / "out")
     assert left_out == 4
     assert unpacked(archive, tmp_path / "out") == {
-        "notebooks/01_async.ipynb": b"notebooks/01_async.ipynb",
-        "runs/r/data/z": b"runs/r/data/z",
+        **{name: name.encode() for name in kept},
         "data.txt": b"",
+        "a_x1b[2J_b": b"mine",
     }
 
 
-def test_a_name_that_a_terminal_would_interpret(tmp_path: Path) -> None:
-    files = tmp_path / "ada"
-    files.mkdir()
-    (files / "a\x1b[2J\\b").write_text("mine")
-    left_out, archive = collected(files, tmp_path / "out")
-    assert left_out == 0
-    assert archive.namelist() == [f"{FOLDER}/a\\x1b[2J_b".replace("\\", "_")]
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
+        for name, mtime in (("a", math.nan), ("b", math.inf), ("c", -math.inf)):
+            write_entry(archive, name, io.BytesIO(b"1234" * 10), 4, mtime)
+        assert [archive.read(name) for name in "abc"] == [b"1234"] * 3
+        assert {each.date_time[0] for each in archive.infolist()} <= {1980, 2107}
 
 
-def test_a_file_that_changes_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# ---- The gradebook
+
+
+SEATS = ("ada", "bob", "ada-b")
+Files = dict[str, str | bytes]
+
+
+def run(
+    name: str, spec: RunSpec | None = None, state: State = State.SUCCEEDED, **fields: Any
+) -> Files:
+    """The files of a run of ada that ended; its start is in its name."""
+    figures = {"accuracy": 0.9, "global_step": 100, **fields.pop("figures", {})}
+    info = RunInfo(name, spec or RunSpec("async"), state, started_unix=float(name[1:]), **fields)
+    others = dict.fromkeys(("updates_conserved", "updates_lost", "wall_s", "first_step_s"))
+    summary = Summary(
+        run_id=name,
+        experiment="async",
+        backend="local",
+        state=state,
+        reason="",
+        degraded=False,
+        steps_redone=0,
+        resumed_from="",
+        steps_per_s=None,
+        records_lost=0,
+        tasks=[],
+        **others,
+        **figures,
+    )
+    folder = f"ada/runs/{name}"
+    return {f"{folder}/run.json": info.to_json(), f"{folder}/summary.json": summary.to_json()}
+
+
+def notebook(*counts: int | None) -> str:
+    cells = [{"cell_type": "code", "execution_count": count} for count in counts]
+    return json.dumps({"cells": [{"cell_type": "markdown"}, *cells]})
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[..., dict[str, dict[str, str]]]:
+    """The row of each seat; the archive is still being written, as in `lab class down`."""
+
+    def read(*files: Files) -> dict[str, dict[str, str]]:
+        with (
+            (tmp_path / "w.zip").open("w+b") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            for name, content in {k: v for each in files for k, v in each.items()}.items():
+                archive.writestr(name, content)
+            text = gradebook(archive, SEATS, ("tour", "async"))
+        found = list(csv.DictReader(io.StringIO(text)))
+        assert [row["seat"] for row in found] == list(SEATS)
+        return {row["seat"]: row for row in found}
+
+    return read
+
+
+def test_the_facts_of_each_seat(rows: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+    found = rows(
+        run("r3", figures={"accuracy": 0.5, "global_step": 7}),
+        run("r1", figures={"accuracy": 0.75}),
+        run("r2", state=State.FAILED, figures={"accuracy": None, "global_step": None}),
+        run("r4", RunSpec("sync"), figures={"accuracy": None}),
+        run("r5", RunSpec("mine.py", own=True)),
+        run("r6", imported=True),
+        {
+            "ada/notebooks/00_tour.ipynb": notebook(1, None, 7),
+            "bob/notebooks/01_async.ipynb": notebook(None),
+            "bob/notebooks/02_sync.ipynb": notebook(1),  # not a lesson of this class
+            "resets/ada-20261201-090000.zip": b"",
+            "resets/ada-20261201-100000.zip": b"",
+            "resets/ada-b-20261201-100000.zip": b"",
+        },
+    )
+    assert found == snapshot
+    assert found["ada"]["async last step"] == "7"  # the newest, not the last in the archive
+    assert found["bob"]["async cells"] == "0 of 1"
+    assert [found[seat]["resets"] for seat in SEATS] == ["2", "0", "1"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_run_that_was_collected_at_the_end(order: int, rows: Callable[..., Any]) -> None:
+    ended = {name.replace("/runs/", "/queue/"): text for name, text in run("r1").items()}
+    files = [run("r1", state=State.TRAINING), ended, run("r2", state=State.FAILED)][::order]
+    assert rows(*files)["ada"]["async runs"] == "1 failed, 1 succeeded"
+
+
+def test_a_run_without_a_summary(rows: Callable[..., Any]) -> None:
+    files = run("r1", state=State.TRAINING)
+    del files["ada/runs/r1/summary.json"]
+    row = rows(files)["ada"]
+    assert (row["async runs"], row["async last step"], row["unreadable"]) == ("1 training", "", "0")
+
+
+@pytest.mark.parametrize(
+    "experiment", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "a,\r\n=1", "\t=1"]
+)
+def test_no_text_of_a_student_gets_into_a_cell(experiment: str, rows: Callable[..., Any]) -> None:
+    files = run("r1", RunSpec(experiment), reason=experiment)
+    files[f"ada/notebooks/{experiment}.ipynb"] = notebook(1)
+    files[f"resets/{experiment}-20261201-090000.zip"] = b""
+    files["ada/notebooks/00_tour.ipynb"] = json.dumps(
+        {"cells": [{"cell_type": "code", "execution_count": experiment}]}
+    )
+    for row in rows(files).values():
+        for name, cell in row.items():
+            assert not {name[:1], cell[:1]} & set("=+-@\t\r\n")
+            assert experiment not in {name, cell}
+
+
+DEEP = b"[" * 100_000
+NO_OBJECTS = [b"", b"{", b"[]", b"{}", b"\xff\xfe", DEEP]
+FIGURES = [
+    {"accuracy": 1.5},
+    {"accuracy": -0.1},
+    {"accuracy": float("nan")},
+    {"accuracy": float("inf")},
+    {"global_step": -1},
+    {"global_step": 1 << 63},
+]
+
+
+@pytest.mark.parametrize("file", ["run.json", "summary.json"])
+@pytest.mark.parametrize(
+    "content", [*NO_OBJECTS, b"null", b'{"a":' * 100_000, b"9" * 5000, b'{"format": 99}'],
+    ids=range(10),
+)  # fmt: skip
+def test_a_damaged_run_is_counted(file: str, content: bytes, rows: Callable[..., Any]) -> None:
+    row = rows(run("r1"), run("r2") | {f"ada/runs/r2/{file}": content})["ada"]
+    assert (row["async runs"], row["unreadable"]) == ("1 succeeded", "1")
+
+
+@pytest.mark.parametrize("figures", FIGURES)
+def test_impossible_figures(figures: dict[str, Any], rows: Callable[..., Any]) -> None:
+    assert rows(run("r1", figures=figures))["ada"]["unreadable"] == "1"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *NO_OBJECTS,
+        *(b'{"cells": %s}' % each for each in (b"1", b"[1]", b"[{}]", b'"code"', b'{"a": {}}')),
+        b'{"cells": [{"cell_type": "code"}]}',
+    ],
+    ids=range(12),
+)
+def test_a_damaged_notebook(content: bytes, rows: Callable[..., Any]) -> None:
+    row = rows({"ada/notebooks/00_tour.ipynb": content})["ada"]
+    assert row["tour cells"] == "unreadable"
+
+
+def test_no_seat_makes_the_end_long(
+    rows: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = tmp_path / "ada"
-    files.mkdir()
-    (files / "grows").write_bytes(b"1234")
-    (files / "ends").write_bytes(b"1234")
-    (files / "removed").write_bytes(b"1234")
-    (files / "replaced").write_bytes(b"1234")
-    opened = work._opened
-
-    def change(path: Path) -> Any:
-        if path.name == "grows":
-            path.write_bytes(b"1234" * 10)
-        elif path.name == "ends":
-            path.write_bytes(b"1")
-        else:
-            path.unlink()
-            if path.name == "replaced":
-                path.symlink_to("/etc/passwd")
-        return opened(path)
-
-    monkeypatch.setattr(work, "_opened", change)
-    left_out, archive = collected(files, tmp_path / "out")
-    assert left_out == 2
-    assert unpacked(archive, tmp_path / "out") == {"grows": b"1234", "ends": b"1"}
-
-
-def test_a_directory_beyond_every_path(tmp_path: Path) -> None:
-    files = tmp_path / "ada"
-    files.mkdir()
-    (files / "mine").write_text("mine")
-    before = Path.cwd()
-    os.chdir(files)
-    try:
-        for _ in range(1_500):
-            Path("deep").mkdir()
-            os.chdir("deep")
-        Path("lost").write_text("too deep")
-    finally:
-        os.chdir(before)
-    left_out, archive = collected(files, tmp_path / "out")
-    assert left_out == 1
-    assert archive.namelist() == [f"{FOLDER}/mine"]
-    subprocess.run(["rm", "-rf", files], check=True)  # pytest cannot
-
-
-def test_a_seat_that_has_no_directory_yet(tmp_path: Path) -> None:
-    left_out, archive = collected(tmp_path / "ada", tmp_path / "out")
-    assert (left_out, archive.namelist()) == (0, [])
-
-
-def test_a_directory_has_the_limit_of_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "MAX_BYTES", 10)
-    files = tmp_path / "ada"
-    files.mkdir()
-    with (files / "hole").open("wb") as hole:
-        hole.truncate(1 << 40)
-    left_out, archive = collected(files, tmp_path / "out")
-    assert (left_out, archive.namelist()) == (1, [])
+    size = sum(map(len, run("r2").values()))
+    monkeypatch.setattr(module, "_MAX_BYTES", size)
+    monkeypatch.setattr(module, "_MAX_SEAT_BYTES", 3 * size)
+    large = run("r1") | {"ada/runs/r1/run.json": "{}" + " " * size}
+    other = {"ada/notebooks/09_other.ipynb": " " * size}
+    row = rows(other, large, run("r2"), run("r3"), run("r4"), run("r5"))["ada"]
+    assert (row["async runs"], row["unreadable"]) == ("3 succeeded", "2")
