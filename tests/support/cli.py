@@ -5,24 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import select
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from lab.cli import main
+from lab.config import load_cluster
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S
-from tests.support.fakes import PLAN
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,6 +91,26 @@ def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return line
 
 
+def contents(project: Path) -> dict[str, str]:
+    """Every file of a project, with its content."""
+    files = (path for path in project.rglob("*") if path.is_file())
+    return {str(path.relative_to(project)): path.read_text("utf-8", "replace") for path in files}
+
+
+def refusal(project: Path, line: str, code: int = 2) -> str:
+    """The error of a command line that wrote nothing, booted nothing and printed no result."""
+    before = contents(project)
+    error = refused(lab(project, *shlex.split(line)), code)
+    assert contents(project) == before
+    return error.replace(str(project), "PROJECT")
+
+
+def flags_in(shown: str) -> dict[str, bool]:
+    """The flags that a help lists, and whether each has a value."""
+    rows = re.findall(r"^  (?:-\w, )?(--[\w-]+)( \S+)?(?:  |$)", shown, re.MULTILINE)
+    return {flag: bool(value) for flag, value in rows}
+
+
 def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) -> tuple[int, str]:
     """Run a command with a terminal for all streams, and without input."""
     child, terminal = pty.fork()
@@ -135,5 +159,75 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     for name in ("mnist_async.py", "mnist_sync.py"):
-        (tmp_path / "scripts" / name).write_text("print('ran')\n")
+        (tmp_path / "scripts" / name).write_text("raise SystemExit('it ran')\n")
     return tmp_path
+
+
+BACKENDS = {
+    "compose": "ComposeBackend",
+    "local": "LocalBackend",
+    "classroom": "ClassBackend",
+    "slurm": "SlurmBackend",
+}
+
+
+def replace_backends(monkeypatch: pytest.MonkeyPatch, *made: FakeBackend) -> None:
+    """Let `lab` find these backends, and no others."""
+    present = {each.name: each for each in made}
+    for package, name in BACKENDS.items():
+        found = present.get(package) or FakeBackend(package, fault="it is not installed")
+        monkeypatch.setattr(f"lab.backends.{package}.{name}", lambda found=found: found)
+
+
+@dataclass
+class Host:
+    """A project's directory on a host with one backend, whose environment is up."""
+
+    folder: Path
+    backend: FakeBackend
+    environment: FakeEnvironment
+    capture: pytest.CaptureFixture[str]
+
+    def lab(self, line: str, code: int = 0) -> tuple[str, str]:
+        """The output and the error output of a command that ends with this code."""
+        self.capture.readouterr()
+        assert main(shlex.split(line)) == code
+        return self.capture.readouterr()
+
+    def error(self, line: str, code: int = 2) -> str:
+        """The error of a command, without its beginning."""
+        last = self.lab(line, code)[1].splitlines()[-1]
+        assert last.startswith("error: ")
+        return last.removeprefix("error: ")
+
+    def submit(
+        self, tasks_do: Callable[[Volume, Request], None] = train, run_id: str = "r1"
+    ) -> Request:
+        """Submit a run, which another client follows, and wait until its tasks did this."""
+        cluster = PLAN.cluster_spec()
+        request = Request(run_id, RunSpec("async", "mnist_async.py"), cluster, submitted_unix=1.0)
+        self.environment.tasks_do = tasks_do
+        self.environment.submit(request)
+        self.environment.threads.pop().join()
+        return request
+
+
+@pytest.fixture
+def host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Host]:
+    """A host where the environment of this directory's config is up."""
+    for name in ("volume", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "scripts/mnist_async.py").write_text("")
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    environment = FakeEnvironment(tmp_path / "volume")
+    environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+    made = Host(tmp_path, FakeBackend("local", environment), environment, capfd)
+    replace_backends(monkeypatch, made.backend)
+    yield made
+    for thread in environment.threads:
+        thread.join(PATIENCE_S)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.cli import host, project  # noqa: F401  (fixtures)
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -12,21 +12,20 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from lab.backends.selection import BACKENDS
-from lab.cli.completion.dynamic import names_of
 from lab.cli.completion.scripts import script
-from lab.cli.completion.spec import CommandSpec, Option, Value, specs
+from lab.cli.completion.spec import CommandSpec, Option, Value
 from lab.cli.registry import COMMANDS
 from lab.task.protocol.experiments import EXPERIMENTS
 from tests.support import engine as engines
+from tests.support.cli import ROOT, flags_in, lab
 from tests.support.conditions import lacking
 
-ROOT = Path(__file__).parents[2]
 SHELLS = ("bash", "zsh", "fish")
 PROBE = "$(touch pwned)"
 CLUSTER = """\
@@ -92,34 +91,29 @@ def environ(place: Path) -> dict[str, str]:
 # ---- Candidates of lab
 
 
-def test_runs_tasks_and_environments_are_completed(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("LAB_STATE", str(place / "state"))
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+def names_of(kind: str, place: Path) -> list[str]:
+    done = lab(place, "__complete", kind)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_runs_tasks_and_environments_are_completed(place: Path) -> None:
     (place / "state/local/other").mkdir(parents=True)
     (place / "state/local/other/environment.json").write_text("{}")
-    assert names_of("runs") == [
-        "last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa",
-    ]  # fmt: skip
-    assert names_of("tasks") == ["ps-0", "worker-0", "worker-1"]
-    assert names_of("environments") == ["book", "mine", "other"]
-    assert names_of("secrets") == []
+    runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    assert names_of("runs", place) == runs
+    assert names_of("tasks", place) == ["ps-0", "worker-0", "worker-1"]
+    assert names_of("environments", place) == ["book", "mine", "other"]
+    assert names_of("secrets", place) == []
 
 
 @pytest.mark.parametrize(
     "text", ["", "- a", "{", "jobs: 3", "jobs: {ps: {on: 3}}", "\x00", "&a [*a]"]
 )
-def test_unreadable_config_completes_nothing(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    assert names_of("tasks") == names_of("runs") == []
+def test_unreadable_config_completes_nothing(text: str, tmp_path: Path) -> None:
+    assert names_of("tasks", tmp_path) == names_of("runs", tmp_path) == []
     (tmp_path / "cluster.yaml").write_text(text)
-    assert names_of("tasks") == names_of("environments") == []
+    assert names_of("tasks", tmp_path) == names_of("environments", tmp_path) == []
 
 
 def test_completion_imports_nothing_heavy(place: Path) -> None:
@@ -138,27 +132,6 @@ def test_completion_imports_nothing_heavy(place: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "worker-1" in done.stdout.split()
-
-
-def test_the_scripts_know_every_command_and_flag() -> None:
-    known = specs()
-    assert [command.name for command in known] == list(COMMANDS)
-    for shell in SHELLS:
-        text = script(shell)
-        for command in known:
-            assert command.name in text
-            for option in command.options:
-                flag = f"-l {option.name}" if shell == "fish" else f"--{option.name}"
-                assert flag in text, (shell, command.name, option.name)
-
-
-@pytest.mark.parametrize(
-    "name", ["report", "compare", "show", "logs", "predict", "attach", "cancel", "collect",
-             "tensorboard"],
-)  # fmt: skip
-def test_a_run_is_completed_wherever_one_is_expected(name: str) -> None:
-    (command,) = (each for each in specs() if each.name == name)
-    assert command.arguments[0].source == "runs"
 
 
 # ---- bash, argument by argument
@@ -186,6 +159,9 @@ def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
     return [[word for word in block.splitlines() if word] for block in blocks]
 
 
+OF_RUNS = ("report", "logs", "predict", "attach", "cancel", "collect", "tensorboard")
+
+
 def test_bash_offers_valid_candidates(place: Path) -> None:
     runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
     expected = {
@@ -195,6 +171,7 @@ def test_bash_offers_valid_candidates(place: Path) -> None:
         ("lab", "show", "last", ""): [],
         ("lab", "show", "--json", "2026"): runs[2:],
         ("lab", "show", "last~"): ["last~1"],
+        **{("lab", name, "last~"): ["last~1"] for name in OF_RUNS},
         ("lab", "run", "async", "--resume", ""): runs,
         ("lab", "compare", "last", ""): runs,
         ("lab", "fault", "--run", "last~"): ["last~1"],
@@ -231,11 +208,18 @@ def test_bash_offers_valid_candidates(place: Path) -> None:
     assert not (place / "pwned").exists()
 
 
-def test_bash_offers_every_flag_of_every_command(place: Path) -> None:
-    known = specs()
-    lines = [("lab", command.name, "--") for command in known]
-    for command, offered in zip(known, bash_offers(place, *lines), strict=True):
-        assert offered == [f"--{option.name}" for option in command.options]
+def test_every_script_offers_every_flag_of_every_command(place: Path) -> None:
+    lines = [("lab", name, "--") for name in COMMANDS]
+    offered = dict(zip(COMMANDS, map(set, bash_offers(place, *lines)), strict=True))
+    known = {name: set(flags_in(lab(place, name, "--help").stdout)) for name in COMMANDS}
+    known["run"] |= {f"--{flag}" for each in EXPERIMENTS.values() for flag in each.flags}
+    assert {name: flags - offered[name] for name, flags in known.items()} == {
+        name: set() for name in COMMANDS
+    }
+    zsh, fish = ((place / f"lab.{shell}").read_text() for shell in ("zsh", "fish"))
+    flags = {flag for each in offered.values() for flag in each}
+    assert {flag for flag in flags if flag not in zsh or f"-l {flag[2:]}" not in fish} == set()
+    assert {name for name in COMMANDS if name not in zsh or name not in fish} == set()
 
 
 # ---- Every shell, at a terminal
@@ -298,36 +282,53 @@ class Terminal:
         os.waitpid(self.child, 0)
 
 
-@pytest.fixture(params=list(START))
-def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
-    needs(START[request.param][0][0])
-    shell = Terminal(request.param, place)
-    yield shell
-    shell.close()
+TYPED = {
+    "lab val\t\n": "validate",
+    "lab show 20260202\t\n": "show 20260202-0000-sync-bbbb",
+    "lab show last~\t\n": "show last~1",
+    "lab run ev\t--back\tloc\t\n": "run evaluator --backend local",
+    "lab run async --backend=loc\t\n": "run async --backend=local",
+    "lab run async --mode\tml\t\n": "run async --model mlp",
+    "lab validate --cluster clusters/bo\t\n": "validate --cluster clusters/book.yaml",
+    "lab render clusters/bo\t\n": "render clusters/book.yaml",
+    "lab shell p\t\n": "shell ps-0",
+    "lab completion z\t--he\t\n": "completion zsh --help",
+}
 
 
-@pytest.mark.parametrize(
-    ("keys", "called_with"),
-    [
-        ("lab val\t\n", "validate"),
-        ("lab show 20260202\t\n", "show 20260202-0000-sync-bbbb"),
-        ("lab show last~\t\n", "show last~1"),
-        ("lab run ev\t--back\tloc\t\n", "run evaluator --backend local"),
-        ("lab run async --backend=loc\t\n", "run async --backend=local"),
-        ("lab run async --mode\tml\t\n", "run async --model mlp"),
-        ("lab validate --cluster clusters/bo\t\n", "validate --cluster clusters/book.yaml"),
-        ("lab render clusters/bo\t\n", "render clusters/book.yaml"),
-        ("lab shell p\t\n", "shell ps-0"),
-        ("lab completion z\t--he\t\n", "completion zsh --help"),
-    ],
-)
-def test_tab_completes(terminal: Terminal, keys: str, called_with: str) -> None:
-    terminal.enter(keys)
-    terminal.enter("lab end\n")
-    terminal.wait_for("end")
-    _, output, _ = terminal.lines()
+@pytest.mark.parametrize("shell", START)
+def test_tab_completes(shell: str, place: Path) -> None:
+    needs(START[shell][0][0])
+    terminal = Terminal(shell, place)
+    try:
+        for number, keys in enumerate(TYPED):
+            terminal.enter(keys)
+            terminal.enter(f"lab end {number}\n")
+            terminal.wait_for(f"end {number}")
+        called = terminal.lines()[1::2]
+    finally:
+        terminal.close()
     # zsh writes `--flag=` where a value follows, and the others a blank; both mean the same.
-    assert output.rstrip().replace("=", " ") == called_with.replace("=", " ")
+    plain = [line.rstrip().replace("=", " ") for line in called]
+    assert plain == [line.replace("=", " ") for line in TYPED.values()]
+
+
+def at_each_terminal(place: Path, keys: str, called_with: str) -> None:
+    """Type keys in each shell that is installed; lab is called so, and nothing else is executed."""
+    for shell, (argv, _) in START.items():
+        if shutil.which(argv[0]) is None:
+            continue
+        (place / "typed").unlink(missing_ok=True)
+        terminal = Terminal(shell, place)
+        try:
+            terminal.enter(keys)
+            terminal.wait_for("end")
+            typed = terminal.lines()[1]
+        finally:
+            terminal.close()
+        assert typed.rstrip().replace("=", " ") == called_with, shell
+        assert not (place / "pwned").exists(), shell
+        assert not (place / "b").exists(), shell
 
 
 def test_a_candidate_is_never_executed(place: Path) -> None:
@@ -336,20 +337,7 @@ def test_a_candidate_is_never_executed(place: Path) -> None:
     evil.write_text(f"{PROBE}\n`touch pwned`\na b;touch pwned\n-x\n$PATH\n~\n*\nzz'\\\nplain-1\n")
     put_lab(place, f"cat {shlex.quote(str(evil))}; exit")
     assert bash_offers(place, ("lab", "show", "")) == [["-x", "plain-1"]]
-    for shell in START:
-        if shutil.which(START[shell][0][0]) is None:
-            continue
-        (place / "typed").unlink(missing_ok=True)
-        terminal = Terminal(shell, place)
-        try:
-            terminal.enter("lab show pl\t\n")
-            terminal.wait_for("show plain-1")
-            terminal.enter("lab show \t\t\t\x15lab end\n")
-            terminal.wait_for("end")
-        finally:
-            terminal.close()
-        assert not (place / "pwned").exists(), shell
-        assert not (place / "b").exists(), shell
+    at_each_terminal(place, "lab show pl\t\nlab show \t\t\t\x15lab end\n", "show plain-1")
 
 
 def test_any_text_can_be_a_help_text(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,16 +351,5 @@ def test_any_text_can_be_a_help_text(place: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lab.cli.completion.scripts.specs", lambda: [odd])
     for shell in SHELLS:
         (place / f"lab.{shell}").write_text(script(shell))
-    for shell in START:
-        if shutil.which(START[shell][0][0]) is None:
-            continue
-        (place / "typed").unlink(missing_ok=True)
-        terminal = Terminal(shell, place)
-        try:
-            terminal.enter("lab od\t--pl\t--val\ttw\tth\t\nlab end\n")
-            terminal.wait_for("end")
-            _, typed, _ = terminal.lines()
-        finally:
-            terminal.close()
-        assert typed.rstrip().replace("=", " ") == "odd --plain --valued two three", shell
-        assert not (place / "pwned").exists(), shell
+    keys = "lab od\t--pl\t--val\ttw\tth\t\nlab end\n"
+    at_each_terminal(place, keys, "odd --plain --valued two three")

@@ -10,209 +10,85 @@ import sys
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.compose import engine_kind
 from lab.backends.compose.engine_kind import EngineKind, is_podman, kind_by_address
 from lab.backends.compose.error_hints import HINTS, explain
-
-ROOT = Path(__file__).parents[2]
+from tests.support.cli import ROOT
 
 # Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1, Podman 5.4.2), shortened
 # where long. Those of a real GPU are from NVIDIA's documents and issues.
 RECORDED = [
-    (
-        " Image lab:cpu Building \ncompose build requires buildx 0.17.0 or later",
-        "compose builds only with 0.17.0 or later",
-        "DOCKER_BUILDKIT=0",
-    ),
-    (
-        "compose build requires buildx 0.17 or later",
-        "compose builds only with 0.17 or later",
-        "docker-buildx-plugin",
-    ),
-    (
-        'Error response from daemon: could not select device driver "nvidia" with capabilities:'
-        " [[gpu compute utility]]",
-        "NVIDIA GPUs",
-        "--gpus none",
-    ),
-    (
-        'Error response from daemon: could not select device driver "cdi" with capabilities:'
-        " [[gpu]]",
-        "does not request GPUs by CDI",
-        "--gpus-by nvidia",
-    ),
-    (
-        "Error response from daemon: CDI device injection failed:"
-        " unresolvable CDI devices nvidia.com/gpu=GPU-1234",
-        "this host has no GPU nvidia.com/gpu=GPU-1234",
-        "nvidia-ctk cdi list",
-    ),
-    (
-        "Error response from daemon: failed to create task for container: error gathering device"
-        " information: unresolvable CDI devices nvidia.com/gpu=1:0: unknown",
-        "this host has no GPU nvidia.com/gpu=1:0",
-        "nvidia-ctk cdi list",
-    ),
-    (
-        '{"message":"setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1,'
-        ' nvidia.com/gpu=GPU-2"}',
-        "this host has no GPU nvidia.com/gpu=GPU-1, nvidia.com/gpu=GPU-2",
-        "nvidia-ctk cdi list",
-    ),
-    (
-        "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
-        "the NVIDIA driver does not start in time",
-        "nvidia-smi -pm 1",
-    ),
-    (
-        "nvidia-container-cli: mount error: failed to add device rules: unable to find any existing"
-        " device filters attached to the cgroup: bpf_prog_query(BPF_CGROUP_DEVICE) failed:"
-        " operation not permitted: unknown",
-        "a rootless engine may not limit devices",
-        "no-cgroups = true",
-    ),
-    (
-        'container create: lookup init binary: exec: "catatonit": executable file not found in'
-        " $PATH",
-        "Podman has no program catatonit",
-        "install the package `catatonit`",
-    ),
-    (
-        "#1 [a internal] booting buildkit\n#1 pulling image moby/buildkit:buildx-stable-1 done\n"
-        '#1 ERROR: Error response from daemon: {"message":"lookup registry-1.docker.io on'
-        ' 10.0.2.3:53: no such host"}',
-        "BuildKit container, which cannot be started",
-        "DOCKER_BUILDKIT=0",
-    ),
-    (
-        "Error response from daemon: failed to create task for container: OCI runtime create"
-        " failed: nvidia-container-cli: device error: GPU-1234: unknown device: unknown",
-        "this host has no GPU GPU-1234",
-        "--gpus uuid",
-    ),
-    (
-        "Error response from daemon: Requested CPUs are not available - requested 4-7, available:"
-        " 0-1",
-        "no CPUs 4-7",
-        "render it again here",
-    ),
-    (
-        "permission denied while trying to connect to the Docker daemon socket at"
-        " unix:///var/run/docker.sock: Get ...: dial unix /var/run/docker.sock: connect:"
-        " permission denied",
-        "no permission",
-        "usermod -aG docker",
-    ),
-    (
-        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon"
-        " running?",
-        "no Docker engine answers",
-        "--backend local",
-    ),
-    (
-        "failed to create network mnist_cluster: Error response from daemon: could not find an"
-        " available, non-overlapping IPv4 address pool among the defaults to assign to the network",
-        "no address range left",
-        "docker network prune",
-    ),
-    (
-        "Error response from daemon: driver failed programming external connectivity on endpoint"
-        " x: Bind for 127.0.0.1:6006 failed: port is already allocated",
-        "127.0.0.1:6006 is in use",
-        "another port",
-    ),
-    (
-        'Error response from daemon: invalid mount config for type "bind": bind source path does'
-        " not exist: /home/ada/lab/data",
-        "/home/ada/lab/data is missing",
-        "create it",
-    ),
-    (
-        "#6 12.3 ERROR: Could not install packages due to an OSError: [Errno 28] No space left on"
-        " device",
-        "the disk is full",
-        "docker image prune",
-    ),
-    (
-        "#6 2.955 ERROR: Could not find a version that satisfies the requirement nonesuch==1 (from"
-        " versions: none)",
-        "pip finds no nonesuch==1",
-        "LAB_TENSORFLOW",
-    ),
-    (
-        "#7 12.91 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you"
-        " have updated the package versions, please update the hashes. Otherwise, examine the"
-        " package contents carefully; someone may have tampered with them.\n"
-        "#7 12.91     six==1.17.0 from https://index.example/six-1.17.0-py2.py3-none-any.whl (from"
-        " -r /opt/requirements.txt (line 26)):\n"
-        "#7 12.91         Expected sha256 0000\n"
-        "#7 12.91              Got        4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970",
-        "the downloaded six==1.17.0 has another hash than the one in requirements/",
-        "build again",
-    ),
-    (
-        'failed to solve: failed to compute cache key: "/requirements/image-cpu.txt" not found:'
-        " not found",
-        "requirements/image-cpu.txt is missing",
-        "restore it",
-    ),
-    (
-        "COPY failed: file not found in build context or excluded by .dockerignore: stat"
-        " requirements/image-cpu.txt: file does not exist",
-        "requirements/image-cpu.txt is missing",
-        "restore it",
-    ),
-    (
-        'failed to solve: failed to do request: Head "https://registry.example/v2/library/python/'
-        'manifests/3.11": dial tcp: lookup registry.example: no such host',
-        "base image cannot be fetched",
-        "tools/base-image.sh",
-    ),
-    (
-        'Step 1/9 : FROM python:3.11\nGet "https://registry.example/v2/": dial tcp: lookup'
-        " registry.example: no such host",
-        "base image cannot be fetched",
-        "tools/base-image.sh",
-    ),
-    (
-        "failed to solve: failed to read dockerfile: open Dockerfile.gpu: no such file or"
-        " directory",
-        "Dockerfile.gpu is missing",
-        "project's directory",
-    ),
-    (
-        "#7 40.1 npm error code ECONNREFUSED\n#7 40.1 npm error syscall connect",
-        "npm cannot install the proxy of a class: ECONNREFUSED",
-        "LAB_BUILD_NETWORK=host",
-    ),
-    ("Error response from daemon: No such image: lab:cpu", "no image lab:cpu", "lab build"),
-    (
-        "unknown shorthand flag: 'p' in -p\nSee 'docker --help'.",
-        "no compose plugin",
-        "docker-compose-plugin",
-    ),
-    (
-        "Error response from daemon: Pool overlaps with other one on this address space",
-        "in use by another network",
-        "docker network ls",
-    ),
+    " Image lab:cpu Building \ncompose build requires buildx 0.17.0 or later",
+    "compose build requires buildx 0.17 or later",
+    'Error response from daemon: could not select device driver "nvidia" with'
+    " capabilities: [[gpu compute utility]]",
+    'Error response from daemon: could not select device driver "cdi" with capabilities: [[gpu]]',
+    "Error response from daemon: CDI device injection failed: unresolvable CDI devices"
+    " nvidia.com/gpu=GPU-1234",
+    "Error response from daemon: failed to create task for container: error gathering"
+    " device information: unresolvable CDI devices nvidia.com/gpu=1:0: unknown",
+    '{"message":"setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1,'
+    ' nvidia.com/gpu=GPU-2"}',
+    "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
+    "nvidia-container-cli: mount error: failed to add device rules: unable to find any"
+    " existing device filters attached to the cgroup: bpf_prog_query(BPF_CGROUP_DEVICE)"
+    " failed: operation not permitted: unknown",
+    'container create: lookup init binary: exec: "catatonit": executable file not found in $PATH',
+    "#1 [a internal] booting buildkit\n"
+    "#1 pulling image moby/buildkit:buildx-stable-1 done\n"
+    '#1 ERROR: Error response from daemon: {"message":"lookup registry-1.docker.io on'
+    ' 10.0.2.3:53: no such host"}',
+    "Error response from daemon: failed to create task for container: OCI runtime create"
+    " failed: nvidia-container-cli: device error: GPU-1234: unknown device: unknown",
+    "Error response from daemon: Requested CPUs are not available - requested 4-7, available: 0-1",
+    "permission denied while trying to connect to the Docker daemon socket at"
+    " unix:///var/run/docker.sock: Get ...: dial unix /var/run/docker.sock: connect:"
+    " permission denied",
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker"
+    " daemon running?",
+    "failed to create network mnist_cluster: Error response from daemon: could not find"
+    " an available, non-overlapping IPv4 address pool among the defaults to assign to"
+    " the network",
+    "Error response from daemon: driver failed programming external connectivity on"
+    " endpoint x: Bind for 127.0.0.1:6006 failed: port is already allocated",
+    'Error response from daemon: invalid mount config for type "bind": bind source path'
+    " does not exist: /home/ada/lab/data",
+    "#6 12.3 ERROR: Could not install packages due to an OSError: [Errno 28] No space"
+    " left on device",
+    "#6 2.955 ERROR: Could not find a version that satisfies the requirement nonesuch==1"
+    " (from versions: none)",
+    "#7 12.91 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."
+    " If you have updated the package versions, please update the hashes. Otherwise,"
+    " examine the package contents carefully; someone may have tampered with them.\n"
+    "#7 12.91     six==1.17.0 from https://index.example/six-1.17.0-py2.py3-none-any.whl"
+    " (from -r /opt/requirements.txt (line 26)):\n"
+    "#7 12.91         Expected sha256 0000\n"
+    "#7 12.91              Got       "
+    " 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970",
+    'failed to solve: failed to compute cache key: "/requirements/image-cpu.txt" not'
+    " found: not found",
+    "COPY failed: file not found in build context or excluded by .dockerignore: stat"
+    " requirements/image-cpu.txt: file does not exist",
+    "failed to solve: failed to do request: Head"
+    ' "https://registry.example/v2/library/python/manifests/3.11": dial tcp: lookup'
+    " registry.example: no such host",
+    "Step 1/9 : FROM python:3.11\n"
+    'Get "https://registry.example/v2/": dial tcp: lookup registry.example: no such host',
+    "failed to solve: failed to read dockerfile: open Dockerfile.gpu: no such file or directory",
+    "#7 40.1 npm error code ECONNREFUSED\n#7 40.1 npm error syscall connect",
+    "Error response from daemon: No such image: lab:cpu",
+    "unknown shorthand flag: 'p' in -p\nSee 'docker --help'.",
+    "Error response from daemon: Pool overlaps with other one on this address space",
 ]
 
 
-@pytest.mark.parametrize(("output", "what", "mend"), RECORDED)
-def test_each_recorded_error_has_cause_and_hint(output: str, what: str, mend: str) -> None:
-    error = explain("booting", output.splitlines())
-    assert what in error.what
-    assert not error.what.endswith(tuple(':,"}'))
-    assert error.what.startswith("booting: ")
-    assert mend in error.fix
-    assert "\n" not in str(error)
-
-
-def test_a_failure_after_buildkit_has_started_is_another_one() -> None:
-    lines = ["#1 [internal] booting buildkit", "#1 DONE 2.0s", "#7 ERROR: exit code: 1"]
-    assert explain("building", lines).what == "building: #7 ERROR: exit code: 1"
+def test_each_recorded_error_has_cause_and_hint(snapshot: SnapshotAssertion) -> None:
+    errors = [explain("booting", output.splitlines()) for output in RECORDED]
+    assert [str(error) for error in errors] == snapshot
+    assert [error for error in errors if not error.fix or not str(error).isprintable()] == []
+    matched = {next(each for each in HINTS if each.pattern.search(text)) for text in RECORDED}
+    assert matched == set(HINTS)
 
 
 NO_ENGINE = ["Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?"]
@@ -244,11 +120,9 @@ def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -
     meta = {"Name": "rootless", "Metadata": {}, "Endpoints": {"docker": host}}
     (folder / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
+    code = "from lab.backends.compose.engine_kind import kind_by_address as k; print(k())"
     done = subprocess.run(
-        [
-            *(sys.executable, "-c"),
-            "from lab.backends.compose.engine_kind import kind_by_address as k; print(k())",
-        ],
+        [sys.executable, "-c", code],
         env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"},
         cwd=ROOT,
         capture_output=True,
@@ -265,15 +139,15 @@ def test_a_rootless_engine_that_is_not_named_is_found(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     refused = ["permission denied while trying to connect to the docker daemon"]
-    assert "DOCKER_HOST" not in explain("booting", NO_ENGINE).fix
+    named = "`export DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock`"
+    assert named not in explain("booting", NO_ENGINE).fix
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "docker.sock"))
         for lines in (NO_ENGINE, refused):
-            fix = explain("booting", lines).fix
-            assert fix.startswith("`export DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock`")
-        assert "DOCKER_HOST" not in explain("booting", ["No such image: lab:cpu"]).fix
+            assert explain("booting", lines).fix.startswith(named)
+        assert named not in explain("booting", ["No such image: lab:cpu"]).fix
         monkeypatch.setenv("DOCKER_HOST", "unix:///x.sock")
-        assert engine_kind.rootless_socket() == ""
+        assert named not in explain("booting", NO_ENGINE).fix
 
 
 def test_podman_is_known_by_its_version() -> None:
@@ -283,32 +157,39 @@ def test_podman_is_known_by_its_version() -> None:
     assert kind_by_address({"DOCKER_HOST": "unix:///tmp/my-podman-api.sock"}) == EngineKind()
 
 
-def test_every_error_pattern_is_tested() -> None:
-    matched = {
-        next(each for each in HINTS if each.pattern.search(output)) for output, _, _ in RECORDED
-    }
-    assert matched == set(HINTS)
-
-
-def test_the_cause_precedes_its_effects() -> None:
-    lines = [
-        "#6 9.1 OSError: [Errno 28] No space left on device",
-        "#6 9.2 ERROR: Could not find a version that satisfies the requirement keras",
-        "failed to solve: executor failed running [/bin/bash -c …]: exit code: 1",
-    ]
-    assert "disk is full" in explain("building the image", lines).what
-
-
-def test_an_unknown_error_is_quoted_and_safe_to_show() -> None:
-    error = explain("booting", ["first", "\x1b[31mthe flux capacitor\x07 broke", "----", ""])
-    assert error.what == r"booting: \x1b[31mthe flux capacitor\x07 broke"
-    found = explain(
-        "trying", ["docker: no nvidia-smi", "Run 'docker run --help' for more information"]
-    )
-    assert (found.what, found.fix) == ("trying: docker: no nvidia-smi", "")
-    assert str(explain("booting", [])) == "booting: it failed without output"
-
-
-def test_engine_errors_do_not_match_labs_own_patterns() -> None:
-    error = explain("booting", ["Error response from daemon: No such image: {1}{what}"])
-    assert error.what == "booting: there is no image {1}{what}"
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        # The cause precedes its effects.
+        (
+            [
+                "#6 9.1 OSError: [Errno 28] No space left on device",
+                "#6 9.2 ERROR: Could not find a version that satisfies the requirement keras",
+                "failed to solve: executor failed running [/bin/bash -c …]: exit code: 1",
+            ],
+            "booting: the disk is full",
+        ),
+        # A failure after BuildKit has started is another one.
+        (
+            ["#1 [internal] booting buildkit", "#1 DONE 2.0s", "#7 ERROR: exit code: 1"],
+            "booting: #7 ERROR: exit code: 1",
+        ),
+        # An unknown error is quoted, and safe to show.
+        (
+            ["first", "\x1b[31mthe flux capacitor\x07 broke", "----", ""],
+            r"booting: \x1b[31mthe flux capacitor\x07 broke; see the lines above",
+        ),
+        (
+            ["docker: no nvidia-smi", "Run 'docker run --help' for more information"],
+            "booting: docker: no nvidia-smi",
+        ),
+        ([], "booting: it failed without output"),
+        # Braces of the engine are no places of the hint.
+        (
+            ["Error response from daemon: No such image: {1}{what}"],
+            "booting: there is no image {1}{what}; build it with `lab build`",
+        ),
+    ],
+)
+def test_other_failures(lines: list[str], error: str) -> None:
+    assert str(explain("booting", lines)).startswith(error)

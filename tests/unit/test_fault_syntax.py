@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from lab.task.protocol import Request, RunSpec, Volume, control
 from lab.task.protocol.control import NoSuchRun, submit
@@ -59,62 +60,31 @@ def test_valid_faults(text: str, fault: Fault) -> None:
     assert parse(fault.text) == fault
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "a fault is missing; write one such as pause:10s worker-1"),
-        ("kil worker-1", "no fault 'kil'; did you mean 'kill'? there are kill, stop, pause"),
-        ("kill", "'kill' has no target; add a task, a node or random after it"),
-        ("kill: worker-1", "'kill:' has nothing after the colon; write kill"),
-        ("kill:9 worker-1", "kill takes no argument; write kill"),
-        ("kill WORKER", "'WORKER' is not a target; name a task, a node or random"),
-        ("pause worker-1", "pause needs one duration; write pause:10s"),
-        ("cut:5s,6s tf2", "cut needs one duration; write cut:5s"),
-        ("pause:ten worker-1", "'ten' is not a duration, such as 10s or 1m30s"),
-        ("pause:0s worker-1", "0s is not a valid duration of a fault; give at most 3600s"),
-        ("pause:0.0001s worker-1", "0.0001s is not a valid duration of a fault"),
-        ("pause:2h worker-1", "2h is not a valid duration of a fault"),
-        ("slow worker-1", "slow needs a share of the time; write slow:0.3 or slow:0.3,30s"),
-        ("slow:0.3,1s,2s worker-1", "slow needs a share of the time"),
-        ("slow:1 worker-1", "'1' is not a share between 0 and 1; write slow:0.3"),
-        ("slow:0.000 worker-1", "'0.000' is not a share between 0 and 1"),
-        ("slow:nan worker-1", "'nan' is not a share between 0 and 1"),
-        ("link tf2", "link needs a rate or a delay; write link:rate=10mbit"),
-        ("link:5s tf2", "link needs a rate or a delay"),
-        ("link:rate=1mbit,5s,6s tf2", "link needs a rate or a delay"),
-        (
-            "link:rat=1mbit tf2",
-            "link has no argument 'rat'; did you mean 'rate'? it has rate and delay",
-        ),
-        ("link:rate=1mbit,rate=2mbit tf2", "the rate of a link is given twice; give it once"),
-        (
-            "link:rate=10 tf2",
-            "'rate=10' is not a number with a unit (kbit, mbit, gbit); write it as in",
-        ),
-        ("link:rate=0mbit tf2", "'rate=0mbit' is not a number"),
-        ("link:rate=2000gbit tf2", "'rate=2000gbit' is not a number"),
-        (
-            "link:delay=2h tf2",
-            "'delay=2h' is not a number with a unit (us, ms, s); write it as in rate=",
-        ),
-        ("kill worker-1 now", "'now' is not a start time; write `after 500 steps`, `after 5s` or"),
-        ("kill worker-1 after", "'after' is not a start time"),
-        ("kill worker-1 after 5 stepz", "'5 stepz' is not a start time, such as 10s"),
-        ("kill worker-1 at random between 5s", "is not a start time"),
-        (
-            "kill worker-1 at random between 5s 2s",
-            "5s is later than 2s; give the earlier time first",
-        ),
-        ("kill worker-1 at random between x 2s", "'x' is not a duration"),
-        ("kill worker-1 seed", "seed needs one whole number, at the end; write seed 42"),
-        ("kill worker-1 seed x", "seed needs one whole number"),
-        ("kill worker-1 seed 4 after 5s", "seed needs one whole number"),
-    ],
-)
-def test_invalid_faults(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+INVALID = [
+    "", "kil worker-1", "kill", "kill: worker-1", "kill:9 worker-1", "kill WORKER",
+    # Durations.
+    "pause worker-1", "cut:5s,6s tf2", "pause:ten worker-1", "pause:0s worker-1",
+    "pause:0.0001s worker-1", "pause:2h worker-1",
+    # Shares.
+    "slow worker-1", "slow:0.3,1s,2s worker-1", "slow:1 worker-1", "slow:0.000 worker-1",
+    "slow:nan worker-1",
+    # Links.
+    "link tf2", "link:5s tf2", "link:rate=1mbit,5s,6s tf2", "link:rat=1mbit tf2",
+    "link:rate=1mbit,rate=2mbit tf2", "link:rate=10 tf2", "link:rate=0mbit tf2",
+    "link:rate=2000gbit tf2", "link:delay=2h tf2",
+    # Moments and seeds.
+    "kill worker-1 now", "kill worker-1 after", "kill worker-1 after 5 stepz",
+    "kill worker-1 at random between 5s", "kill worker-1 at random between 5s 2s",
+    "kill worker-1 at random between x 2s", "kill worker-1 seed", "kill worker-1 seed x",
+    "kill worker-1 seed 4 after 5s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_invalid_faults(text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as caught:
         parse(text)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == snapshot
 
 
 def test_several_faults() -> None:
@@ -205,23 +175,19 @@ def test_network_faults_name_a_node() -> None:
 
 
 def test_target_of_a_fault() -> None:
-    assert concerns(parse("kill tf1"), "worker-0", "tf1")
-    assert concerns(parse("kill worker-0"), "worker-0", "tf1")
-    assert not concerns(parse("kill worker-0"), "ps-0", "tf1")
-    assert not concerns(parse("kill random"), "ps-0", "tf1")
+    acts = [("kill tf1", "worker-0"), ("kill worker-0", "worker-0")]
+    others = [("kill worker-0", "ps-0"), ("kill random", "ps-0")]
+    assert all(concerns(parse(text), task, "tf1") for text, task in acts)
+    assert not any(concerns(parse(text), task, "tf1") for text, task in others)
 
 
 def test_when_a_fault_is_due() -> None:
-    assert due(parse("kill worker-1"), 0.0, None)
     timed, counted = parse("kill worker-1 after 5s"), parse("kill worker-1 after 500 steps")
+    assert due(parse("kill worker-1"), 0.0, None)
     assert [due(timed, elapsed, None) for elapsed in (4.9, 5.0)] == [False, True]
     assert [due(counted, 99.0, step) for step in (None, 499, 500)] == [False, False, True]
-
-
-def test_seconds_that_count_from_now() -> None:
-    assert (
-        relative_to_now(parse("kill worker-1 after 5s"), 7.26).text == "kill worker-1 after 12.3s"
-    )
+    # Seconds can count from now.
+    assert relative_to_now(timed, 7.26).text == "kill worker-1 after 12.3s"
     for text in ("kill worker-1", "kill worker-1 after 500 steps"):
         assert relative_to_now(parse(text), 7.26).text == text
 
@@ -245,18 +211,12 @@ def test_faults_are_sent_in_order(volume: Volume) -> None:
     assert [path.name for path in volume.faults("r1").iterdir() if path.name.startswith(".")] == []
 
 
-def test_concurrent_senders_do_not_overwrite(
-    volume: Volume, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    control.inject_fault(volume, "r1", "kill worker-0")
-    monkeypatch.setattr(control, "injected_faults", lambda _folder: {})
-    control.inject_fault(volume, "r1", "stop worker-0")
-    monkeypatch.undo()
-    told = control.injected_faults(volume.faults("r1"))
-    assert [control.read_fault(path).text for path in told.values()] == [
-        "kill worker-0",
-        "stop worker-0",
-    ]
+def test_concurrent_senders_do_not_overwrite(volume: Volume) -> None:
+    texts = [f"{kind} worker-0" for kind in ("kill", "stop") for _ in range(4)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(lambda text: control.inject_fault(volume, "r1", text), texts))
+    sent = control.injected_faults(volume.faults("r1")).values()
+    assert sorted(control.read_fault(path).text for path in sent) == sorted(texts)
 
 
 def test_faults_not_sent(volume: Volume) -> None:

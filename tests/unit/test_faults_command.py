@@ -4,176 +4,104 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from lab.cli import main
-from lab.cli.commands import fault
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec, control
 from lab.task.protocol.faults import parse
 from lab.task.protocol.states import State
-from tests.support.cli import CLUSTER
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end
+from tests.support.cli import Host
+from tests.support.fakes import PLAN, end
 from tests.support.specs import request
 
-
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
-    """One with a run that is under way, submitted ten seconds ago."""
-    (tmp_path / "volume").mkdir()
-    made = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
-    monkeypatch.setattr(fault, "backends", lambda: [FakeBackend("local", made)])
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    submit(made, "20260101-0000-async-aaaa")
-    yield made
-    for thread in made.threads:
-        thread.join()
+RUN = "20260101-0000-async-aaaa"
 
 
-def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
-    spec = PLAN.cluster_spec()
+@pytest.fixture(autouse=True)
+def _under_way(host: Host) -> None:
+    """A run is under way, submitted ten seconds ago."""
+    host.environment.tasks_do = lambda _volume, _request: None
     began = time.time() - 10
-    environment.submit(request(run_id, "async", spec, program="p.py", submitted_unix=began, **more))
+    made = request(RUN, "async", PLAN.cluster_spec(), program="p.py", submitted_unix=began)
+    host.environment.submit(made)
 
 
-def told(environment: FakeEnvironment) -> list[str]:
-    folder = environment.volume.faults("20260101-0000-async-aaaa")
-    return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
+def recorded(host: Host) -> list[str]:
+    paths = control.injected_faults(host.environment.volume.faults(RUN)).values()
+    return [control.read_fault(path).text for path in paths]
 
 
-def test_task_fault(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fault", "kill", "worker-1"]) == 0
-    assert told(environment) == ["kill worker-1"]
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err == "run 20260101-0000-async-aaaa: kill worker-1: affects worker-1\n"
+def test_task_fault(host: Host) -> None:
+    assert host.lab("fault kill worker-1") == ("", f"run {RUN}: kill worker-1: affects worker-1\n")
+    assert recorded(host) == ["kill worker-1"]
 
 
-def test_a_fault_with_a_moment(environment: FakeEnvironment) -> None:
-    assert main(["fault", "pause:10s", "worker-1", "after", "500", "steps"]) == 0
-    assert main(["fault", "pause:10s worker-1 after 20,900 steps"]) == 0
-    assert main(["fault", "stop", "tf2", "after", "5s"]) == 0
-    *counted, timed = told(environment)
-    assert counted == [
-        "pause:10s worker-1 after 500 steps",
-        "pause:10s worker-1 after 20,900 steps",
-    ]
+def test_a_fault_with_a_moment(host: Host) -> None:
+    host.lab("fault pause:10s worker-1 after 500 steps")
+    host.lab("fault 'pause:10s worker-1 after 20,900 steps'")
+    host.lab("fault stop tf2 after 5s")
+    *counted, timed = recorded(host)
+    pause = "pause:10s worker-1 after"
+    assert counted == [f"{pause} 500 steps", f"{pause} 20,900 steps"]
     # It counts from now, and agents count from the run's begin.
-    seconds = float(timed.removeprefix("stop tf2 after ").removesuffix("s"))
-    assert 15 <= seconds < 25
+    assert 15 <= float(timed.removeprefix("stop tf2 after ").removesuffix("s")) < 25
 
 
-def test_a_network_fault_is_sent_to_the_agents(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["fault", "cut:5s", "worker-1", "--json"]) == 0
-    assert environment.disturbed == [("tf3", "cut:5s")]
-    assert told(environment) == ["cut:5s tf3"]
-    assert json.loads(capsys.readouterr().out) == {
-        "run": "20260101-0000-async-aaaa",
-        "fault": "cut:5s tf3",
-        "tasks": ["worker-1"],
-    }
+def test_a_network_fault_is_sent_to_the_agents(host: Host) -> None:
+    out, _ = host.lab("fault cut:5s worker-1 --json")
+    assert json.loads(out) == {"run": RUN, "fault": "cut:5s tf3", "tasks": ["worker-1"]}
+    assert host.environment.disturbed == [("tf3", "cut:5s")]
+    assert recorded(host) == ["cut:5s tf3"]
 
 
-def test_a_random_target_is_drawn_and_its_seed_printed(environment: FakeEnvironment) -> None:
-    assert main(["fault", "kill", "random"]) == 0
-    (text,) = told(environment)
-    drawn = parse(text)
+def test_a_random_target_is_drawn_and_its_seed_printed(host: Host) -> None:
+    host.lab("fault kill random")
+    (drawn,) = map(parse, recorded(host))
     assert drawn.target in {"ps-0", "worker-0", "worker-1"}
     assert drawn.seed is not None
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["fault", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.count("\n") == 1
-    return output.err.removeprefix("error: ").rstrip()
-
-
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    "line",
     [
-        (["kil", "worker-1"], "no such fault: no fault 'kil'; did you mean 'kill'? there are"),
-        (["kill"], "no such fault: 'kill' has no target; add a task, a node or random"),
-        (["kill", "worker-9"], "no such fault: no task or node 'worker-9'; did you mean"),
-        (
-            ["pause:ten", "ps-0"],
-            "no such fault: 'ten' is not a duration, such as 10s or 1m30s; see `lab",
-        ),
-        (
-            ["cut:5s", "tf2", "after", "5s"],
-            "`lab fault` injects cut at once, but 'cut:5s tf2 after 5s' has a time; leave",
-        ),
-        (["kill", "ps-0", "--run", "x"], "no run 'x'"),
+        "kil worker-1", "kill", "kill worker-9", "pause:ten ps-0", "cut:5s tf2 after 5s",
+        "kill ps-0 --run x",
     ],
-)
-def test_refused(
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    line: str,
-) -> None:
-    assert refused(capsys, *arguments).startswith(line)
-    assert (told(environment), environment.disturbed) == ([], [])
+)  # fmt: skip
+def test_refused(host: Host, line: str, snapshot: SnapshotAssertion) -> None:
+    assert host.error(f"fault {line}") == snapshot
+    assert (recorded(host), host.environment.disturbed) == ([], [])
 
 
-def test_an_impossible_network_fault_is_not_reported(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment.unshakable = "this kernel has no netem"
-    assert main(["fault", "link:delay=5ms", "tf2"]) == 1
-    assert capsys.readouterr().err == "error: node tf2: this kernel has no netem\n"
-    assert told(environment) == []
+def test_an_impossible_network_fault_is_not_recorded(host: Host) -> None:
+    host.environment.unshakable = "this kernel has no netem"
+    assert host.error("fault link:delay=5ms tf2", 1) == "node tf2: this kernel has no netem"
+    assert recorded(host) == []
 
 
-def test_no_fault_on_an_ended_task(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_id = "20260101-0000-async-aaaa"
-    end(environment.volume, run_id, "worker-1", State.SUCCEEDED)
-    assert refused(capsys, "kill", "worker-1") == (
-        f"worker-1 has ended in run {run_id}; see it with `lab ps mnist`"
-    )
+def test_no_fault_on_an_ended_task(host: Host) -> None:
+    volume = host.environment.volume
+    end(volume, RUN, "worker-1", State.SUCCEEDED)
+    ended = f"worker-1 has ended in run {RUN}; see it with `lab ps mnist`"
+    assert host.error("fault kill worker-1") == ended
     for task in ("ps-0", "worker-0"):
-        end(environment.volume, run_id, task, State.SUCCEEDED)
-    assert refused(capsys, "kill", "ps-0") == (
-        f"run {run_id} has ended; see it with `lab show {run_id}`"
-    )
-    assert told(environment) == []
+        end(volume, RUN, task, State.SUCCEEDED)
+    ended = f"run {RUN} has ended; see it with `lab show {RUN}`"
+    assert host.error("fault kill ps-0") == ended
+    # Nor on a run of which only the results are left.
+    host.backend.environment = None
+    info = RunInfo(f"{RUN}b", RunSpec("async"), state=State.FAILED, project="mnist")
+    RunDir(Path("runs", info.run_id)).create(replace(info, submitted_unix=1.0))
+    ended = f"run {RUN}b is not under way; see it with `lab show {RUN}b`"
+    assert host.error("fault kill worker-1") == ended
+    assert recorded(host) == []
 
 
-def test_a_run_that_does_not_run(
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(fault, "backends", list)
-    info = RunInfo(
-        "20260102-0000-async-bbbb",
-        RunSpec("async"),
-        state=State.FAILED,
-        project="mnist",
-        submitted_unix=1.0,
-    )
-    RunDir(Path("runs", info.run_id)).create(info)
-    assert refused(capsys, "kill", "worker-1") == (
-        "run 20260102-0000-async-bbbb is not under way;"
-        " see it with `lab show 20260102-0000-async-bbbb`"
-    )
-
-
-def test_a_pause_as_long_as_a_stall_is_warned_of(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["fault", "pause:6m", "worker-1"]) == 0
-    assert capsys.readouterr().err.startswith(
-        "warning: fault pause:360s worker-1 lasts at least as long as --stall 300s"
-    )
+def test_a_pause_as_long_as_a_stall_is_warned_of(host: Host) -> None:
+    _, err = host.lab("fault pause:6m worker-1")
+    assert err.startswith("warning: fault pause:360s worker-1 lasts at least as long as --stall 30")

@@ -11,7 +11,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,22 +44,19 @@ from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, FakeEnvironment
 from tests.support.local import a_record
 
-REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
-
-
 # ---- While a run is followed
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
     made = FakeEnvironment(tmp_path, lambda _volume, _request: None)
-    made.submit(REQUEST)
+    made.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     yield made
     for thread in made.threads:
         thread.join()
 
 
-def told(environment: FakeEnvironment) -> list[str]:
+def recorded(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("r1")
     return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
@@ -75,138 +71,117 @@ def test_network_faults_start_when_due(environment: FakeEnvironment) -> None:
     assert environment.disturbed == []
     now[0] += 0.1
     faulting.tick(499)
-    wait_for(lambda: told(environment) == ["cut:5s tf2 after 3s"], "the first is told")
+    wait_for(lambda: recorded(environment) == ["cut:5s tf2 after 3s"], "the first is recorded")
     faulting.tick(500)
-    wait_for(lambda: len(told(environment)) == 2, "the second is told")
+    wait_for(lambda: len(recorded(environment)) == 2, "the second is recorded")
     faulting.tick(501)
     assert environment.disturbed == [("tf2", "cut:5s"), ("tf3", "link:rate=8kbit,30s")]
     assert output == []
 
 
-def test_a_refused_network_fault_is_printed_not_recorded(
-    environment: FakeEnvironment,
-) -> None:
+def test_a_refused_network_fault_is_printed_not_recorded(environment: FakeEnvironment) -> None:
     output: list[str] = []
     environment.unshakable = "this kernel has no netem"
     faulting = NetworkFaults(environment, "r1", ["link:delay=5ms tf2"], output.append)
-
-    def has_said() -> bool:
-        faulting.tick(None)
-        return bool(output)
-
-    wait_for(has_said, "the refusal")
+    wait_for(lambda: faulting.tick(None) or output, "the refusal")  # type: ignore[func-returns-value]
     assert output == [
         "fault link:delay=5ms,30s tf2 was not injected: node tf2: this kernel has no netem"
     ]
-    assert told(environment) == []
+    assert recorded(environment) == []
 
 
-def test_a_defect_is_no_refusal(environment: FakeEnvironment) -> None:
-    environment.inject_network_fault = lambda _node, _words: 1 / 0  # type: ignore[method-assign,assignment]
-    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], print)
-
-    def fails() -> bool:
-        try:
-            faulting.tick(None)
-        except ZeroDivisionError:
-            return True
-        return False
-
-    wait_for(fails, "the defect")
-
-
-def no_word(_run_id: str, _fault: str) -> None:
-    raise LabError("the disk is full", "make room")
-
-
-def test_an_active_fault_is_reported_without_a_run(
-    environment: FakeEnvironment,
+def test_a_defect_is_no_refusal(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment.inject_fault = no_word  # type: ignore[method-assign,assignment]
-    arguments = (
+    monkeypatch.setattr(environment, "inject_network_fault", lambda _node, _words: 1 / 0)
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], print)
+    with pytest.raises(ZeroDivisionError):
+        faulting.tick(None)
+        faulting.end()
+
+
+def test_an_active_fault_is_reported_without_a_record(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_run_id: str, _fault: str) -> None:
+        raise LabError("the disk is full", "make room")
+
+    monkeypatch.setattr(environment, "inject_fault", refuse)
+    line = (
         "fault cut:5s tf2 is in effect, but run r1 has no record of it: the disk is full; make room"
     )
     with pytest.raises(FaultNotDelivered) as caught:
         inject(environment, "r1", parse("cut:5s tf2"))
-    assert str(caught.value) == arguments
+    assert str(caught.value) == line
     with pytest.raises(LabError, match=r"^the disk is full; make room$"):
         inject(environment, "r1", parse("kill worker-1"))
     output: list[str] = []
     faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], output.append)
     faulting.tick(None)
     faulting.end()
-    assert output == [arguments]
+    assert output == [line]
     assert environment.disturbed == [("tf2", "cut:5s")] * 2
 
 
-def test_at_the_end_active_faults_are_awaited(
-    environment: FakeEnvironment,
+@pytest.mark.parametrize("in_time", [True, False])
+def test_at_the_end_active_faults_are_awaited_for_a_short_time(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, in_time: bool
 ) -> None:
     output: list[str] = []
     go_on = threading.Event()
 
     def hang(_node: str, _words: object) -> None:
-        threading.Timer(0.05, go_on.set).start()
+        if in_time:
+            threading.Timer(0.05, go_on.set).start()
         go_on.wait()
         raise LabError("node tf2: this kernel has no netem")
 
-    environment.inject_network_fault = hang  # type: ignore[method-assign,assignment]
+    if not in_time:
+        monkeypatch.setattr(faultings, "END_S", 0.05)
+    monkeypatch.setattr(environment, "inject_network_fault", hang)
     texts = ("cut:5s tf2", "cut:5s tf3 after 500 steps")
     faulting = NetworkFaults(environment, "r1", texts, output.append)
     faulting.tick(None)
     faulting.end()
-    assert output == ["fault cut:5s tf2 was not injected: node tf2: this kernel has no netem"]
     faulting.tick(500)  # no further fault starts
     faulting.end()
-    assert len(output) == 1
-
-
-def test_the_wait_at_the_end_is_short(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output: list[str] = []
-    go_on = threading.Event()
-    monkeypatch.setattr(faultings, "END_S", 0.05)
-    environment.inject_network_fault = lambda _node, _words: go_on.wait()  # type: ignore[method-assign,assignment]
-    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], output.append)
-    faulting.tick(None)
-    faulting.end()
-    faulting.end()
     go_on.set()
-    assert output == [
-        "fault cut:5s tf2 was started, but it may not be in effect: end it with `lab down mnist`"
-    ]
-
-
-def test_random_is_refused(environment: FakeEnvironment) -> None:
-    with pytest.raises(ValueError, match="is still random"):
-        NetworkFaults(environment, "r1", ["cut:5s random"], print)
+    refused = "fault cut:5s tf2 was not injected: node tf2: this kernel has no netem"
+    unknown = "was started, but it may not be in effect: end it with `lab down mnist`"
+    assert output == [refused if in_time else f"fault cut:5s tf2 {unknown}"]
 
 
 def test_program_faults_are_only_sent(environment: FakeEnvironment) -> None:
     inject(environment, "r1", parse("pause:3s tf2"))
-    assert (environment.disturbed, told(environment)) == ([], ["pause:3s tf2"])
+    assert (environment.disturbed, recorded(environment)) == ([], ["pause:3s tf2"])
+    with pytest.raises(ValueError, match="is still random"):
+        NetworkFaults(environment, "r1", ["cut:5s random"], print)
 
 
-def test_a_pause_that_looks_like_a_stall_is_warned_of() -> None:
-    assert warning(parse("pause:9s ps-0"), 10) is None
-    assert warning(parse("pause:90s ps-0"), 0) is None
-    assert warning(parse("slow:0.1,90s ps-0"), 10) is None
-    assert warning(parse("pause:10s ps-0"), 10) == (
-        "fault pause:10s ps-0 lasts at least as long as --stall 10s: if all tasks wait for ps-0,"
-        " the run fails before the fault ends"
-    )
+@pytest.mark.parametrize(
+    ("fault", "stall_s", "warns"),
+    [
+        ("pause:9s ps-0", 10, False),
+        ("pause:10s ps-0", 10, True),
+        ("cut:11s tf1", 10, True),
+        ("pause:90s ps-0", 0, False),
+        ("slow:0.1,90s ps-0", 10, False),
+    ],
+)
+def test_a_pause_that_looks_like_a_stall_is_warned_of(
+    fault: str, stall_s: float, warns: bool
+) -> None:
+    line = warning(parse(fault), stall_s)
+    assert (line is not None) is warns
+    assert line is None or f"{fault} lasts at least as long as --stall 10s: if all tasks" in line
 
 
 def test_the_faults_of_a_flag_are_drawn_and_warned_of() -> None:
     places = {each.name: each.node for each in PLAN.tasks}
     output: list[str] = []
-    texts = resolve(
-        parse_faults("kill random seed 3; pause:9m worker-1"), places, 300, output.append
-    )
-    assert texts == resolve(
-        parse_faults("kill random seed 3; pause:9m worker-1"), places, 0, output.append
-    )
+    faults = parse_faults("kill random seed 3; pause:9m worker-1")
+    texts = resolve(faults, places, 300, output.append)
+    assert texts == resolve(faults, places, 0, output.append)
     assert not any(parse(text).is_random for text in texts)
     assert [line[:29] for line in output] == ["warning: fault pause:540s wor"]
     with pytest.raises(InputError, match="no such fault: no task or node 'tf9'; did you mean"):
@@ -223,15 +198,6 @@ def test_a_run_without_a_client_has_no_network_faults() -> None:
         check_followed(parse_faults("kill worker-1; cut:5s tf2"))
 
 
-# ---- Output of the injecting process
-
-
-def test_a_refusal_names_the_node_and_a_hint() -> None:
-    error = network_faults.refused("node tf2", b"a warning\nerror: no netem; load it\n")
-    assert (error.what, error.fix) == ("node tf2: no netem", "load it")
-    assert str(network_faults.refused("node tf2", b"")) == "node tf2: it ended without output"
-
-
 # ---- Processes
 
 
@@ -243,17 +209,14 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEnvironment:
     return LocalEnvironment(place, a_record())
 
 
-def test_processes_without_namespaces_have_no_network_of_their_own(
-    stored: LocalEnvironment,
-) -> None:
-    record = replace(stored._record, isolation=Isolation.PROCESSES)
-    with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; use other faults"):
-        LocalEnvironment(stored._state_dir, record).inject_network_fault("tf2", ["cut:5s"])
-
-
-def test_a_node_without_an_agent(stored: LocalEnvironment) -> None:
+def test_nodes_without_a_network_or_an_agent(stored: LocalEnvironment) -> None:
     with pytest.raises(LabError, match="node tf2 has no running agent; see `lab ps demo`"):
         stored.inject_network_fault("tf2", ["cut:5s"])
+    with pytest.raises(LabError, match="no run 'r1' on this volume"):
+        stored.inject_fault("r1", "kill worker-1")
+    record = replace(a_record(), isolation=Isolation.PROCESSES)
+    with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; use other faults"):
+        LocalEnvironment(state.state_dir("demo"), record).inject_network_fault("tf2", ["cut:5s"])
 
 
 def test_a_fault_joins_the_network_of_the_nodes_agent(
@@ -261,38 +224,33 @@ def test_a_fault_joins_the_network_of_the_nodes_agent(
 ) -> None:
     done: list[tuple[Any, ...]] = []
     own = ProcessHandle.of(os.getpid())
-    agents = {task.task: replace(own, pid=n) for n, task in enumerate(stored._record.tasks, 100)}
-    monkeypatch.setattr(stored, "_agents", lambda: agents)
+    for task in a_record().tasks:
+        state.state_dir("demo").write_agent(task.task, own)
     monkeypatch.setattr(local, "inject_fault", lambda *given: done.append(given))
     stored.inject_network_fault("tf2", ["cut:5s"])
     node, enter, arguments, link = done[0]
-    first = next(task.task for task in stored._record.tasks if task.node == "tf2")
     assert (node, arguments) == ("tf2", ["cut:5s"])
-    assert enter[:3] == ["nsenter", "-t", str(agents[first].pid)]
+    assert enter[:3] == ["nsenter", "-t", str(own.pid)]
     assert "-n" in enter
     assert link == {"LAB_LINK_RATE_BITS": str(10**8)}
 
 
-def test_a_fault_of_a_missing_run(stored: LocalEnvironment) -> None:
-    with pytest.raises(LabError, match="no run 'r1' on this volume"):
-        stored.inject_fault("r1", "kill worker-1")
-
-
 def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        LabError, match=r"^node tf2: 9999s is not a valid duration of a fault; give at most 3600s"
-    ):
-        inside.inject_fault("tf2", [], ["cut:9999s"], {})
+    def refusal(*command: str, words: tuple[str, ...] = ()) -> str:
+        if command:
+            monkeypatch.setattr(inside, "module_command", lambda _module: list(command))
+        with pytest.raises((LabError, FileNotFoundError)) as caught:
+            inside.inject_fault("tf2", [], list(words), {})
+        return str(caught.value)
+
+    assert refusal(words=("cut:9999s",)).startswith("node tf2: 9999s is not a valid duration of")
+    script = "echo a warning >&2; echo 'error: no netem; load it' >&2"
+    assert refusal("sh", "-c", script) == "node tf2: no netem; load it"
+    assert refusal("true") == "node tf2: it ended without output"
+    assert "nonsense-of-lab" in refusal("nonsense-of-lab")
     # A reader of its pipe would wait for ever.
-    monkeypatch.setattr(inside, "module_command", lambda _module: ["sleep", "86400"])
     monkeypatch.setattr(network_faults, "START_S", 0.05)
-    with pytest.raises(
-        LabError, match=r"node tf2: the fault did not take effect within .*; check wh"
-    ):
-        inside.inject_fault("tf2", [], [], {})
-    monkeypatch.setattr(inside, "module_command", lambda _module: ["nonsense-of-lab"])
-    with pytest.raises(FileNotFoundError):
-        inside.inject_fault("tf2", [], [], {})
+    assert "node tf2: the fault did not take effect within" in refusal("sleep", "86400")
 
 
 @pytest.mark.parametrize(
@@ -342,54 +300,49 @@ def test_an_active_fault_outlives_its_caller(
 
 
 class Sidecar:
-    """A container with this output, first the bytes of standard output."""
+    """A container with this output, and its stream."""
 
-    def __init__(self, out: bytes, err: bytes) -> None:
+    def __init__(self, out: bytes = b"", err: bytes = b"", *, stuck: bool = False) -> None:
         self.pieces = [piece for piece in [(None, err), (out, None)] if any(piece)]
         self.did: list[str] = []
         self.status = "running"
-        self.stuck: threading.Event | None = None
+        self.goes_on = threading.Event()
+        if not stuck:
+            self.goes_on.set()
+        self.fault: BaseException | None = None
 
-    def attach(self, **_: object) -> Stream:
-        return Stream(self)
+    def attach(self, **_: object) -> Sidecar:
+        return self
 
     def start(self) -> None:
         self.did.append("start")
+        if self.fault is not None:
+            raise self.fault
 
     def remove(self, **_: object) -> None:
         self.did.append("remove")
 
     def stop(self, **_: object) -> None:
         self.did.append("stop")
-        if self.stuck is not None:
-            self.stuck.set()
-
-
-class Stream:
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._sidecar = sidecar
+        self.goes_on.set()
 
     def __next__(self) -> tuple[bytes | None, bytes | None]:
-        if self._sidecar.stuck is not None:
-            self._sidecar.stuck.wait()
-        if not self._sidecar.pieces:
+        self.goes_on.wait()
+        if not self.pieces:
             raise StopIteration
-        return self._sidecar.pieces.pop(0)
+        return self.pieces.pop(0)
 
     def close(self) -> None:
-        self._sidecar.did.append("close")
+        self.did.append("close")
 
 
-def an_anchor(**state: object) -> dict[str, Any]:
-    made = copy.deepcopy(inspected(**state))
-    made["Id"] = "a11c0e"
-    made["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK_RATE_BITS=8000"]
-    del made["Config"]["Labels"]["lab.task"]
-    return made
-
-
-def with_sidecar(made: Sidecar, *containers: dict[str, Any]) -> tuple[ComposeEnvironment, Any]:
-    engine = an_engine(*containers)
+def injected(made: Sidecar, node: str = "tf3", **state: object) -> dict[str, Any]:
+    """Inject a fault by this container, into the node of an anchor in this state."""
+    anchor = copy.deepcopy(inspected(**state))
+    anchor["Id"] = "a11c0e"
+    anchor["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK_RATE_BITS=8000"]
+    del anchor["Config"]["Labels"]["lab.task"]
+    engine = an_engine(anchor, inspected())
     asked: dict[str, Any] = {}
 
     def create(image: str, command: list[str], **options: object) -> Sidecar:
@@ -397,13 +350,13 @@ def with_sidecar(made: Sidecar, *containers: dict[str, Any]) -> tuple[ComposeEnv
         return made
 
     engine.client().containers.create = create  # type: ignore[method-assign,assignment]
-    return ComposeEnvironment(engine, "mnist"), asked
+    ComposeEnvironment(engine, "mnist").inject_network_fault(node, ["cut:5s"])
+    return asked
 
 
 def test_a_container_on_the_nodes_network() -> None:
     made = Sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
-    environment, asked = with_sidecar(made, an_anchor(), inspected())
-    environment.inject_network_fault("tf3", ["cut:5s"])
+    asked = injected(made)
     assert made.did == ["start", "close"]
     assert asked["command"] == ["python", "-m", "lab.task.probes.netfault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
@@ -419,50 +372,38 @@ def test_a_container_on_the_nodes_network() -> None:
     assert asked["auto_remove"]
 
 
-def test_a_container_that_is_refused_by_its_kernel() -> None:
-    made = Sidecar(b"", b"error: this kernel has no netem; load it\n")
-    environment, _ = with_sidecar(made, an_anchor(), inspected())
-    with pytest.raises(LabError, match=r"^node tf3: this kernel has no netem; load it$"):
-        environment.inject_network_fault("tf3", ["link:delay=5us,5s"])
-
-
-def test_a_container_that_could_not_be_started_is_removed() -> None:
-    made = Sidecar(b"", b"")
-    environment, _ = with_sidecar(made, an_anchor(), inspected())
-
-    def refuse() -> None:
-        raise ConnectionError("Connection aborted")
-
-    made.start = refuse  # type: ignore[method-assign]
-    with pytest.raises(LabError, match="injecting a fault into node tf3: no Docker engine answers"):
-        environment.inject_network_fault("tf3", ["cut:5s"])
-    assert made.did == ["stop", "remove"]
-
-
-def test_a_container_without_output_is_ended() -> None:
-    made = Sidecar(b"", b"")
-    made.stuck = threading.Event()
-    environment, _ = with_sidecar(made, an_anchor(), inspected())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(network_faults, "START_S", 0.05)
-        with pytest.raises(LabError, match=r"^node tf3: the fault did not take effect within 0"):
-            environment.inject_network_fault("tf3", ["cut:5s"])
-    # Stopped before it is removed: a killed one leaves the node unchanged.
-    assert made.did == ["start", "stop", "remove"]
-
-
-def test_a_container_reverts_its_fault_after_an_interrupt() -> None:
-    made = Sidecar(b"", b"")
-    environment, _ = with_sidecar(made, an_anchor(), inspected())
-
-    def interrupt() -> None:
-        made.did.append("start")
-        raise KeyboardInterrupt
-
-    made.start = interrupt  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        environment.inject_network_fault("tf3", ["cut:5s"])
-    assert made.did == ["start", "stop", "remove"]
+@pytest.mark.parametrize(
+    ("made", "fault", "error", "did"),
+    [
+        (
+            Sidecar(err=b"error: this kernel has no netem; load it\n"), None,
+            r"^node tf3: this kernel has no netem; load it$", ["start", "stop", "remove"],
+        ),
+        # Stopped before it is removed: a killed one leaves the node unchanged.
+        (
+            Sidecar(stuck=True), None,
+            r"^node tf3: the fault did not take effect within 0", ["start", "stop", "remove"],
+        ),
+        (
+            Sidecar(), ConnectionError("Connection aborted"),
+            "injecting a fault into node tf3: no Docker engine", ["start", "stop", "remove"],
+        ),
+        (Sidecar(), KeyboardInterrupt(), "", ["start", "stop", "remove"]),
+    ],
+    ids=["refused", "stuck", "no engine", "Ctrl-C"],
+)  # fmt: skip
+def test_a_container_without_effect_reverts_and_is_removed(
+    made: Sidecar,
+    fault: BaseException | None,
+    error: str,
+    did: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network_faults, "START_S", 30 if made.goes_on.is_set() else 0.05)
+    made.fault = fault
+    with pytest.raises((LabError, KeyboardInterrupt), match=error):
+        injected(made)
+    assert made.did == did
 
 
 @pytest.mark.parametrize(
@@ -473,47 +414,23 @@ def test_a_container_reverts_its_fault_after_an_interrupt() -> None:
     ],
 )
 def test_a_stopped_node(node: str, state: dict[str, Any], message: str) -> None:
-    environment, _ = with_sidecar(Sidecar(b"", b""), an_anchor(**state), inspected())
     with pytest.raises(LabError, match=message):
-        environment.inject_network_fault(node, ["cut:5s"])
+        injected(Sidecar(), node, **state)
 
 
 def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine removes them itself, and refuses a concurrent removal."""
-    made = Sidecar(b"", b"")
+    made, never = Sidecar(), Sidecar()
+    never.status = "created"  # one that never ran is neither stopped nor awaited
     engine = an_engine()
-    left = [[made, made], [made], []]
     monkeypatch.setattr(engine, "containers", lambda *_labels: left.pop(0))
     monkeypatch.setattr(
         engine, "for_each", lambda _doing, found, action: [action(each) for each in found]
     )
-    end_faults(engine, "mnist")
-    assert made.did == ["stop", "stop"]
-    assert left == []
-    # One that never ran is neither stopped nor awaited.
-    never = Sidecar(b"", b"")
-    never.status = "created"
-    left = [[never, made], [never, made], [never]]
-    end_faults(engine, "mnist")
+    for left in ([[made, made], [made], []], [[never, made], [never, made], [never]]):
+        end_faults(engine, "mnist")
+        assert left == []
     assert (made.did, never.did) == (["stop"] * 3, [])
-    left = [[never], [never]]
-    end_faults(engine, "mnist")
-    assert (never.did, left) == ([], [])
-
-
-def test_the_volume_gets_the_faults() -> None:
-    asked: list[tuple[str, ...]] = []
-
-    class Listening(ComposeEnvironment):
-        def _channel(self, seen: Any = None) -> Any:
-            def call(*arguments: str) -> Iterator[bytes]:
-                asked.append(arguments)
-                yield b""
-
-            return SimpleNamespace(call=call)
-
-    Listening(an_engine(), "mnist").inject_fault("r1", "kill worker-1")
-    assert asked == [("fault", "r1", "kill worker-1")]
 
 
 def test_the_module_exists_by_its_name() -> None:

@@ -1,0 +1,494 @@
+"""The errors of projects, tasks, predictions, the local backend, the kernel and containers.
+
+`test_cli.py` has those of the command line. The texts are in the snapshot: each is one line, which
+says what is wrong, where, and how to fix it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import numpy as np
+import pyroute2
+import pytest
+from PIL import Image
+from syrupy.assertion import SnapshotAssertion
+
+from lab.backends.compose.channel import upload
+from lab.backends.compose.client import engine_errors
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.directory import remove_tree
+from lab.backends.local import LocalBackend, backend, manifest, network, processes, state
+from lab.backends.local.environment import LocalEnvironment
+from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.backends.process import ProcessHandle
+from lab.config import load_cluster, parse_cluster
+from lab.errors import LabError
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.predict import model_loader
+from lab.predict.network import Network
+from lab.predict.preprocess import read_picture
+from lab.run import project
+from lab.run.program import OwnProgram, read_program
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, safe_run_id
+from lab.task.agent.agent_config import AgentConfig, AgentConfigError
+from lab.task.probes.netem import LinkError, apply_link
+from lab.task.protocol import Request, RunSpec
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
+from lab.task.sdk.data import DataError, load_mnist
+from lab.task.sdk.model import FILE
+from lab.task.sdk.program import ProgramError, make_directory
+from tests.support.agents import Stage
+from tests.support.cli import CLUSTER, ROOT
+from tests.support.commands import free_port
+from tests.support.containers import an_engine, inspected
+from tests.support.disks import fill, small_disk
+from tests.support.network import Netlink
+from tests.support.specs import a_record, changed
+
+RUN = "20260101-0000-async-aaaa"
+REQUEST = Request(RUN, RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
+INFO = RunInfo.of_request(REQUEST, backend="compose", project="mnist")
+ASYNC = EXPERIMENTS["async"]
+REFUSALS = (LabError, AgentConfigError, DataError, LinkError, ProgramError, network.NetworkError)
+
+Provoke = Callable[[Path, pytest.MonkeyPatch], object]
+ERRORS: dict[str, Provoke] = {}
+
+
+def error(provoke: Provoke) -> Provoke:
+    """Add a function to the table; it raises the error that its name describes."""
+    ERRORS[provoke.__name__] = provoke
+    return provoke
+
+
+def raising(exception: Exception) -> Callable[..., Any]:
+    def refuse(*_: object, **__: object) -> None:
+        raise exception
+
+    return refuse
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A separate state directory, and no namespaces."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    monkeypatch.chdir(tmp_path)
+
+
+# ---- Projects and their configs
+
+
+def a_cluster(*tasks: int) -> str:
+    """A config with jobs of these numbers of tasks."""
+    jobs = [f"  {'ab'[i]}: {{on: [{', '.join(['tf1'] * many)}]}}" for i, many in enumerate(tasks)]
+    return "\n".join(["version: 1", "name: x", "nodes: {tf1: {}}", "jobs:", *jobs])
+
+
+def parse(text: str) -> object:
+    return parse_cluster(text.encode(), "cluster.yaml")
+
+
+@error
+def a_config_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "open", raising(PermissionError(13, "Permission denied")))
+    load_cluster(root / "cluster.yaml")
+
+
+@error
+def a_config_outside_of_a_project(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "scripts").rmdir()
+    project.find_root(root / "cluster.yaml")
+
+
+@error
+def data_that_containers_do_not_see(root: Path, _: pytest.MonkeyPatch) -> None:
+    assert project.data_dir_inside(root / "data", "compose", root) == "/lab/data"
+    project.data_dir_inside(root, "compose", root)
+
+
+@error
+def data_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)  # root may read everything
+    project.check_data_dir(str(root))
+
+
+@error
+def a_syntax_error_in_a_module_that_a_program_imports(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "scripts" / ASYNC.program).write_text("from mnist_model import MODELS\n")
+    (root / "scripts/mnist_sync.py").write_text("def (")  # nothing imports it
+    (root / "scripts/mnist_model.py").write_text("import session\n")
+    (root / "scripts/session.py").write_text("")
+    project.check_program(ASYNC, root)
+    (root / "scripts/session.py").write_text("x =\n")
+    project.check_program(ASYNC, root)
+
+
+@pytest.mark.parametrize("text", ["a = 1\0\n", "-" * 100_000 + "1"], ids=["null bytes", "nested"])
+def test_sources_that_python_cannot_parse(root: Path, text: str) -> None:
+    """Of an experiment, and of the user."""
+    path = root / "scripts" / ASYNC.program
+    path.write_text(text)
+    for read in (lambda: project.check_program(ASYNC, root), lambda: read_program(str(path))):
+        with pytest.raises(LabError, match=r"(null bytes|nested|recursion).*; fix the program"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "services"),
+    [
+        ("cluster", ("ps",)),
+        ("clusters/workers", ()),
+        ("clusters/client", ("worker",)),
+        ("clusters/in-graph", ("ps", "worker")),
+    ],
+)
+def test_the_services_of_own_programs(cluster: str, services: tuple[str, ...]) -> None:
+    program = OwnProgram(Path(), "own.py", "own", (Path("own.py"),), ())
+    made = project.experiment_of(program, load_cluster(ROOT / f"{cluster}.yaml"), "2.15")
+    assert (made.services, made.tensorflow) == (services, "2.15")
+
+
+# ---- Inside a task
+
+ENVIRON = {
+    "LAB_PROJECT": "mnist",
+    "LAB_NODE": "tf1",
+    "LAB_TASK": "worker-0",
+    "LAB_CLUSTER": '{"worker": ["tf1:2222"]}',
+    "LAB_RUNS": "/runs",
+    "LAB_SCRIPTS": "/lab/scripts",
+    "LAB_DATA": "/lab/data",
+}
+
+
+@error
+def a_directory_that_cannot_be_made(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "file").write_text("")
+    make_directory(root / "file/model")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+FULL = """\
+import os, resource
+resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (8_000, 8_000))
+print('x' * 10_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "argument", "reason"),
+    [
+        ("print(1)", "x" * 200_000, "program.py cannot be started: Argument list too long"),
+        (FULL, "", "cannot be written: File too large; make room on it"),
+    ],
+    ids=["start", "log"],
+)
+def test_reasons_of_agents(stage: Stage, program: str, argument: str, reason: str) -> None:
+    stage.submit(stage.program(program), argument)
+    stage.agent("worker-0")
+    assert stage.wait_state("worker-0", State.FAILED).reason.endswith(reason)
+
+
+def test_a_run_cancelled_without_a_reason(stage: Stage) -> None:
+    stage.submit(stage.program("print(1)"))
+    stage.volume.cancel("r1").write_text("{}")
+    stage.agent("worker-0")
+    assert stage.wait_state("worker-0", State.CANCELLED).reason == "cancelled"
+
+
+# ---- Predictions
+
+
+@error
+def a_model_that_diverged(_root: Path, _: pytest.MonkeyPatch) -> None:
+    parameters = {
+        "weights": np.zeros((784, 10), np.float32),
+        "biases": np.full(10, np.nan, np.float32),
+    }
+    model = Network("softmax", parameters, averages=False, source="model.npz")  # type: ignore[arg-type]
+    model.logits(np.zeros((1, 784), np.float32))
+
+
+@error
+def a_model_with_an_unknown_compression(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "model").mkdir()
+    path = root / "model" / FILE
+    np.savez(path, model="softmax")
+    archive = path.read_bytes()
+    directory = archive.index(b"PK\x01\x02")
+    path.write_bytes(archive[: directory + 10] + b"\x63" + archive[directory + 11 :])
+    model_loader.saved_model(RunDir(root), INFO)
+
+
+@error
+def a_test_set_that_has_moved(root: Path, _: pytest.MonkeyPatch) -> None:
+    spec = replace(INFO.spec, data_dir=str(root / "away"))
+    model_loader.test_set(replace(INFO, spec=spec, backend="local"), None)
+
+
+@error
+def a_picture_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("L", (30, 20)).save(root / "own.png")
+    monkeypatch.setattr(Image, "open", raising(PermissionError(13, "Permission denied")))
+    read_picture(root / "own.png")
+
+
+# ---- The local backend
+
+
+def a_plan(name: str = "mine") -> Plan:
+    task = PlannedTask("ps", 0, "tf1", free_port())
+    return Plan(name, "none", "0" * 64, nodes=(PlannedNode("tf1"),), tasks=(task,))
+
+
+def stored(record: EnvironmentRecord | None = None, *agents: str) -> LocalEnvironment:
+    """An environment with this record, where this process replaces the agents of these tasks."""
+    record = record or a_record(isolation=Isolation.PROCESSES)
+    place = state.state_dir(record.project)
+    place.runs.mkdir(parents=True)
+    place.write(record)
+    for task in agents:
+        place.write_agent(task, ProcessHandle.of(os.getpid()))
+    return LocalEnvironment(place, record)
+
+
+def with_agents() -> LocalEnvironment:
+    return stored(None, "ps-0", "worker-0", "worker-1")
+
+
+def ended() -> ProcessHandle:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        handle = ProcessHandle.of(process.pid)
+        process.kill()
+    return handle
+
+
+def up(root: Path, plan: Plan | None = None) -> None:
+    LocalBackend().up(plan or a_plan(), root=root, notify=lambda _: None)
+
+
+@error
+def a_state_directory_that_is_a_file(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "state").write_text("a file")
+    up(root)
+
+
+@error
+def a_full_state_directory(root: Path, _: pytest.MonkeyPatch) -> None:
+    with small_disk(root / "state"):
+        fill(root / "state")
+        try:
+            up(root)
+        finally:
+            assert list(state.base().glob("*/")) == []
+
+
+def test_ports_of_another_environment(root: Path) -> None:
+    plan = a_plan()
+    kind = Isolation.PROCESSES
+    tasks = manifest.tasks_of(plan, kind, root=root, runs=root)
+    stored(replace(a_record(isolation=kind), tasks=tasks, nodes=manifest.nodes_of(plan, kind)))
+    with pytest.raises(LabError, match=r"belongs to the local environment 'demo'; remove that"):
+        up(root, plan)
+
+
+@error
+def a_supervisor_that_ends_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('no bridge')"]
+    monkeypatch.setattr(backend, "module_command", lambda _: fails)
+    up(root)
+
+
+@error
+def an_agent_that_does_not_start(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "module_command", lambda _: ["sh", "-c", "exec sleep 60"])
+    monkeypatch.setattr(backend, "_BOOT_WITHIN_S", 0.0)
+    up(root)
+
+
+@error
+def a_run_without_all_agents(root: Path, _: pytest.MonkeyPatch) -> None:
+    there = stored(None, "ps-0", "worker-1")
+    try:
+        there.submit(changed(REQUEST, own=True), {"program": root})
+    finally:
+        assert there.runs() == []
+        assert not (state.state_dir("demo").runs / "incoming").exists()
+
+
+@error
+def a_program_that_cannot_be_copied(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "program").mkdir()
+    (root / "program/a.py").write_text("")
+    (root / "program/b.py").symlink_to("nowhere")
+    try:
+        with_agents().submit(changed(REQUEST, own=True), {"program": root / "program"})
+    finally:
+        assert list((state.state_dir("demo").runs / "incoming").iterdir()) == []
+
+
+@error
+def a_second_run(_root: Path, _: pytest.MonkeyPatch) -> None:
+    there = with_agents()
+    there.submit(REQUEST)
+    there.submit(replace(REQUEST, run_id="20260101-0000-async-bbbb"))
+
+
+@error
+def a_run_volume_that_is_a_file(root: Path, _: pytest.MonkeyPatch) -> None:
+    there = with_agents()
+    runs = state.state_dir("demo").runs
+    runs.rename(root / "away")
+    runs.write_text("a file")
+    there.submit(REQUEST)
+
+
+def test_processes_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
+        monkeypatch.setattr(processes, name, 0.0)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        there = stored(a_record(process=ProcessHandle.of(process.pid)))
+        with pytest.raises(LabError, match=rf"did not end; see pid {process.pid}"):
+            there.end()
+        process.kill()
+
+
+def test_a_missing_python_is_no_fault_of_the_state_directory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "module_command", lambda _: ["/no/such/python"])
+    with pytest.raises(FileNotFoundError, match="/no/such/python"):
+        up(root)
+
+
+def test_unremovable_files() -> None:
+    message = r"/proc/version cannot be removed: rm: .*; remove it by hand"
+    with pytest.raises(LabError, match=message):
+        remove_tree(Path("/proc/version"))
+
+
+# ---- The kernel
+
+
+@pytest.mark.parametrize(
+    ("code", "interfaces"), [(errno.ENOENT, 1), (errno.EPERM, 1), (errno.EPERM, 2)]
+)
+@pytest.mark.parametrize(("rate", "delay"), [(8000, None), (None, 5)], ids=["rate", "delay"])
+def test_links_that_the_kernel_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    interfaces: int,
+    rate: int | None,
+    delay: int | None,
+    snapshot: SnapshotAssertion,
+) -> None:
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Netlink(code, interfaces))
+    with pytest.raises(LinkError) as caught:
+        apply_link(rate, delay)
+    assert str(caught.value) == snapshot
+
+
+@error
+def a_network_that_the_kernel_refuses(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "IPRoute", lambda: Netlink(errno.EPERM))
+    network.build([], root)
+
+
+# ---- Containers; the engine's answers are made up
+
+
+def containers(*found: dict[str, Any], volumes: tuple[str, ...] = ()) -> ComposeEnvironment:
+    return ComposeEnvironment(an_engine(*found, volumes=volumes), "mnist")
+
+
+class Answering(ComposeEnvironment):
+    """An environment whose containers answer calls with these bytes."""
+
+    answer = b""
+
+    def _channel(self, seen: Any = None) -> Any:
+        return SimpleNamespace(call=lambda *_: (each for each in [self.answer]))
+
+
+def answering(answer: bytes) -> Answering:
+    made = Answering(an_engine(), "mnist")
+    made.answer = answer
+    return made
+
+
+@error
+def a_container_that_is_gone(_root: Path, _: pytest.MonkeyPatch) -> None:
+    with engine_errors("looking"):
+        raise docker.errors.NotFound("404", explanation="No such container: c0ffee")
+
+
+# ---- What one call provokes
+
+DOWN = inspected(Status="exited", ExitCode=1)
+CALLS: dict[str, Callable[[Path], object]] = {
+    "a config with too many tasks": lambda _: parse(a_cluster(6000, 6000)),
+    "a config with too many tasks of a job": lambda _: parse(a_cluster(10_001)),
+    "a config with too many values": lambda _: parse("[" + "1," * 100_001 + "]"),
+    "a config in a file": lambda root: load_cluster(root / "cluster.yaml/x"),
+    "data for an experiment that reads none": lambda root: project.check_data_dir(
+        str(root), EXPERIMENTS["hello"]
+    ),
+    "a run without run.json": lambda root: RunDir(root).read(),
+    "a request that names another directory": lambda _: safe_run_id("../up"),
+    "an agent without a node": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_NODE": ""}),
+    "an agent without a task": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_TASK": "ps"}),
+    "an agent of no task": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_TASK": "ps-3"}),
+    "a batch larger than the data": lambda _: load_mnist().train.batches_per_epoch(60_000),
+    "an environment that exists": lambda root: stored(a_record()) and up(root, a_plan("demo")),
+    "a run after the end": lambda _: stored(a_record(process=ended())).submit(REQUEST),
+    "a shell after the end": lambda _: stored(a_record(process=ended())).shell("ps-0"),
+    "a shell in an unknown task": lambda _: stored().shell("ps-9"),
+    "logs of an unknown task": lambda _: stored().logs(["ps-9"], follow=False, tail=None),
+    "an unknown run that is cancelled": lambda _: stored().cancel("nothing", "why"),
+    "an unknown run that is collected": lambda _: list(stored().stream("no", {}, follow=False)),
+    "a run in containers that are down": lambda _: containers(DOWN).submit(REQUEST),
+    "a shell in a container that is down": lambda _: containers(DOWN).shell("worker-1"),
+    "logs without containers": lambda _: list(containers().logs([], follow=False, tail=None)),
+    "removed containers": lambda _: containers().cancel("x", "y"),
+    "a volume without an image": lambda _: containers(volumes=("mnist_runs",)).cancel("x", "y"),
+    "a request that is none": lambda _: answering(b"{}\n").runs(),
+    "notes that are a list": lambda _: answering(b"[]").collected(),
+    "notes that are damaged": lambda _: answering(b"{").collected(),
+    "notes of another type": lambda _: answering(b'{"r": 1}').collected(),
+    "a stream that stops": lambda _: list(answering(b"noise\n").stream("r", {}, follow=False)),
+    "a program that the engine refuses": lambda root: upload(
+        an_engine(inspected()), "c0ffee", "r", {"program": root / "scripts"}
+    ),
+}
+ERRORS |= {name: lambda root, _, call=call: call(root) for name, call in CALLS.items()}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_line(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    (root / "cluster.yaml").write_text(CLUSTER)
+    with pytest.raises(REFUSALS) as caught:
+        ERRORS[name](root, monkeypatch)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert text.replace(str(root), "PROJECT") == snapshot
