@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,51 +27,50 @@ TWO = {"worker": ["tf1:1", "tf2:1"]}
 
 
 @pytest.mark.parametrize(
-    ("request_", "has_a_cluster"),
+    ("facts", "has_a_cluster"),
     [
-        (changed(ALONE, listing=True), False),
-        (changed(ALONE, listing=True, cluster=TWO), True),
-        (ALONE, True),
-        (changed(ALONE, tf_config=False), False),
+        ({"listing": True}, False),
+        ({"listing": True, "cluster": TWO}, True),
+        ({}, True),
+        ({"tf_config": False}, False),
     ],
 )
-def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_cluster: bool) -> None:
-    assert ("TF_CONFIG" in environ(PLACE, request_, 0, {})) == has_a_cluster
+def test_a_printed_program_alone_is_in_no_cluster(
+    facts: dict[str, Any], has_a_cluster: bool
+) -> None:
+    assert ("TF_CONFIG" in environ(PLACE, changed(ALONE, **facts), 0, {})) == has_a_cluster
 
 
-@pytest.mark.parametrize(("own", "waits"), [(True, False), (False, True)])
-def test_a_program_waits_for_the_start_signal(own: bool, waits: bool) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_a_program_of_the_lab_waits_for_the_start_signal(own: bool) -> None:
     """A copy of one of the lab's programs is the user's own, and begins at once."""
-    assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) == waits
-
-
-def test_a_program_of_ones_own_has_a_runner_and_an_experiment_has_none() -> None:
-    own = changed(ALONE, cluster_args=())
-    started = ["/runs/r1/program/old.py", "--steps", "5"]
-    assert argv(PLACE, own) == [sys.executable, "-m", "lab.task.own", *started]
-    assert argv(PLACE, changed(own, own=False))[1] == "/scripts/old.py"
+    assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) is not own
 
 
 @pytest.mark.parametrize(
-    ("switches", "arguments"),
+    ("facts", "arguments"),
     [
-        ({}, ["-m", "lab.task.tf1"]),
-        ({"faithful": True}, ["-m", "lab.task.tf1", "--faithful"]),
-        ({"mend": True}, ["-m", "lab.task.tf1", "--mend"]),
+        ({}, "-m lab.task.own /runs/r1/program/old.py --steps 5"),
+        ({"own": False}, "/scripts/old.py --steps 5"),
+        ({"listing": True}, "-m lab.task.tf1 /runs/r1/program/old.py --steps 5"),
+        (
+            {"listing": True, "faithful": True},
+            "-m lab.task.tf1 --faithful /runs/r1/program/old.py --steps 5",
+        ),
+        (
+            {"listing": True, "mend": True},
+            "-m lab.task.tf1 --mend /runs/r1/program/old.py --steps 5",
+        ),
     ],
 )
-def test_a_printed_program_has_a_runner(switches: dict[str, bool], arguments: list[str]) -> None:
-    data = {"data_dir": "mine", "cluster_args": ()}
-    listing = changed(ALONE, listing=True, **data, **switches)
-    assert argv(PLACE, listing) == [
-        sys.executable,
-        *arguments,
-        "/runs/r1/program/old.py",
-        "--steps",
-        "5",
-    ]
-    # It has no flag for its data: a variable has the directory for `input_data`.
-    assert environ(PLACE, listing, 0, {})["LAB_DATA_DIR"] == "/data/mine"
+def test_the_runner_of_a_program(facts: dict[str, Any], arguments: str) -> None:
+    request = changed(ALONE, cluster_args=(), **facts)
+    assert argv(PLACE, request) == [sys.executable, *arguments.split()]
+    # A printed program has no flag for its data: a variable has the directory for `input_data`.
+    request = changed(request, data_dir="mine")
+    is_printed = "listing" in facts
+    assert ("--data_dir=/data/mine" in argv(PLACE, request)) is not is_printed
+    assert (environ(PLACE, request, 0, {}).get("LAB_DATA_DIR") == "/data/mine") is is_printed
 
 
 def test_templates_and_placeholders_are_filled_in_for_the_task() -> None:

@@ -7,24 +7,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
 from lab.doctor import gpu_support, gpus
-from lab.doctor.cdi import CdiSpec, judge_cdi, may_use_cdi, read_specs, uses_cdi
+from lab.doctor.cdi import CdiSpec, judge_cdi, read_specs
 from lab.doctor.commands import CommandResult
 from lab.doctor.engine import EngineInfo
 from lab.doctor.gpus import Toolkit, Trial, judge_trial
 from lab.doctor.model import Outcome
 from lab.gpu import Condition, Fault, Gpu, Inventory
 from tests.support.doctor import (
-    AWAY,
     BOX,
     ENGINE,
     H100,
     NO_BOX,
-    PODMAN,
     ROOTLESS,
     SEEN,
     UUID,
@@ -170,17 +167,7 @@ GPUS: Judgements = [
     (lambda: tried(0), "failed: no GPU in a container", "sees no GPUs"),
     (lambda: tried(None), "failed: no GPU in a container", "within 60 s"),
     (lambda: cdi(GOOD), "ok", "1 GPU of this host"),
-    (cdi, "skipped", "hook"),
-    (lambda: cdi(GOOD, info=AWAY), "skipped", "another host"),
-    (lambda: cdi(info=PODMAN), "warning", "nvidia-ctk cdi generate"),
-    (lambda: cdi(GOOD, info=PODMAN), "ok", "1 GPU"),
     (lambda: cdi(named()), "warning", f"lacks {UUID}.*generate --output=/etc/cdi/nvidia.yaml`"),
-    (lambda: cdi(named(OTHER, SLICE), host=CUT), "ok", ""),
-    (lambda: cdi(named(UUID, SLICE)), "warning", f"has {SLICE}, which this host does not"),
-    (lambda: cdi(named("0", "all")), "warning", "no GPU by its UUID"),
-    (lambda: cdi(CdiSpec(ETC, {UUID: ("/dev/nvidia0",)})), "warning", "instead of /dev/nvidia1"),
-    (lambda: cdi(replace(GOOD, missing_nodes=("/dev/nvidia1",))), "warning", "do not exist"),
-    (lambda: cdi(named(), info=ENGINE), "ok", "does not use it"),
 ]
 
 
@@ -189,34 +176,10 @@ def test_each_judgement(judge: Judge, verdict: str, words: str) -> None:
     check(judge, verdict, words)
 
 
-# ---- CDI
-
-
-@pytest.mark.parametrize(
-    ("changed", "may", "uses"),
-    [
-        ({}, True, True),
-        ({"ServerVersion": "29.1.5"}, False, False),
-        ({"CDISpecDirs": None}, False, False),
-        ({"DiscoveredDevices": None}, True, False),
-    ],
-)
-def test_engines_that_use_cdi(changed: Mapping[str, Any], may: bool, uses: bool) -> None:
-    found = [{"Source": "cdi", "ID": f"nvidia.com/gpu={UUID}"}, None]
-    info = EngineInfo({**CDI_ENGINE.info, "DiscoveredDevices": found, **changed})
-    assert (may_use_cdi(info), uses_cdi(info)) == (may, uses)
-    assert uses_cdi(PODMAN)
-
-
 def test_specifications_are_read(tmp_path: Path) -> None:
     device = {"name": UUID, "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia77"}, 4]}}
     (tmp_path / "a.json").write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [device, 7]}))
-    (tmp_path / "amd.json").write_text('{"kind": "amd.com/gpu"}')
     (tmp_path / "b.yaml").write_text("kind: nvidia.com/gpu\ndevices: [\n")
-    (tmp_path / "c.json").write_text('{"kind": "nvidia.com/gpu", "a": ' + "[" * 100_000)
-    good, *bad = read_specs(told(CDISpecDirs=[str(tmp_path), str(tmp_path / "none")]))
+    good, bad = read_specs(told(CDISpecDirs=[str(tmp_path), str(tmp_path / "none")]))
     assert good == CdiSpec(tmp_path / "a.json", {UUID: ("/dev/nvidia77",)}, ("/dev/nvidia77",))
-    assert [(each.file.name, "damaged" in each.fault) for each in bad] == [
-        ("b.yaml", True),
-        ("c.json", True),
-    ]
+    assert "damaged" in bad.fault

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.flags import amount, one_of, parse, training_flags
 
 CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
 WORKERS = "--worker_hosts=tf2:2222,tf3:2222"
@@ -19,7 +20,10 @@ TF_CONFIG = {
 
 
 def flags(*arguments: str, **environment: str) -> dict[str, object]:
-    return vars(parse(training_flags("A program."), list(arguments), environment))
+    parser = training_flags("A program.")
+    parser.add_argument("--colour", type=one_of("red", "blue"))
+    parser.add_argument("--pause", type=amount)
+    return vars(parse(parser, list(arguments), environment))
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, **environment: str) -> str:
@@ -87,46 +91,21 @@ def test_the_memory_fraction_is_from_a_variable(
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    "argument",
     [
-        ("--epochs=0", "argument --epochs: '0' is not a whole number from 1"),
-        ("--epochs=1.5", "argument --epochs: '1.5' is not a whole number from 1"),
-        ("--epochs=-1", "argument --epochs: '-1' is not a whole number from 1"),
-        ("--epochs=1_0", "argument --epochs: '1_0' is not a whole number from 1"),
-        ("--seed=-1", "argument --seed: '-1' is not a whole number from 0"),
-        ("--seed=" + "9" * 19, f"argument --seed: '{'9' * 19}' is not a whole number from 0"),
-        ("--learning_rate=0", "argument --learning_rate: '0' is not a positive number"),
-        ("--learning_rate=nan", "argument --learning_rate: 'nan' is not a positive number"),
-        ("--learning_rate=inf", "argument --learning_rate: 'inf' is not a positive number"),
-        ("--learning_rate=fast", "argument --learning_rate: 'fast' is not a positive number"),
-        ("--gpu_memory_fraction=1.1", "argument --gpu_memory_fraction: '1.1' is more than 1"),
-        ("--worker_hosts=", "argument --worker_hosts/--worker: '' is not host:port"),
-        ("--worker_hosts=a:1,", "argument --worker_hosts/--worker: '' is not host:port"),
-        ("--worker_hosts=a", "argument --worker_hosts/--worker: 'a' is not host:port"),
-        ("--worker_hosts=a:0", "argument --worker_hosts/--worker: 'a:0' is not host:port"),
-        ("--worker_hosts=a:65536", "argument --worker_hosts/--worker: 'a:65536' is not host:port"),
-        ("--worker_hosts=a b:1", "argument --worker_hosts/--worker: 'a b:1' is not host:port"),
-        ("--task_index=2", "--task_index: 2; job worker has 0 to 1"),
-        ("--ps_hosts=tf3:2222", "tf3:2222 is in the cluster twice; give each task its own port"),
-        (
-            "--log_device_placement=maybe",
-            "argument --log_device_placement: 'maybe' is neither true nor false",
-        ),
-        ("--epoch=1", "unrecognized arguments: --epoch=1"),
-        ("stray", "unrecognized arguments: stray"),
+        *(f"--epochs={text}" for text in ("0", "1.5", "-1", "1_0")),
+        *(f"--seed={text}" for text in ("-1", "9" * 19)),
+        *(f"--learning_rate={text}" for text in ("0", "nan", "inf", "fast")),
+        *(f"--worker_hosts={text}" for text in ("", "a:1,", "a", "a:0", "a:65536", "a b:1")),
+        "--gpu_memory_fraction=1.1", "--log_device_placement=maybe",
+        "--task_index=2", "--ps_hosts=tf3:2222", "--epoch=1", "stray",
+        "--colour=green", "--pause=-0.1", "--pause=nan", "--pause=inf", "--pause=long",
     ],
-)
+)  # fmt: skip
 def test_a_wrong_flag_is_one_line(
-    capsys: pytest.CaptureFixture[str], argument: str, message: str
+    capsys: pytest.CaptureFixture[str], argument: str, snapshot: SnapshotAssertion
 ) -> None:
-    assert refusal(capsys, *CLUSTER, WORKERS, argument) == message
-
-
-def test_a_wrong_choice_names_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    message = refusal(capsys, *CLUSTER, WORKERS, "--model=cnn")
-    assert message.startswith("argument --model: invalid choice: 'cnn'")
-    assert "softmax" in message
-    assert "mlp" in message
+    assert refusal(capsys, *CLUSTER, WORKERS, argument) == snapshot
 
 
 @pytest.mark.parametrize("absent", range(4))
@@ -137,36 +116,20 @@ def test_a_missing_cluster(capsys: pytest.CaptureFixture[str], absent: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    "config",
     [
-        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[]", "it lacks the jobs ps and worker, or the task"),
-        ("{}", "it lacks the jobs ps and worker, or the task"),
-        (
-            {**TF_CONFIG, "cluster": {"worker": ["a:1"]}},
-            "it lacks the jobs ps and worker, or the task",
-        ),
-        (
-            {**TF_CONFIG, "cluster": {"ps": 1, "worker": 2}},
-            "it lacks the jobs ps and worker, or the task",
-        ),
-        ({**TF_CONFIG, "cluster": {"ps": [], "worker": ["a:1"]}}, "'' is not host:port"),
-        (
-            {**TF_CONFIG, "task": {"type": "worker", "index": -1}},
-            "'-1' is not a whole number from 0",
-        ),
-        (
-            {**TF_CONFIG, "task": {"type": "chief", "index": 0}},
-            "this program supports only the jobs ps and worker",
-        ),
-        (
-            {**TF_CONFIG, "cluster": {**HOSTS, "chief": ["a:1"]}},
-            "this program supports only the jobs ps and worker",
-        ),
+        "{", "[]", "{}",
+        {**TF_CONFIG, "cluster": {"worker": ["a:1"]}},
+        {**TF_CONFIG, "cluster": {"ps": 1, "worker": 2}},
+        {**TF_CONFIG, "cluster": {"ps": [], "worker": ["a:1"]}},
+        {**TF_CONFIG, "task": {"type": "worker", "index": -1}},
+        {**TF_CONFIG, "task": {"type": "chief", "index": 0}},
+        {**TF_CONFIG, "cluster": {**HOSTS, "chief": ["a:1"]}},
     ],
-)
+    ids=str,
+)  # fmt: skip
 def test_a_wrong_tf_config_is_one_line(
-    capsys: pytest.CaptureFixture[str], config: object, message: str
+    capsys: pytest.CaptureFixture[str], config: object, snapshot: SnapshotAssertion
 ) -> None:
     text = config if isinstance(config, str) else json.dumps(config)
-    assert refusal(capsys, TF_CONFIG=text) == f"TF_CONFIG: {message}"
+    assert refusal(capsys, TF_CONFIG=text) == snapshot

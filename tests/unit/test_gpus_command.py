@@ -144,43 +144,33 @@ def test_a_missing_driver_is_no_failure_and_a_broken_one_is(
     assert json.loads(capsys.readouterr().out)["faults"][0]["where"] == "driver"
 
 
-@pytest.mark.usefixtures("host")
-def test_watching_is_a_line_each_second_until_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_watching_is_a_line_each_second_and_queries_tasks_rarely(
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("lab.cli.commands.gpus.time.sleep", sleep)
-    gpus_command.command(json=True, watch=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["driver"] for line in lines] == ["580.95.05"] * 2
-    assert slept == [1.0, 1.0]
-    with pytest.raises(InputError, match="--watch needs a terminal"):
-        gpus_command.command(watch=True)
-
-
-def test_watching_queries_tasks_rarely_and_survives_a_silent_engine(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, asked = [0.0], [0]
+    """The engine falls silent after the first answer: the tasks' last data stays."""
+    now, asked, ticks = [0.0], [], iter([29.0, 31.0])
 
     def look(*, tensorflow: bool) -> dict[str, GpuView]:
-        asked[0] += 1
-        if asked[0] > 1:
+        asked.append(now[0])
+        if len(asked) > 1:
             raise LabError("the Docker engine does not answer")
         return dict(environment.sights)
 
+    def sleep(seconds: float) -> None:
+        assert seconds == 1.0
+        now[0] = next(ticks, -1.0)
+        if now[0] < 0:
+            raise KeyboardInterrupt
+
     monkeypatch.setattr(environment, "probe_gpus", look)
     monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
-    watcher = gpus_command._Watcher()
-    first = watcher.snapshot()
-    for at, times in ((29.0, 1), (31.0, 2)):
-        now[0] = at
-        assert watcher.snapshot() == first
-        assert asked == [times]
-    assert [each.task for each in first.pinned] == ["ps-0", "worker-0", "worker-1"]
+    monkeypatch.setattr("lab.cli.commands.gpus.time.sleep", sleep)
+    gpus_command.command(json=True, watch=True)
+    first, *others = map(json.loads, capsys.readouterr().out.splitlines())
+    assert others == [first, first]
+    assert [each["task"] for each in first["tasks"]] == ["ps-0", "worker-0", "worker-1"]
+    assert asked == [0.0, 31.0]
+    with pytest.raises(InputError, match="--watch needs a terminal"):
+        gpus_command.command(watch=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,9 @@ def ended(
     steps: bool = True,
 ) -> RunDir:
     run = RunDir(store / run_id)
-    run.create(
-        RunInfo(
-            run_id,
-            RunSpec(experiment),
-            state=run_state or state,
-            cluster=PLAN.cluster_spec(),
-            started_unix=started,
-            submitted_unix=started,
-        )
-    )
+    times = {"started_unix": started, "submitted_unix": started}
+    info = RunInfo(run_id, RunSpec(experiment), cluster=PLAN.cluster_spec(), **times)
+    run.create(replace(info, state=run_state or state))
     for folder in (run.records("worker-0").parent, run.status("worker-0").parent):
         folder.mkdir()
     if steps:
@@ -52,12 +46,6 @@ def following(run: RunDir, **options: object) -> str:
     return next_command(run, summarize(run), **options)  # type: ignore[arg-type]
 
 
-def test_a_good_run_is_shown_as_a_report(tmp_path: Path) -> None:
-    run = ended(tmp_path, State.SUCCEEDED)
-    assert following(run) == "lab report last"
-    assert following(run, store=["--runs-dir", "my runs"]) == "lab report last --runs-dir 'my runs'"
-
-
 @pytest.mark.parametrize(
     ("experiment", "started", "line"),
     [
@@ -66,10 +54,12 @@ def test_a_good_run_is_shown_as_a_report(tmp_path: Path) -> None:
         ("async", 3.0, "lab report last"),  # another client has started a later run
     ],
 )
-def test_two_runs_of_an_experiment_can_be_compared(
+def test_a_good_run_has_a_report_and_two_can_be_compared(
     tmp_path: Path, experiment: str, started: float, line: str
 ) -> None:
     run = ended(tmp_path, State.SUCCEEDED)
+    assert following(run) == "lab report last"
+    assert following(run, store=["--runs-dir", "my runs"]) == "lab report last --runs-dir 'my runs'"
     ended(tmp_path, State.SUCCEEDED, "r1", started=started, experiment=experiment)
     assert following(run) == line
 
@@ -80,8 +70,7 @@ def test_a_run_without_steps_has_only_logs(tmp_path: Path) -> None:
 
 def test_a_failed_run_names_the_log_of_the_failed_task(tmp_path: Path) -> None:
     run = ended(tmp_path, State.CANCELLED, failed="worker-1", run_state=State.FAILED)
-    run.checkpoints.mkdir()
-    (run.checkpoints / "model-5.index").touch()
+    checkpoint(run)
     assert following(run, as_expected=False) == "lab logs r2 --task worker-1"
 
 
@@ -89,8 +78,11 @@ def test_a_cancelled_run_with_a_checkpoint_can_be_resumed(tmp_path: Path) -> Non
     run = ended(tmp_path, State.CANCELLED)
     config = ["--cluster", "c.yaml"]
     assert following(run, as_expected=False, config=config) == "lab logs r2"
+    checkpoint(run)
+    line = "lab run async --cluster c.yaml --resume r2"
+    assert following(run, as_expected=False, config=config) == line
+
+
+def checkpoint(run: RunDir) -> None:
     run.checkpoints.mkdir()
     (run.checkpoints / "model-5.index").touch()
-    assert following(run, as_expected=False, config=config) == (
-        "lab run async --cluster c.yaml --resume r2"
-    )

@@ -63,32 +63,29 @@ class Item:
         self.marks.append(marker.mark)
 
 
+LONG, ENGINE, SLURM = pytest.mark.long, pytest.mark.engine, pytest.mark.slurm
+
+
 @pytest.mark.parametrize(
-    ("item", "long", "limit_s"),
+    ("item", "markers", "limit_s"),
     [
-        (Item("e2e/test_daily_use.py"), False, suite.E2E_S),
-        (Item("e2e/test_daily_use.py", pytest.mark.long), True, suite.E2E_S),
-        (Item("e2e/test_daily_use.py", pytest.mark.engine), True, suite.ENGINE_S),
-        (Item("e2e/test_daily_use.py", fixtures="engine image"), True, suite.ENGINE_S),
-        (Item("e2e/test_daily_use.py", pytest.mark.slurm), True, suite.E2E_S),
-        (Item("e2e/test_daily_use.py", fixtures="slurm"), True, suite.E2E_S),
-        (Item("e2e/test_daily_use.py", pytest.mark.timeout(7)), False, 7),
-        (Item("e2e/test_of_tomorrow.py"), True, suite.E2E_S),
-        (Item("unit/test_of_tomorrow.py"), False, None),
-        (Item("unit/errors/test_of_tomorrow.py"), False, None),
+        (Item("e2e/test_daily_use.py"), "", suite.E2E_S),
+        (Item("e2e/test_daily_use.py", LONG), "long", suite.E2E_S),
+        (Item("e2e/test_daily_use.py", ENGINE), "long", suite.ENGINE_S),
+        (Item("e2e/test_daily_use.py", fixtures="engine image"), "long", suite.ENGINE_S),
+        (Item("e2e/test_daily_use.py", SLURM), "long slurm", suite.E2E_S),
+        (Item("e2e/test_daily_use.py", fixtures="project slurm"), "long slurm", suite.E2E_S),
+        (Item("e2e/test_daily_use.py", pytest.mark.timeout(7)), "", 7),
+        (Item("e2e/test_of_tomorrow.py"), "long", suite.E2E_S),
+        (Item("unit/test_of_tomorrow.py"), "", None),
     ],
 )
-def test_long_tests_and_their_time_limits(item: Item, long: bool, limit_s: float | None) -> None:
+def test_long_tests_and_their_time_limits(item: Item, markers: str, limit_s: float | None) -> None:
     suite.divide(item)  # type: ignore[arg-type]
     limit = item.get_closest_marker("timeout")
-    assert (item.get_closest_marker("long") is not None) is long
+    found = [each for each in ("long", "slurm") if item.get_closest_marker(each) is not None]
+    assert found == markers.split()
     assert (None if limit is None else limit.args[0]) == limit_s
-
-
-def test_a_test_with_a_slurm_is_not_part_of_make_test_all() -> None:
-    item = Item("e2e/test_of_tomorrow.py", fixtures="project slurm")
-    suite.divide(item)  # type: ignore[arg-type]
-    assert item.get_closest_marker("slurm") is not None
 
 
 IGNORING = f"""\
@@ -123,12 +120,8 @@ def test_tests_do_not_inherit_ignored_signals() -> None:
     assert int(ignored.split()[1], 16) & changeable == python
 
 
-def test_these_tests_start_with_default_signals() -> None:
+def test_these_tests_have_default_signals_and_a_time_limit(request: pytest.FixtureRequest) -> None:
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-
-
-def test_each_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
-    assert float(request.config.getini("timeout")) > 0
     left_s, _ = signal.getitimer(signal.ITIMER_REAL)
     assert 0 < left_s <= float(request.config.getini("timeout"))

@@ -1,18 +1,21 @@
-"""Files that cannot be collected: docs/daily-use.md and the end of a run name them."""
+"""Files that cannot be collected, and records that were changed: the end of a run names them."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.run.collect import RESERVED, View
+from lab.run.collect import View
 from lab.run.prepare import Submission, prepare
 from lab.run.run_info import Uncollected
 from lab.run.runner import execute_run
+from lab.run.store import RunDir
+from lab.run.summary import Summary
 from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
@@ -21,37 +24,15 @@ from lab.task.protocol.states import State
 from lab.task.protocol.statuses import write_status
 from tests.support.fakes import PLAN, FakeEnvironment, end
 
-PAGE = Path(__file__).parents[2] / "docs/daily-use.md"
 
-
-def test_the_page_names_every_reserved_file_name() -> None:
-    text = PAGE.read_text("utf-8")
-    assert [name for name in sorted(RESERVED) if f"`{name}" not in text] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("report.html", State.SUCCEEDED), ("files/link", State.SUCCEEDED)],
-)
-def test_a_file_that_cannot_be_collected_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, state: State
-) -> None:
-    def leave_files(volume: Volume, request: Request) -> None:
-        (volume.files(request.run_id) / "plain").write_text("x")
-        path = volume.run(request.run_id) / name
-        path.write_text("x") if "link" not in name else path.symlink_to("nowhere")
-        for task in request.tasks():
-            end(volume, request.run_id, task, state)
-
-    (tmp_path / "volume").mkdir()
-    environment = FakeEnvironment(tmp_path / "volume", leave_files)
-    order = Submission(
-        RunSpec("async").completed(EXPERIMENTS["async"]),
-        PLAN,
-        tmp_path,
-        tmp_path / "cluster.yaml",
-    )
-    run = prepare(order, tmp_path / "runs")
+def executed(
+    folder: Path, tasks_do: Callable[[Volume, Request], None]
+) -> tuple[RunDir, Summary, FakeEnvironment]:
+    """A run whose tasks do this."""
+    (folder / "volume").mkdir()
+    environment = FakeEnvironment(folder / "volume", tasks_do)
+    spec = RunSpec("async").completed(EXPERIMENTS["async"])
+    run = prepare(Submission(spec, PLAN, folder, folder / "cluster.yaml"), folder / "runs")
     summary = execute_run(
         run,
         boot=lambda _defer: environment,
@@ -60,14 +41,27 @@ def test_a_file_that_cannot_be_collected_is_named(
         view=lambda _info: View(),
         notify=print,
     )
+    return run, summary, environment
+
+
+@pytest.mark.parametrize("name", ["report.html", "files/link"])
+def test_a_file_that_cannot_be_collected_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def leave_files(volume: Volume, request: Request) -> None:
+        (volume.files(request.run_id) / "plain").write_text("x")
+        path = volume.run(request.run_id) / name
+        path.write_text("x") if "link" not in name else path.symlink_to("nowhere")
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.SUCCEEDED)
+
+    run, summary, environment = executed(tmp_path, leave_files)
     kept = name == "report.html"
     reason = "the name is reserved for lab" if kept else "it is a link"
     assert (run.path / "files/plain").read_text() == "x"
     assert summary.left == [Uncollected(name, reason, kept=kept)]
-    assert environment.is_down
-    assert environment.volume_stays is kept
-    output = capsys.readouterr().out
-    assert (f"`lab collect {run.run_id} --all-sizes`" in output) is kept
+    assert (environment.is_down, environment.volume_stays) == (True, kept)
+    assert (f"`lab collect {run.run_id} --all-sizes`" in capsys.readouterr().out) is kept
     show(result_table(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
@@ -84,28 +78,11 @@ def test_records_that_are_not_those_of_the_agent_fail_the_run(
     def forge(volume: Volume, request: Request) -> None:
         if not written:  # otherwise the file was removed
             volume.records(request.run_id, "worker-0").write_text("forged\n")
-        digest = hashlib.sha256(written).hexdigest()
         for task in request.tasks():
-            sha256 = digest if task == "worker-0" else hashlib.sha256().hexdigest()
-            status = TaskStatus(task, State.SUCCEEDED, records_sha256=sha256)
+            digest = hashlib.sha256(written if task == "worker-0" else b"").hexdigest()
+            status = TaskStatus(task, State.SUCCEEDED, records_sha256=digest)
             write_status(volume.status(request.run_id, task), status)
 
-    (tmp_path / "volume").mkdir()
-    environment = FakeEnvironment(tmp_path / "volume", forge)
-    order = Submission(
-        RunSpec("async").completed(EXPERIMENTS["async"]),
-        PLAN,
-        tmp_path,
-        tmp_path / "cluster.yaml",
-    )
-    run = prepare(order, tmp_path / "runs")
-    summary = execute_run(
-        run,
-        boot=lambda _defer: environment,
-        found=None,
-        keep=False,
-        view=lambda _info: View(),
-        notify=print,
-    )
+    _, summary, _ = executed(tmp_path, forge)
     assert summary.state == State.FAILED
     assert summary.reason == "another process changed or removed the records of worker-0"

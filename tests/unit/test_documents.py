@@ -1,0 +1,220 @@
+"""The documents: links lead somewhere, commands are valid, and lessons fit their experiments."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lab.config import load_cluster
+from lab.run.collect import RESERVED
+from lab.sweep.grid import check_over, grid, parse_over, with_workers
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from tests.support.shown import ROOT, commands, dead_links, examples, wrong_commands
+from tests.support.then_and_now import FATES, PAGE, Row, pieces, rows, table
+from tools import translations
+
+GENERATED = {"docs/results.md"}
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "docs/lessons/*.md", "docs/zh/**/*.md", "notebooks/*.md")
+    for path in ROOT.glob(pattern)
+)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_links_and_commands_of_a_page(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert dead_links(text, page.parent) == []
+    assert name(page) in GENERATED or wrong_commands(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("`lab rnu async`", "no command rnu"),
+        ("`lab run async --epoch 2`", "--epoch"),
+        ("`lab run asnyc`", "no experiment asnyc"),
+        ("`lab run async --cluster clusters/bok.yaml`", "no bok.yaml"),
+        ("`lab run multiworker --cluster clusters/book.yaml`", "has other jobs"),
+    ],
+)
+def test_a_wrong_command_is_found(text: str, fault: str) -> None:
+    (found,) = wrong_commands(text)
+    assert fault in found
+
+
+def test_a_broken_link_is_found() -> None:
+    text = "[a](lessons/no.md) [b](lessons/async.md#nowhere) [c](lessons/async.md#what-to-try)"
+    assert dead_links(text, ROOT / "docs") == ["lessons/no.md", "lessons/async.md#nowhere"]
+
+
+def test_every_test_of_the_attacks_on_seats_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
+    tests = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/*/test_class*.py"))
+    defined = set(re.findall(r"^def (test_\w+)", tests, re.MULTILINE))
+    assert named
+    assert named <= defined
+
+
+def test_daily_use_names_every_reserved_file_name() -> None:
+    text = (ROOT / "docs/daily-use.md").read_text("utf-8")
+    assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
+
+
+# ---- Lessons
+
+LESSONS = ROOT / "docs/lessons"
+ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md"}
+TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
+
+
+def test_every_lesson_has_an_experiment() -> None:
+    pages = {path.name for path in LESSONS.glob("*.md")}
+    assert pages == {each.lesson for each in TAUGHT} | ABOUT_ALL
+
+
+@pytest.mark.parametrize("experiment", TAUGHT, ids=lambda each: each.name)
+def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> None:
+    text = (LESSONS / experiment.lesson).read_text("utf-8")
+    found = [shlex.split(line) for line in re.findall(r"^lab run (.+)$", text, re.MULTILINE)]
+    (arguments,) = [arguments for arguments in found if arguments[0] == experiment.name]
+    config = arguments[arguments.index("--cluster") + 1]
+    assert config == (experiment.cluster or config)
+    assert set(load_cluster(ROOT / config).jobs) == set(experiment.jobs)
+    flags = {word.removeprefix("--") for word in arguments if word.startswith("--")}
+    assert flags - {"cluster"} <= set(experiment.flags)
+    assert "\n**What must hold.**" in text
+    assert "\n## What to try\n" in text
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+def test_expected_results_are_reported_by_the_program(experiment: Experiment) -> None:
+    text = (ROOT / "scripts" / experiment.program).read_text("utf-8")
+    assert [each for each in experiment.results if f'name="{each}"' not in text] == []
+    assert not experiment.results or experiment.expected
+
+
+def test_the_lesson_on_errors_names_every_program() -> None:
+    text = (LESSONS / "complaints.md").read_text("utf-8")
+    assert len(commands(text)) == 10
+    programs = {path.name for path in (LESSONS / "complaints").glob("*.py")}
+    assert programs == set(re.findall(r"complaints/(\w+\.py)\)", text))
+
+
+SWEEPS = [
+    found
+    for page in (*sorted(LESSONS.glob("*.md")), ROOT / "README.md")
+    for found in re.findall(r"(lab sweep [^`\n]+)", page.read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize("line", [*SWEEPS, *examples("sweep")])
+def test_shown_sweeps_are_possible(line: str) -> None:
+    _, _, experiment, *arguments = shlex.split(line)
+    over = parse_over(arguments[arguments.index("--over") + 1])
+    check_over(over, EXPERIMENTS[experiment], ())
+    config = dict(itertools.pairwise(arguments)).get("--cluster", "cluster.yaml")
+    cluster = load_cluster(ROOT / config)
+    assert set(cluster.jobs) == set(EXPERIMENTS[experiment].jobs)
+    workers = [point.workers for point in grid(over, 1) if point.workers is not None]
+    assert [len(with_workers(cluster, each).jobs["worker"].on) for each in workers] == workers
+
+
+# ---- The map from the chapter to the lab
+
+MAP = (ROOT / "docs/chapter-map.md").read_text("utf-8")
+
+
+def test_every_row_of_the_map_has_a_place() -> None:
+    places = [line.split(" | ")[1] for line in MAP.splitlines() if line.startswith("| ")]
+    vague = {place for place in places if "](" not in place and "`" not in place}
+    assert len(places) > 40
+    assert vague == {"in the lab |", "--- |"}
+
+
+@pytest.mark.parametrize("name", ["async", "sync", "async-mlp", "sync-mlp", "towers", "linear"])
+def test_every_program_of_the_sources_has_its_experiment(name: str) -> None:
+    assert name in EXPERIMENTS
+    assert any(line.startswith(f"lab run {name} ") for line in commands(MAP))
+
+
+# ---- Old and new idioms; tests/e2e/test_then_and_now.py compares them with TensorFlow
+
+TEXT = PAGE.read_text("utf-8")
+IDIOMS = table(TEXT, "then")
+
+
+def test_the_tables_of_idioms_are_complete() -> None:
+    assert len(IDIOMS) > 40
+    columns = ["then", "what it was for", "what became of it", "now", "in the lab"]
+    assert list(IDIOMS[0].cells) == columns
+    assert [row.line for row in rows(TEXT) if not all(row.cells.values())] == []
+    count = Counter(each for row in IDIOMS for each in row.names)
+    assert [each for each, times in count.items() if times > 1] == []
+    assert [row.cells["status"] for row in table(TEXT, "status")] == [f"**{f}**" for f in FATES]
+
+
+@pytest.mark.parametrize("row", IDIOMS, ids=lambda row: row.cells["then"])
+def test_every_idiom_has_its_purpose_its_fate_and_its_successor(row: Row) -> None:
+    cells, names, fate = row.cells, row.names, row.fate
+    assert cells["what it was for"].endswith(".")
+    assert fate
+    # Where a name is TensorFlow's, it is checked against TensorFlow; a misspelt `ft.` is not.
+    other = [span for span in row.code("then") if span not in names]
+    assert all(fate == "outside" or "." not in span for span in other)
+    assert names or fate == "outside"
+    modern = row.code("now")
+    assert modern or cells["now"].startswith(("nothing", "as above", "a loop"))
+
+
+def test_the_python_of_the_idioms_parses() -> None:
+    for _, code in pieces(TEXT):
+        ast.parse(code)
+
+
+# ---- Translations
+
+
+def test_an_outdated_page_is_marked() -> None:
+    pages = [translations.read(page) for page in translations.pages()]
+    behind = [name(each.page) for each in pages if each.is_behind]
+    assert behind == [name(each.page) for each in pages if each.says_behind], (
+        "translate these pages anew and run `python tools/translations.py PAGE`,"
+        f" or add the line {translations.BEHIND!r} below the line that names the English page"
+    )
+
+
+def test_the_chinese_pages_are_linked_from_the_english_ones() -> None:
+    pages = {translations.read(page).english: page for page in translations.pages()}
+    lessons = ("async", "sync", "towers", "all-reduce", "staleness")
+    required = {"README.md", "docs/index.md", "docs/glossary.md"}
+    assert set(map(name, pages)) == required | {f"docs/lessons/{each}.md" for each in lessons}
+    for english, page in pages.items():
+        link = f"({os.path.relpath(page, english.parent)})"
+        assert link in english.read_text("utf-8"), f"{name(english)} does not link {page}"
+
+
+def test_a_changed_text_is_noticed(tmp_path: Path) -> None:
+    english, page = tmp_path / "a.md", tmp_path / "zh/a.md"
+    page.parent.mkdir()
+    english.write_text("one\n")
+    source = translations.line("../a.md", "2026-01-31", "0123456", translations.digest(english))
+    page.write_text(f"# a\n\n{source}\n")
+    assert not translations.read(page).is_behind
+    english.write_text("two\n")
+    assert translations.read(page).is_behind
+    assert not translations.read(page).says_behind
+    page.write_text("# a\n")
+    with pytest.raises(ValueError, match="no line like"):
+        translations.read(page)
