@@ -68,9 +68,8 @@ def test_the_runner_of_a_program(facts: dict[str, Any], arguments: str) -> None:
     assert argv(PLACE, request) == [sys.executable, *arguments.split()]
     # A printed program has no flag for its data: a variable has the directory for `input_data`.
     request = changed(request, data_dir="mine")
-    is_printed = "listing" in facts
-    assert ("--data_dir=/data/mine" in argv(PLACE, request)) is not is_printed
-    assert (environ(PLACE, request, 0, {}).get("LAB_DATA_DIR") == "/data/mine") is is_printed
+    assert ("--data_dir=/data/mine" in argv(PLACE, request)) is ("listing" not in facts)
+    assert environ(PLACE, request, 0, {})["LAB_DATA_DIR"] == "/data/mine"
 
 
 def test_templates_and_placeholders_are_filled_in_for_the_task() -> None:

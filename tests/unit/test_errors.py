@@ -54,8 +54,9 @@ from tests.support.cli import CLUSTER, ROOT
 from tests.support.commands import free_port
 from tests.support.containers import an_engine, inspected
 from tests.support.disks import fill, small_disk
+from tests.support.local import a_record
 from tests.support.network import Netlink
-from tests.support.specs import a_record, changed
+from tests.support.specs import changed
 
 RUN = "20260101-0000-async-aaaa"
 REQUEST = Request(RUN, RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
