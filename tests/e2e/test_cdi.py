@@ -108,17 +108,15 @@ def test_each_task_has_only_its_own_gpu_device_nodes(
     assert sum(map(len, found.values())) == len(set().union(*found.values())) == 6
 
 
-def test_the_device_nodes_prove_the_pins(environment: ComposeEnvironment, plan: Plan) -> None:
+def test_the_device_nodes_prove_the_pins_and_show_a_wrong_one(
+    environment: ComposeEnvironment, plan: Plan
+) -> None:
     sights = environment.probe_gpus(tensorflow=False)
     for task in plan.tasks:
         told = check_gpus(task.gpus, sights[task.name], MINORS)
         assert told.status is GpuStatus.PROVED, told.explanation
         assert "device nodes" in told.sources
-
-
-def test_a_wrong_gpu_is_seen(environment: ComposeEnvironment, plan: Plan) -> None:
-    """The same containers against a plan that they were not made from."""
-    sights = environment.probe_gpus(tensorflow=False)
+    # The same containers against a plan that they were not made from.
     first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")
     told = check_gpus(second.gpus, sights[first.name], MINORS)
     assert told.status is GpuStatus.MISMATCH

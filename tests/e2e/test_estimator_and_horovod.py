@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,78 +20,37 @@ from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab
 from tests.support.conditions import lacking
+from tests.support.experiments import LOCAL, Project, Ran, make_project
 
 pytestmark = pytest.mark.tensorflow
 
 SEED = 7
+SEEDED = ("--seed", str(SEED))
 # Sums of float32 in another order: the difference grows with the number of updates.
 assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
-@dataclass(frozen=True)
-class Project:
-    """A project on one of the backends."""
-
-    path: Path
-    backend: str
-
-    def run(self, experiment: str, cluster: str, *flags: str, code: int = 0) -> dict[str, Any]:
-        """The summary of a run."""
-        arguments = ("--backend", self.backend, "--gpus", "none", "--seed", str(SEED), "--json")
-        where = ("--cluster", f"clusters/{cluster}.yaml")
-        out, _ = lab(self.path, "run", experiment, *arguments, *where, *flags, code=code)
-        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return summary
-
-    def home(self) -> Path:
-        """The directory of the only run."""
-        (found,) = (self.path / "runs").iterdir()
-        return found
-
-    def records(self, task: str, kind: str) -> list[dict[str, Any]]:
-        text = (self.home() / f"tasks/{task}.jsonl").read_text()
-        return [each for each in map(json.loads, text.splitlines()) if each["kind"] == kind]
-
-    def told(self, task: str, begin: str) -> dict[str, Any]:
-        """The only event of a task whose message has this prefix."""
-        events = self.records(task, "event")
-        (found,) = [each for each in events if each.get("message", "").startswith(begin)]
-        return found
-
-    def when(self, task: str, begin: str) -> float:
-        """The time of the record with this prefix, in seconds since the epoch."""
-        return float(self.told(task, begin)["time_unix"])
-
-
 @pytest.fixture(params=["local"])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
-    if request.param == "slurm":
-        request.getfixturevalue("slurm")
     if request.param == "compose":
         request.getfixturevalue("heritage_image")
     elif TF1.python(ROOT) is None:
         lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
-    for name in ("scripts", "clusters"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    (tmp_path / "data").mkdir()
-    yield Project(tmp_path, request.param)
+    yield make_project(tmp_path, request.param)
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"
 
 
-in_containers_too = pytest.mark.parametrize(
-    "project", ["local", pytest.param("compose", marks=pytest.mark.engine)], indirect=True
-)
+def told(ran: Ran, task: str, begin: str) -> dict[str, Any]:
+    """The only event of a task whose message has this prefix."""
+    events = ran.records(task, "event")
+    (found,) = [each for each in events if each.get("message", "").startswith(begin)]
+    return found
 
 
-def results(summary: dict[str, Any]) -> dict[str, float]:
-    assert summary["results"]
-    assert all(each["as_expected"] for each in summary["results"])
-    return {each["name"]: each["value"] for each in summary["results"]}
-
-
-def states(summary: dict[str, Any]) -> dict[str, str]:
-    return {task["task"]: task["state"] for task in summary["tasks"]}
+def when(ran: Ran, task: str, begin: str) -> float:
+    """The time of the event with this prefix, in seconds since the epoch."""
+    return float(told(ran, task, begin)["time_unix"])
 
 
 def joined_reference(
@@ -105,13 +62,12 @@ def joined_reference(
     return [step.loss for step in made], oracle.accuracy(made[-1].parameters, load_mnist().test)
 
 
-@in_containers_too
 def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) -> None:
-    summary = project.run("estimator", "estimator", "--global_steps", "2000")
-    assert set(states(summary).values()) == {"succeeded"}
-    assert len(states(summary)) == 7
-    assert results(summary)["RunConfig fields that differ"] == 0
-    hosts = json.loads((project.home() / "run.json").read_text())["cluster"]
+    ran = project.run("estimator", "estimator", *SEEDED, "--global_steps", "1000")
+    assert set(ran.states.values()) == {"succeeded"}
+    assert len(ran.states) == 7
+    assert ran.results["RunConfig fields that differ"] == 0
+    hosts = json.loads((ran.path / "run.json").read_text())["cluster"]
     counts = "num_ps_replicas=2, num_worker_replicas=4"
     expected = {
         "chief-0": f"master='grpc://{hosts['chief'][0]}', task_id=0, {counts}, is_chief=True",
@@ -120,48 +76,46 @@ def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) ->
         "evaluator-0": "master='', task_id=0, num_ps_replicas=0, num_worker_replicas=0,"
         " is_chief=False",
     }
-    assert {task: project.told(task, "RunConfig: ")["message"] for task in expected} == {
+    assert {task: told(ran, task, "RunConfig: ")["message"] for task in expected} == {
         task: f"RunConfig: {text}" for task, text in expected.items()
     }
 
     trainers = ["chief-0", "worker-0", "worker-1", "worker-2"]
-    steps = [project.records(task, "step")[-1] for task in trainers]
-    made = summary["global_step"]
+    steps = [ran.records(task, "step")[-1] for task in trainers]
+    made = ran.summary["global_step"]
     # A step is under way at each of the others when the last is made; and as a step reads the count
     # at its begin, each of the four may find out only after one more.
-    assert 2000 <= made <= 2000 + 3 + 4
+    assert 1000 <= made <= 1000 + 3 + 4
     assert sum(each["local_step"] for each in steps) == made
-    knew = {task: project.when(task, "RunConfig: ") for task in trainers}
-    ready = {task: project.when(task, "has a session") for task in trainers}
+    knew = {task: when(ran, task, "RunConfig: ") for task in trainers}
+    ready = {task: when(ran, task, "has a session") for task in trainers}
     # A worker that did not get the chief's variables would ask again after 30 seconds.
     waits = [ready[task] - max(knew[task], ready["chief-0"]) for task in trainers]
     assert max(waits) < 30
 
-    curve = [
-        (each["global_step"], each["accuracy"]) for each in project.records("evaluator-0", "eval")
-    ]
-    assert len(curve) == results(summary)["checkpoints evaluated"]
+    curve = [(each["global_step"], each["accuracy"]) for each in ran.records("evaluator-0", "eval")]
+    assert len(curve) == ran.results["checkpoints evaluated"]
     assert curve == sorted(curve)
     step, accuracy = curve[-1]
-    assert 2000 <= step <= made
+    assert 1000 <= step <= made
     assert accuracy in oracle.asynchronous_band(load_mnist(), step, SEED, workers=4, sample=8)
-    assert load_model(project.home() / "model").global_step == step
+    assert load_model(ran.path / "model").global_step == step
 
 
 def test_a_mirrored_estimator_is_one_process_with_the_joined_batch(project: Project) -> None:
     flags = ("--global_steps", "500", "--cpu_replicas", "3", "--record_every", "50")
-    summary = project.run("estimator-mirrored", "one-host", *flags)
-    assert states(summary) == {"worker-0": "succeeded"}
-    found = results(summary)
+    ran = project.run("estimator-mirrored", "one-host", *SEEDED, *flags)
+    assert ran.states == {"worker-0": "succeeded"}
+    found = ran.results
     assert (found["replicas built"], found["RunConfig fields that differ"]) == (3, 0)
     # One stream, from which the replicas take their batches in turn.
     stream = oracle.worker_batches(load_mnist().train, SEED, 0)
     losses, accuracy = joined_reference("softmax", 500, 0.01, [stream] * 3)
-    steps = project.records("worker-0", "step")
-    assert [each["global_step"] for each in steps] == [1, *range(50, 501, 50)]
-    assert_close([each["loss"] for each in steps], [losses[0], *losses[49::50]])
+    steps = [each["global_step"] for each in ran.records("worker-0", "step")]
+    assert steps == [1, *range(50, 501, 50)]
+    assert_close(ran.losses("worker-0"), [losses[0], *losses[49::50]])
     # Of 10,000 images one or two depend on rounding.
-    assert summary["tasks"][0]["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
+    assert ran.summary["tasks"][0]["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
 
 
 # Two of the four share a node.
@@ -174,44 +128,42 @@ jobs: {worker: {on: [tf1, tf2, tf1, tf3]}}
 
 
 @pytest.mark.parametrize(
-    "project",
+    ("project", "cluster", "ranks"),
     [
-        "local",
-        pytest.param("compose", marks=pytest.mark.engine),
-        pytest.param("slurm", marks=pytest.mark.slurm),
+        ("local", "four", 4),
+        pytest.param("compose", "workers", 2, marks=pytest.mark.engine),
     ],
-    indirect=True,
+    indirect=["project"],
 )
-@pytest.mark.parametrize(("cluster", "ranks"), [("workers", 2), ("four", 4)])
 def test_ranks_in_a_ring_end_with_the_same_parameters(
     project: Project, cluster: str, ranks: int
 ) -> None:
     (project.path / "clusters/four.yaml").write_text(FOUR)
     flags = ("--global_steps", "30", "--record_every", "1", "--learning_rate", "0.1")
-    summary = project.run("horovod", cluster, *flags)
+    ran = project.run("horovod", cluster, *SEEDED, *flags)
     tasks = [f"worker-{index}" for index in range(ranks)]
-    assert states(summary) == dict.fromkeys(tasks, "succeeded")
-    assert results(summary) == {"ranks compared": ranks, "ranks that differ": 0}
+    assert ran.states == dict.fromkeys(tasks, "succeeded")
+    assert ran.results == {"ranks compared": ranks, "ranks that differ": 0}
     train = load_mnist().train
     streams = [oracle.worker_batches(train, SEED, index) for index in range(ranks)]
     losses, accuracy = joined_reference("mlp", 30, 0.1, streams)
     for task in tasks:
-        assert_close([each["loss"] for each in project.records(task, "step")], losses)
-        (final,) = project.records(task, "final")
+        assert_close(ran.losses(task), losses)
+        (final,) = ran.records(task, "final")
         assert final["accuracy"] == pytest.approx(accuracy, abs=2.5e-4)
-    assert load_model(project.home() / "model").global_step == 30
+    assert load_model(ran.path / "model").global_step == 30
 
 
 def test_a_ring_that_is_broken_ends_at_once(project: Project) -> None:
     flags = ("--global_steps", "100000", "--fault", "kill worker-1 after 100 steps")
-    summary = project.run("horovod", "workers", *flags, code=1)
-    assert summary["reason"] == (
+    ran = project.run("horovod", "workers", *SEEDED, *flags, code=1)
+    assert ran.summary["reason"] == (
         "worker-1 failed: killed by SIGKILL (the injected fault `kill worker-1 after 100 steps`)"
     )
-    (last,) = project.records("worker-0", "final")
+    (last,) = ran.records("worker-0", "final")
     assert last["message"] == "lost contact with another rank; see how it ended"
     # Horovod waits that long for a rank that does not answer.
-    assert last["time_unix"] - project.when("worker-1", "fault: kill") < READY_S
+    assert last["time_unix"] - when(ran, "worker-1", "fault: kill") < READY_S
 
 
 OWN = """\
@@ -233,8 +185,9 @@ def test_a_program_of_the_users_own_forms_a_ring_and_a_new_one_after_a_failure(
 ) -> None:
     (project.path / "clusters/four.yaml").write_text(FOUR)
     (project.path / "own.py").write_text(OWN)
-    where = ("--cluster", "clusters/four.yaml", "--backend", "local", "--gpus", "none")
+    where = ("--cluster", "clusters/four.yaml", *LOCAL)
     lab(project.path, "run", "own.py", *where, "--on-failure", "restart:1")
+    (run_dir,) = (project.path / "runs").iterdir()
     for rank in range(4):
-        log = (project.home() / f"logs/worker-{rank}.log").read_text()
+        log = (run_dir / f"logs/worker-{rank}.log").read_text()
         assert log.count(f"rank {rank} of 4, local rank 0: mean 1.5\n") == 2, log

@@ -6,34 +6,24 @@ adds nothing to a container. The reports of the engine and of PID 1 are real.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lab.backends import Environment
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.compose import backend as compose_backend
 from lab.backends.gpu_verification import boot, evaluate
-from lab.backends.local import LocalBackend, manifest
-from lab.backends.local.state import TaskRecord
-from lab.config import load_cluster
+from lab.backends.local import LocalBackend
 from lab.errors import LabError
-from lab.gpu import Gpu, Inventory
 from lab.gpu.verification import GpuStatus
-from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.render.compose import render
 from lab.task.protocol import Request, RunSpec
 from tests.support import cuda
 from tests.support.agents import wait_for
+from tests.support.commands import lab
 from tests.support.conditions import needs_namespaces
+from tests.support.docker import docker, inspect, left_behind
 from tests.support.engine import ROOT
 from tests.support.nvml.box import Box
 from tests.support.nvml.library import Driver
@@ -58,37 +48,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     eight = (ROOT / "clusters" / "eight-gpus.yaml").read_text()
     assert "\nname: eight-gpus\n" in eight
     (folder / "eight.yaml").write_text(eight.replace("name: eight-gpus", f"name: {PINS}"))
-    four = (ROOT / "cluster.yaml").read_text()
-    assert "\nname: mnist " in four
-    (folder / "cluster.yaml").write_text(four.replace("name: mnist", f"name: {PINS}-train"))
     return folder
-
-
-def lab(project: Path, host: Driver, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A user's command on the host with eight GPUs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lab", *arguments],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **host.environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
-
-
-def docker(*arguments: str) -> str:
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def left_behind(name: str) -> list[str]:
-    found: list[str] = []
-    for what in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]):
-        found += docker(*what, "--quiet", "--filter", f"label=lab.project={name}").split()
-    return found
 
 
 def of_pid_1(container: str) -> dict[str, str]:
@@ -100,14 +60,10 @@ def of_pid_1(container: str) -> dict[str, str]:
 
 def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str, ...]]) -> None:
     """PID 1 and the engine: exactly these GPUs, and none of another task."""
-    seen = environment.inspect()
-    described = json.loads(docker("inspect", *(each.id for each in seen)))
-    by_service = {
-        each["Config"]["Labels"]["com.docker.compose.service"]: each for each in described
-    }
-    for each in seen:
+    described = inspect(environment)
+    for each in environment.inspect():
         told = of_pid_1(each.name)
-        requests = by_service[each.service]["HostConfig"]["DeviceRequests"] or []
+        requests = described[each.service]["HostConfig"]["DeviceRequests"] or []
         gpus = planned.get(each.task, ())
         if gpus:
             assert told["NVIDIA_VISIBLE_DEVICES"].split(",") == list(gpus), each.service
@@ -133,52 +89,29 @@ def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str,
     }
 
 
-def found(name: str) -> ComposeEnvironment:
-    environment = ComposeBackend().find(name)
-    assert environment is not None
-    return environment
-
-
 @pytest.mark.engine
 def test_eight_workers_have_a_gpu_each(pinning: None, project: Path, host: Driver) -> None:
-    done = lab(
-        project, host, "up", "--cluster", "eight.yaml", "--gpus", "uuid", "--backend", "compose"
-    )
+    variables = dict(host.environment)
+    flags = ("--cluster", "eight.yaml", "--gpus", "uuid", "--backend", "compose")
+    _, err = lab(project, "up", *flags, **variables)
     try:
-        assert "GPUs: 8 GPUs of 8 tasks declared only (CUDA: no libcuda.so.1, NVML: " in done.stderr
-        assert "proved" not in done.stderr
-        environment = found(PINS)
+        assert "GPUs: 8 GPUs of 8 tasks declared only (CUDA: no libcuda.so.1, NVML: " in err
+        assert "proved" not in err
+        environment = ComposeBackend().find(PINS)
+        assert environment is not None
         pins = {task.task: task.gpus for task in environment.tasks()}
         assert {gpu for gpus in pins.values() for gpu in gpus} == {
             gpu.uuid for gpu in host.box.cards
         }
         assert [len(gpus) for gpus in pins.values()] == [0, *[1] * 8]
         check_pins(environment, pins)
+        lose_a_gpu(environment)
     finally:
-        lab(project, host, "down", PINS)
+        lab(project, "down", PINS, **variables)
     assert left_behind(PINS) == []
 
 
-@pytest.mark.engine
-@pytest.mark.tensorflow
-def test_training_on_pinned_gpus(pinning: None, project: Path, host: Driver) -> None:
-    arguments = ("--epochs", "2", "--seed", "7", "--gpus", "uuid", "--backend", "compose")
-    done = lab(project, host, "run", "async", *arguments, "--json", "--keep")
-    try:
-        assert "GPUs: 6 GPUs of 3 tasks declared only" in done.stderr
-        summary = json.loads(done.stdout.splitlines()[-1])
-        assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * 2 * 550)
-        environment = found(f"{PINS}-train")
-        pins = {task.task: task.gpus for task in environment.tasks()}
-        assert [len(gpus) for gpus in pins.values()] == [0, 2, 2, 2]
-        check_pins(environment, pins)
-        lose_a_card(environment)
-    finally:
-        lab(project, host, "down", f"{PINS}-train")
-    assert left_behind(f"{PINS}-train") == []
-
-
-def lose_a_card(environment: ComposeEnvironment) -> None:
+def lose_a_gpu(environment: ComposeEnvironment) -> None:
     """A GPU that disappears is named by the tasks' list and refused to runs."""
     container = f"{environment.project}-worker-1-1"
     # As the first check would have found it: no node can be made in a container without rights.
@@ -194,42 +127,6 @@ def lose_a_card(environment: ComposeEnvironment) -> None:
         environment.submit(request)
     docker("restart", "--time", "1", container)
     wait_for(lambda: all(task.alive for task in environment.tasks()), "a restart helps")
-
-
-def swapped(plan: Plan, first: str, second: str) -> Plan:
-    """The same plan in which two tasks have each other's GPUs."""
-    gpus = {task.name: task.gpus for task in plan.tasks}
-    instead = {first: gpus[second], second: gpus[first]}
-    tasks = tuple(replace(task, gpus=instead.get(task.name, task.gpus)) for task in plan.tasks)
-    return replace(plan, tasks=tasks)
-
-
-@pytest.mark.engine
-def test_a_broken_pin_is_refused(
-    pinning: None, project: Path, host: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = load_cluster(project / "eight.yaml")
-    gpus = tuple(Gpu(index, gpu.uuid) for index, gpu in enumerate(host.box.cards))
-    plan = place(cluster, Inventory("uuid", gpus, None, None))
-    right, wrong = render(plan), render(swapped(plan, "worker-1", "worker-6"))
-    labels = iter(line for line in right.splitlines(keepends=True) if "lab.gpus:" in line)
-    tampered = "".join(
-        next(labels) if "lab.gpus:" in line else line for line in wrong.splitlines(keepends=True)
-    )
-    assert tampered != right
-    monkeypatch.setattr(compose_backend, "render", lambda plan, options: tampered)
-    by_name = {task.name: task.gpus[0] for task in plan.tasks if task.gpus}
-    output: list[str] = []
-    with pytest.raises(LabError) as caught:
-        boot(ComposeBackend(), plan, root=project, notify=output.append)
-    assert str(caught.value).startswith(
-        f"worker-1: planned {by_name['worker-1']}, sees {by_name['worker-6']} (environment)"
-        " (also not as planned: worker-6); boot it again"
-    )
-    # The whole environment was up, and is removed.
-    assert any("is up (14 of 14)" in line for line in output)
-    assert not any(line.startswith("GPUs:") for line in output)
-    assert left_behind(PINS) == []
 
 
 # ---- Processes: CUDA's driver is the witness
@@ -249,13 +146,8 @@ LOCAL = Plan(
 )
 
 
-@pytest.fixture(params=["namespaces", "processes"])
-def local(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    driver: DriverOf,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Path]:
+@pytest.fixture
+def local(tmp_path: Path, driver: DriverOf, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A project on a host whose CUDA shows four GPUs."""
     driver("bare")  # finds a compiler, or raises
     library = cuda.build(tmp_path / "cuda")
@@ -264,10 +156,7 @@ def local(
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     # The agent's variables count, not those of this process.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", UUIDS[1])
-    if request.param == "processes":
-        monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    else:
-        needs_namespaces()
+    needs_namespaces()
     (tmp_path / "scripts").mkdir()
     yield tmp_path
     for environment in LocalBackend().all():
@@ -285,23 +174,3 @@ def test_locally_cuda_proves_each_pin(local: Path) -> None:
         task.name: task.gpus for task in LOCAL.tasks
     }
     environment.down(lambda line: None)
-
-
-def test_locally_a_broken_pin_is_refused(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = manifest.tasks_of
-
-    def tampered(plan: Plan, *message: Any, **named: Any) -> tuple[TaskRecord, ...]:
-        right, wrong = honest(plan, *message, **named), honest(swap, *message, **named)
-        return tuple(
-            replace(task, environ=other.environ) for task, other in zip(right, wrong, strict=True)
-        )
-
-    swap = swapped(LOCAL, "ps-0", "worker-0")
-    monkeypatch.setattr(manifest, "tasks_of", tampered)
-    message = (
-        rf"ps-0: planned none, sees {UUIDS[2]} \(environment\) \(also not as planned: worker-0\)"
-    )
-    with pytest.raises(LabError, match=message):
-        boot(LocalBackend(), LOCAL, root=local, notify=lambda line: None)
-    assert LocalBackend().all() == []
-    assert LocalBackend().find_any(LOCAL.name) is None

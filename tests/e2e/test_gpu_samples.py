@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.engine import ROOT
+from tests.support.commands import lab
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
 NAME = "lab-e2e-telemetry"
-PATIENCE_S = 360.0
 CLUSTER = f"""\
 version: 1
 name: {NAME}
@@ -47,42 +42,6 @@ for step, moments in ((100, 2), (200, 4)):
           "loss on training batch is  0.388676.  (  0.002 sec/batch)", flush=True)
 """
 
-BRIEF = """\
-import os, signal
-
-if os.environ["LAB_TASK"] == "ps-0":
-    signal.pause()
-"""
-
-
-@dataclass(frozen=True)
-class Project:
-    """A directory, and the host that its commands see."""
-
-    path: Path
-    environ: dict[str, str]
-
-    def lab(self, *arguments: str, code: int = 0) -> tuple[str, str]:
-        """Output and errors of a command."""
-        done = subprocess.run(
-            [sys.executable, "-m", "lab", *arguments],
-            cwd=self.path,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr[-4000:]
-        return done.stdout, done.stderr
-
-    def samples(self, run_id: str) -> list[dict[str, Any]]:
-        """The lines of a run's `gpu.jsonl`."""
-        text = (self.path / "runs" / run_id / "gpu.jsonl").read_text()
-        assert text.endswith("\n")
-        return [json.loads(line) for line in text.splitlines()]
-
 
 def busy_box() -> Box:
     """Eight GPUs, the first of them used by 90 %, each further one by 10 points less."""
@@ -95,27 +54,34 @@ def busy_box() -> Box:
 
 
 @pytest.fixture(scope="module")
-def project(
-    driver: Callable[[Box], Driver], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Project]:
+def box(driver: Callable[[Box], Driver]) -> dict[str, str]:
+    """The variables of a command that sees these GPUs."""
+    return dict(driver(busy_box()).environment)
+
+
+@pytest.fixture(scope="module")
+def project(box: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An environment that is up, with GPUs."""
     path = tmp_path_factory.mktemp("telemetry")
     for name in ("scripts", "data"):
         (path / name).mkdir()
     (path / "cluster.yaml").write_text(CLUSTER)
     (path / "sampled.py").write_text(SAMPLED)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    own = {"PYTHONPATH": str(ROOT), "LAB_STATE": str(path / "state")}
-    project = Project(path, {**kept, **own, **driver(busy_box()).environment})
-    project.lab("up", "--backend", "local", "--gpus", "uuid")
-    yield project
-    project.lab("down", "--yes", "--discard")
+    lab(path, "up", "--backend", "local", "--gpus", "uuid", **box)
+    yield path
+    lab(path, "down", "--yes", "--discard", **box)
 
 
-def test_a_run_that_is_followed_is_sampled(project: Project) -> None:
-    out, err = project.lab(
-        "run", "sampled.py", "--json", "--", "--runs", str(project.path / "runs")
-    )
+def samples(project: Path, run_id: str) -> list[dict[str, Any]]:
+    """The lines of a run's `gpu.jsonl`."""
+    text = (project / "runs" / run_id / "gpu.jsonl").read_text()
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_run_that_is_followed_is_sampled(project: Path, box: dict[str, str]) -> None:
+    run = ("run", "sampled.py", "--json", "--", "--runs", str(project / "runs"))
+    out, err = lab(project, *run, **box)
     summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     ps, first, second = summary["tasks"]
@@ -130,37 +96,23 @@ def test_a_run_that_is_followed_is_sampled(project: Project) -> None:
         assert task["gpu_memory_bytes"] == len(held) * 2**30
         assert task["gpu_power_w"] == pytest.approx(sum(card.power_mw or 0 for card in held) / 1000)
         assert f"GPU {percent:.0f} %" in err
-    lines = project.samples(summary["run_id"])
+    lines = samples(project, summary["run_id"])
     assert {line["task"] for line in lines} == {"worker-0", "worker-1"}
     assert len({line["time_unix"] for line in lines}) >= 4
-    shown = json.loads(project.lab("show", "last", "--json")[0])
-    assert shown == summary
-    table = project.lab("show", "last")[0]
-    assert "gpu" in table
-    assert " %" in table
+    assert json.loads(lab(project, "show", "last", "--json")[0]) == summary
 
 
-def test_without_a_client_nothing_is_sampled_and_attach_resumes(project: Project) -> None:
-    arguments = ("--", "--runs", str(project.path / "runs"))
-    run_id = project.lab("run", "sampled.py", "--detach", *arguments)[0].strip()
-    assert not (project.path / "runs" / run_id / "gpu.jsonl").exists()
+def test_without_a_client_nothing_is_sampled_and_attach_resumes(
+    project: Path, box: dict[str, str]
+) -> None:
+    run = ("run", "sampled.py", "--detach", "--", "--runs", str(project / "runs"))
+    run_id = lab(project, *run, **box)[0].strip()
+    file = project / "runs" / run_id / "gpu.jsonl"
+    assert not file.exists()
     # An earlier client has left half a line.
     first = {"time_unix": time.time(), "task": "worker-0", "gpu": "GPU-x", "utilisation": 0.0}
-    (project.path / "runs" / run_id / "gpu.jsonl").write_text(json.dumps(first) + '\n{"time_')
-    project.lab("attach", run_id)
-    lines = project.samples(run_id)
+    file.write_text(json.dumps(first) + '\n{"time_')
+    lab(project, "attach", run_id, **box)
+    lines = samples(project, run_id)
     assert lines[0] == first
     assert len(lines) >= 11
-
-
-def test_a_driver_that_does_not_answer_is_one_notice(
-    project: Project, driver: Callable[[str], Driver]
-) -> None:
-    (project.path / "brief.py").write_text(BRIEF)
-    mute = Project(project.path, {**project.environ, **driver("not-loaded").environment})
-    out, err = mute.lab("run", "brief.py", "--gpus", "none", "--json")
-    (notice,) = (line for line in err.splitlines() if "GPU telemetry" in line)
-    assert notice.startswith("no GPU telemetry from here on: no NVIDIA driver answers (")
-    summary = json.loads(out.splitlines()[-1])
-    assert summary["state"] == "succeeded"
-    assert not (project.path / "runs" / summary["run_id"] / "gpu.jsonl").exists()

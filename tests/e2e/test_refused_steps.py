@@ -76,51 +76,6 @@ def test_a_listing_repeats_refused_steps_and_gives_up_with_a_reason(tmp_path: Pa
     assert "5 times in a row" in last
 
 
-OWN = """\
-import sys
-sys.path.insert(0, sys.argv[1])
-import session as own
-
-tf, count, real = own.tf, 0, own.tf.Session.run
-tf.disable_eager_execution()
-
-
-class Told:
-    def write(self, kind, *, message):
-        print("told", kind)
-
-
-def run(self, *args, **options):
-    global count
-    count += 1
-    if count in {3, 5, 6}:
-        text = "From /job:ps/replica:0/task:0:\\nThe same RunGraph (Worker) request was received"
-        raise tf.errors.AbortedError(None, None, f"{text} twice.")
-    if count == 9:
-        raise tf.errors.AbortedError(None, None, "Graph handle is not found")
-    return real(self, *args, **options)
-
-
-tf.Session.run = run
-server = tf.train.Server.create_local_server()
-counter = tf.get_variable("counter", initializer=0, use_resource=True)
-add = counter.assign_add(1)
-with own.Session(server.target, Told(), None) as session:
-    session.run(tf.global_variables_initializer())
-    for _ in range(5):
-        print("counted", int(session.run(add)), flush=True)
-"""
-
-
-def test_a_program_of_the_labs_repeats_refused_steps_and_no_other(tmp_path: Path) -> None:
-    code, output, errors = run(tmp_path, "-c", OWN, str(ROOT / "scripts"))
-    assert [line for line in output if line.startswith("counted")] == [
-        f"counted {number}" for number in (1, 2, 3, 4)
-    ], errors[-3000:]
-    assert output.count("told event") == 3
-    assert (code, "Graph handle is not found" in errors) == (1, True)
-
-
 REPEATING = """\
 import ctypes, json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = ""

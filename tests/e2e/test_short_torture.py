@@ -35,15 +35,7 @@ def torture(case: Case, tools: Tools) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "experiment"),
-    [
-        (Fault.KILL, "sync"),
-        (Fault.HELPER, "sync"),
-        (Fault.FREEZE, "async"),
-        (Fault.LATE, "async"),
-        (Fault.ROOM, "async"),
-        (Fault.READ_ONLY, "async"),
-        (Fault.NODE_CLOCK, "async"),
-    ],
+    [(Fault.FREEZE, "async"), (Fault.ROOM, "async"), (Fault.NODE_CLOCK, "sync")],
     ids=str,
 )
 def test_on_processes(fault: Fault, experiment: str) -> None:

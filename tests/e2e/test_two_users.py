@@ -75,21 +75,6 @@ def end(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
     return out, err
 
 
-def test_two_users_train_side_by_side(project: Project) -> None:
-    both = [project("anna"), project("ben")]
-    arguments = ("run", "waits.py", "--backend", "local", "--gpus", "none", "--json")
-    processes = [start(each, *arguments) for each in both]
-    # Each trains while the other one does: neither ends before this is seen of both.
-    wait_for(lambda: [states(each) for each in both] == [{"training"}] * 2, "both train")
-    for each in both:
-        go_on(each)
-    for each, process in zip(both, processes, strict=True):
-        summary = json.loads(end(process)[0].splitlines()[-1])
-        assert summary["state"] == "succeeded"
-        assert runs(each) == [summary["run_id"]]
-        assert lab(each, "ls", "--json")[0].count(f"lab-e2e-{each.name}") == 0
-
-
 def test_one_after_the_other_in_one_environment(project: Project) -> None:
     here = project("anna")
     name = "lab-e2e-anna"
