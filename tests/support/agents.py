@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,6 +180,65 @@ class Stage:
         wait_for(lambda: not processes_with(self.marker), f"no process of {self.marker}")
 
 
-def ended(states: Sequence[TaskStatus]) -> bool:
-    """Whether all have ended."""
-    return all(status.state.ended for status in states)
+TASKS = ("ps-0", "worker-0", "worker-1")
+
+CONTROLLED = """
+import os, signal, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+task, attempt = flags["job_name"] + "-" + flags["task_index"], os.environ["LAB_ATTEMPT"]
+head = f"job_name={flags['job_name']} task_index={flags['task_index']}"
+def path(name):
+    return os.path.join(os.environ["LAB_SCRIPTS"], name)
+def say(kind, rest=""):
+    print(f"lab kind={kind} {head} {rest}")
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+say("start", "status=starting")
+wait(path(f"{task}.{attempt}.ready"))
+say("event", "status=ready")
+wait(os.environ["LAB_START"])
+say("step", f"local_step=1 global_step={1 + int(attempt)}")
+wait(path(f"{task}.{attempt}"))
+exec(open(path(f"{task}.{attempt}")).read())
+"""
+"""A program that gets ready, makes a step, and then executes the code that the test has written."""
+
+
+class Crew(Stage):
+    """One ps and two workers, whose attempts the test controls."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]})
+
+    def launch(self, *ready: str, **more: object) -> None:
+        """Start all agents and submit a run; these tasks get ready."""
+        for task in TASKS:
+            self.agent(task)
+        self.submit(self.program(CONTROLLED), **more)
+        if ready:
+            self.ready(0, *ready)
+
+    def begin(self, **more: object) -> None:
+        """Start all agents and submit a run, and wait until all tasks train."""
+        self.launch(*TASKS, **more)
+        for task in TASKS:
+            self.wait_state(task, State.TRAINING)
+
+    def ready(self, attempt: int, *tasks: str) -> None:
+        """Let the programs of these tasks, or of all, get ready."""
+        for task in tasks or TASKS:
+            (self.scripts / f"{task}.{attempt}.ready").touch()
+
+    def tell(self, task: str, code: str, attempt: int = 0) -> None:
+        """Write the code that a task's program executes after its first step."""
+        part = self.scripts / "part"
+        part.write_text(code)
+        part.rename(self.scripts / f"{task}.{attempt}")
+
+    def wait_attempt(self, task: str, attempt: int, state: State = State.TRAINING) -> None:
+        """Wait until a task is in this state of this attempt."""
+        wait_for(
+            lambda: (self.status(task).attempt, self.status(task).state) == (attempt, state),
+            f"{task} {state} in attempt {attempt}, not {self.status(task)}",
+        )

@@ -30,6 +30,7 @@ COMPONENTS: Components = [
     [("tf2", {"worker-0": 2}), ("tf3", {"ps-1": 0, "worker-2": 1, "worker-3": 1})],
 ]
 NODES = json.dumps(COMPONENTS)
+CLUSTER = {"ps": ["a:1"], "worker": ["b:1"]}
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -58,10 +59,22 @@ def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: P
     ]
 
 
-def test_a_job_with_another_number_of_nodes_is_an_error(tmp_path: Path) -> None:
-    done = run(tmp_path, LAB_SLURM_HOSTS="a\nn1")
-    assert done.returncode == 2
-    assert done.stderr == "error: nodes of the job: 2; the script needs 3\n"
+@pytest.mark.parametrize(
+    ("arguments", "environ", "error"),
+    [
+        ((), {"LAB_SLURM_HOSTS": "a\nn1"}, "nodes of the job: 2; the script needs 3"),
+        (
+            ("1",),
+            {"SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n1"},
+            "GPUs of n1: 1; its tasks need 2",
+        ),
+    ],
+)
+def test_a_job_with_too_little_is_an_error(
+    tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str], error: str
+) -> None:
+    done = run(tmp_path, *arguments, CUDA_VISIBLE_DEVICES="0", **environ)
+    assert (done.returncode, done.stderr) == (2, f"error: {error}\n")
 
 
 def test_ports_of_near_jobs_and_of_all_tasks_of_a_job_differ() -> None:
@@ -95,22 +108,9 @@ def test_each_step_becomes_a_task_with_its_own_gpus(
             "CUDA_VISIBLE_DEVICES": "4,7",
         },
     )
-    assert own is None or own["LAB_LOCKS"] == "0"
+    assert own is None or own["LAB_LOCKS"] == "0"  # locks are not visible between hosts
     names = ("LAB_NODE", "LAB_TASK", "CUDA_VISIBLE_DEVICES")
     assert (own and tuple(own[name] for name in names)) == task
-
-
-def test_a_node_with_too_few_gpus_ends_its_step(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        "1",
-        SLURM_NODEID="1",
-        SLURM_LOCALID="0",
-        SLURMD_NODENAME="n1",
-        CUDA_VISIBLE_DEVICES="0",
-    )
-    assert done.returncode == 2
-    assert done.stderr == "error: GPUs of n1: 1; its tasks need 2\n"
 
 
 def test_the_agent_writes_to_the_file_of_its_task(tmp_path: Path) -> None:
@@ -122,26 +122,21 @@ def test_the_agent_writes_to_the_file_of_its_task(tmp_path: Path) -> None:
 def test_a_job_that_starts_again_marks_its_runs_as_lost(tmp_path: Path) -> None:
     volume = Volume(tmp_path / "runs")
     volume.root.mkdir()
-    for name, state in (("first", State.SUCCEEDED), ("second", State.TRAINING)):
-        submit(volume, Request(f"r-{name}", RunSpec("async"), {"ps": ["a:1"], "worker": ["a:2"]}))
-        for task in ("ps-0", "worker-0"):
-            write_status(volume.status(f"r-{name}", task), TaskStatus(task, State.SUCCEEDED))
-        write_status(volume.status(f"r-{name}", "worker-0"), TaskStatus("worker-0", state))
+    submit(volume, Request("r-1", RunSpec("async"), CLUSTER))
+    for task, state in (("ps-0", State.SUCCEEDED), ("worker-0", State.TRAINING)):
+        write_status(volume.status("r-1", task), TaskStatus(task, state))
     assert run(tmp_path).returncode == 0
-    assert read_status(volume.status("r-second", "worker-0"), "worker-0").state is State.TRAINING
+    assert read_status(volume.status("r-1", "worker-0"), "worker-0").state is State.TRAINING
     assert run(tmp_path, SLURM_RESTART_COUNT="1").returncode == 0
-    status = read_status(volume.status("r-second", "worker-0"), "worker-0")
+    status = read_status(volume.status("r-1", "worker-0"), "worker-0")
     assert (status.state, status.reason) == (State.LOST, "Slurm started the job again")
-    for path in (volume.status("r-second", "ps-0"), volume.status("r-first", "worker-0")):
-        assert read_status(path, path.stem).state is State.SUCCEEDED
-    assert len(requests(volume)) == 2  # the policy of the lost run is `fail`
+    assert read_status(volume.status("r-1", "ps-0"), "ps-0").state is State.SUCCEEDED
 
 
 STOPPED = TaskStatus("worker-0", State.CANCELLED, cause=Cause.INTERRUPTED)
 LOST = TaskStatus("worker-0", State.TRAINING)  # the batch step marks it
 FAILED = TaskStatus("worker-0", State.FAILED, cause=Cause.PEER_LOST)
 RESTART, CONTINUE = OnFailure.RESTART, OnFailure.CONTINUE
-CLUSTER = {"ps": ["a:1"], "worker": ["b:1"]}
 
 
 def begin_again_after(
@@ -171,40 +166,39 @@ def begin_again_after(
         (LOST, RESTART, 2, (RESTART, 1)),
         (LOST, RESTART, 1, (OnFailure.FAIL, 0)),
         (LOST, CONTINUE, 0, (CONTINUE, 0)),
+        (LOST, OnFailure.FAIL, 0, None),
+        (TaskStatus("worker-0", State.SUCCEEDED), OnFailure.FAIL, 0, None),
     ],
 )
-def test_a_job_that_starts_again_continues_its_run(
+def test_a_job_that_starts_again_continues_its_run_if_the_policy_allows_it(
     tmp_path: Path,
     worker: TaskStatus,
     policy: OnFailure,
     restarts: int,
-    then: tuple[OnFailure, int],
+    then: tuple[OnFailure, int] | None,
 ) -> None:
     spec = RunSpec("async", args=("--epochs=2",), on_failure=policy, restarts=restarts)
     volume = begin_again_after(tmp_path, worker, spec)
-    first, second = requests(volume)
+    first, *further = requests(volume)
     assert state_of(volume, first).ended
-    assert second.cluster == {"ps": ["c:1"], "worker": ["d:1"]}
-    assert second.spec.resumed_from == "r-1"
-    assert second.spec.args == ("--epochs=2", "--global_steps=1100")
-    assert (second.spec.on_failure, second.spec.restarts) == then
-    assert (volume.run(second.run_id) / "checkpoints/model-7.index").exists()
+    assert len(further) == (then is not None)
+    for second in further:
+        assert second.cluster == {"ps": ["c:1"], "worker": ["d:1"]}
+        assert second.spec.resumed_from == "r-1"
+        assert second.spec.args == ("--epochs=2", "--global_steps=1100")
+        assert (second.spec.on_failure, second.spec.restarts) == then
+        assert (volume.run(second.run_id) / "checkpoints/model-7.index").exists()
 
 
 @pytest.mark.parametrize(
-    ("worker", "spec", "autorun"),
-    [
-        (LOST, RunSpec("async"), ""),
-        (STOPPED, RunSpec("mine", own=True), ""),
-        (STOPPED, RunSpec("async"), "digest"),  # `autorun` continues it
-        (TaskStatus("worker-0", State.SUCCEEDED), RunSpec("async"), ""),
-    ],
-    ids=["policy fail", "own program", "rendered", "succeeded"],
+    ("spec", "autorun"),
+    [(RunSpec("mine", own=True), ""), (RunSpec("async"), "digest")],
+    ids=["own program", "rendered: `autorun` continues it"],
 )
-def test_a_job_that_starts_again_waits_for_runs_after_other_ends(
-    tmp_path: Path, worker: TaskStatus, spec: RunSpec, autorun: str
+def test_a_job_that_starts_again_waits_for_runs(
+    tmp_path: Path, spec: RunSpec, autorun: str
 ) -> None:
-    volume = begin_again_after(tmp_path, worker, spec, autorun=autorun)
+    volume = begin_again_after(tmp_path, STOPPED, spec, autorun=autorun)
     assert [request.run_id for request in requests(volume)] == ["r-1"]
 
 

@@ -1,26 +1,59 @@
-"""Files that only the agent appends to, and the running digest of their content."""
+"""Files that only the agent appends to: on a volume that refuses lines, they wait in order."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lab.task.agent import appender
 from lab.task.agent.appender import Appender, digest_of
+from lab.task.protocol.files import is_read_only
 
 DATA = b"one\ntwo\n"
 
 
-def append(path: Path, data: bytes = DATA) -> None:
-    file = Appender(path)
-    file.append(data)
-    file.close()
+class Volume:
+    """Makes `os.write` fail as long as the test wants."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.room: int | None = None  # bytes that it still takes
+        self.now = 100.0
+        self._write = os.write
+        patch.setattr(os, "write", self.write)
+        patch.setattr(appender, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if self.room is None:
+            return self._write(descriptor, data)
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = self._write(descriptor, bytes(data)[: self.room])
+        self.room -= taken
+        return taken
 
 
-def test_further_attempts_append_and_continue_the_digest(tmp_path: Path) -> None:
-    path = tmp_path / "tasks/file"
+@pytest.fixture
+def volume(monkeypatch: pytest.MonkeyPatch) -> Volume:
+    return Volume(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks/file"
+
+
+@pytest.mark.parametrize("kind", ["new", "link", "pipe"])
+def test_further_attempts_append_and_continue_the_digest(path: Path, kind: str) -> None:
+    path.parent.mkdir()
+    if kind == "link":
+        path.symlink_to("elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
     digest = digest_of(path)
     for line in (b"one\n", b"two\n"):
         file = Appender(path, digest)
@@ -28,38 +61,79 @@ def test_further_attempts_append_and_continue_the_digest(tmp_path: Path) -> None
         file.close()
     assert path.read_bytes() == DATA
     assert digest.hexdigest() == digest_of(path).hexdigest() == hashlib.sha256(DATA).hexdigest()
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_the_digest_is_of_what_was_appended_not_of_the_file(tmp_path: Path) -> None:
-    digest = digest_of(tmp_path / "file")
-    file = Appender(tmp_path / "file", digest)
-    file.append(DATA)
-    with (tmp_path / "file").open("ab") as other:
-        other.write(b"forged\n")
+def test_refused_lines_are_written_in_order(path: Path, volume: Volume) -> None:
+    file = Appender(path)
+    file.append(b"one\n")
+    volume.room = 2
+    file.append(b"two\n")
+    assert path.read_bytes() == b"one\n"  # no torn line
+    file.append(b"three\n")
+    assert (file.fault, file.is_waiting) == (None, True)
+    volume.room = None
+    file.flush()
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    volume.now += 100
+    assert (file.fault, file.is_waiting) == (None, False)
     file.close()
-    assert digest.hexdigest() == hashlib.sha256(DATA).hexdigest()
-    assert digest_of(tmp_path / "file").hexdigest() != digest.hexdigest()
+    assert file.lost == 0
 
 
-def test_a_long_file_is_read_in_pieces_with_a_heartbeat_for_each(tmp_path: Path) -> None:
-    beats: list[None] = []
-    with (tmp_path / "file").open("wb") as file:
-        file.truncate((3 << 20) + 1)
-    found = digest_of(tmp_path / "file", lambda: beats.append(None))
-    assert found.hexdigest() == hashlib.sha256(bytes((3 << 20) + 1)).hexdigest()
-    assert len(beats) == 4
+def test_refusing_too_long_is_a_fault(path: Path, volume: Volume) -> None:
+    file = Appender(path)
+    volume.room = 0
+    file.append(b"one\n")
+    volume.now += appender.REFUSED_S - 1
+    file.append(b"two\n")
+    assert file.fault is None
+    volume.now += 1
+    assert file.fault is not None
+    with pytest.raises(OSError, match="No space"):
+        file.close()
+    assert (file.lost, path.read_bytes()) == (2, b"")
 
 
-def test_a_path_that_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("missing", "pipe", "."):
-        assert digest_of(tmp_path / name).hexdigest() == hashlib.sha256().hexdigest()
+def test_excess_lines_are_counted(path: Path, volume: Volume) -> None:
+    file = Appender(path, limit=10)
+    volume.room = 0
+    file.append(DATA)
+    file.append(b"three\nfour\n")
+    file.append(b"5\n")
+    assert file.lost == 2
+    volume.room = None
+    file.close()
+    assert (path.read_bytes(), file.lost) == (DATA + b"5\n", 2)
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_is_replaced_by_a_file(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "file"
-    path.symlink_to("elsewhere") if kind == "link" else os.mkfifo(path)
-    append(path)
-    assert path.read_bytes() == DATA
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+def test_torn_line_that_cannot_be_removed(
+    path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Appender(path)
+
+    def refuse(_descriptor: int, _size: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", refuse)
+        volume.room = 2
+        file.append(b"one\n")
+    assert path.read_bytes() == b"on"
+    volume.room = None
+    file.close()
+    assert path.read_bytes() == b"one\n"
+
+
+@pytest.mark.parametrize(("number", "expected"), [(errno.EROFS, True), (errno.EACCES, False)])
+def test_a_read_only_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: bool
+) -> None:
+    assert not is_read_only(tmp_path)
+    assert not is_read_only(tmp_path / "nothing")
+
+    def refuse(_path: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert is_read_only(tmp_path) is expected

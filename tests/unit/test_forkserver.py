@@ -314,23 +314,6 @@ def test_nothing_is_forked_where_unsafe(home: Home, stand_in: str, reason: str) 
     assert home.imports() == 2
 
 
-def test_a_program_with_other_variables_imports_for_itself(home: Home) -> None:
-    home.agents("worker-0", TF_ENABLE_ONEDNN_OPTS="0")
-    home.stage.submit(home.stage.program("import tensorflow\n"))
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
-    assert "as a new process: it needs another value of TF_ENABLE_ONEDNN_OPTS" in home.said(
-        "worker-0"
-    )
-    assert home.imports() == 2
-
-
-def test_a_program_with_gpus_imports_for_itself(home: Home) -> None:
-    home.agents("worker-0", CUDA_VISIBLE_DEVICES="GPU-1")
-    home.stage.submit(home.stage.program("import tensorflow\n"))
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
-    assert "as a new process: it uses GPUs" in home.said("worker-0")
-
-
 FOREVER = """import tensorflow
 import signal, subprocess, time
 subprocess.Popen(["sleep", "60"])

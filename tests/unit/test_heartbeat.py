@@ -1,127 +1,157 @@
-"""An agent's heartbeat on a volume that refuses writes."""
+"""An agent's heartbeat, and the monitor that declares other agents lost."""
 
 from __future__ import annotations
 
 import errno
-import json
+import fcntl
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from lab.task.agent.agent import Agent
-from lab.task.agent.agent_config import AgentConfig
-from lab.task.agent.execution import Execution
-from lab.task.protocol import Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
+from lab.task.protocol.control import submit
 from lab.task.protocol.heartbeat import Heartbeat, PeerMonitor
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import read_status, write_status
+
+TASK = "worker-0"
+SILENT = "its agent has sent no heartbeat for 15 s"
+ABSENT = "its agent did not start within 120 s"
+ENDED = "its agent process has ended"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> AgentConfig:
-    (tmp_path / "runs").mkdir()
-    folders = (tmp_path / name for name in ("runs", "scripts", "data"))
-    return AgentConfig("demo", "tf1", "worker-0", {"worker": ["tf1:2222"]}, *folders)
+def volume(tmp_path: Path) -> Volume:
+    made = Volume(tmp_path)
+    made.agents.mkdir()
+    return made
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT])
-def test_an_agent_survives_a_volume_that_refuses(
-    place: AgentConfig, monkeypatch: pytest.MonkeyPatch, number: int
+class Watch:
+    """A monitor of one agent, and the clocks of its host."""
+
+    def __init__(self, volume: Volume, patch: pytest.MonkeyPatch) -> None:
+        self.monotonic_s, self.time_s = 100.0, time.time()
+        patch.setattr(time, "monotonic", lambda: self.monotonic_s)
+        patch.setattr(time, "time", lambda: self.time_s)
+        self.heart = volume.agent(TASK)
+        self.peers = PeerMonitor(volume, [TASK])
+
+    def lost_after(self, seconds: float) -> str | None:
+        """Check twice a second for a while; why the agent is lost then."""
+        for _ in range(round(seconds * 2)):
+            self.monotonic_s += 0.5
+            self.peers.check()
+        return self.peers.lost_reason(TASK)
+
+
+@pytest.fixture
+def watch(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(volume, monkeypatch)
+
+
+@pytest.fixture
+def heart(watch: Watch) -> Path:
+    """The heartbeat of an agent that has just begun."""
+    watch.heart.write_text("{}")
+    watch.peers.check()
+    watch.heart.touch()
+    watch.peers.check()
+    return watch.heart
+
+
+def test_agent_is_lost_after_15_s_without_a_heartbeat(watch: Watch, heart: Path) -> None:
+    assert watch.lost_after(14.5) is None
+    assert watch.lost_after(0.5) == SILENT
+    heart.touch()
+    assert watch.lost_after(0.5) is None
+
+
+@pytest.mark.usefixtures("heart")
+def test_a_changed_clock_and_an_own_long_sleep_cause_no_loss(watch: Watch) -> None:
+    watch.time_s += 86400
+    assert watch.lost_after(10) is None
+    watch.monotonic_s += 600
+    watch.peers.check()
+    assert watch.peers.lost_reason(TASK) is None
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["none", "of a former agent"])
+def test_missing_agent_is_lost_after_2_min(volume: Volume, watch: Watch, old: bool) -> None:
+    if old:
+        watch.heart.write_text("{}")
+        volume.agent_lock(TASK).touch()
+        watch.time_s += 3600
+        watch.peers.check()
+    assert watch.lost_after(119) is None
+    assert watch.lost_after(2) == ABSENT
+
+
+def test_free_lock_and_old_heartbeat_mean_lost(volume: Volume, watch: Watch) -> None:
+    watch.heart.write_text("{}")
+    patient = PeerMonitor(volume, [TASK], patient=True)
+    with volume.agent_lock(TASK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for each in (watch.peers, patient):
+            each.check()
+        assert watch.lost_after(5) is None  # it is held: this agent is alive
+    assert watch.lost_after(1.5) == ENDED
+    watch.heart.touch()
+    assert watch.lost_after(1) is None  # a heart that beats where no lock is seen
+    watch.peers = patient
+    assert watch.lost_after(5) is None
+
+
+@pytest.mark.parametrize("skew_s", [-60.0, 0.0, 60.0])
+@pytest.mark.parametrize("beats", [2, 0])
+def test_an_agent_without_a_lock_is_known_by_changes_of_its_heartbeat_only(
+    volume: Volume, watch: Watch, skew_s: float, beats: int
 ) -> None:
-    presence = Heartbeat(Volume(place.runs), place.task)
-    presence.announce()
+    Heartbeat(volume, TASK, locks=False).announce()
+    assert not volume.agent_lock(TASK).exists()
+    for beat in range(beats + 1):
+        stamp = watch.time_s + skew_s + beat
+        os.utime(watch.heart, (stamp, stamp))
+        assert watch.lost_after(1) is None
+    limit_s, reason = (15, SILENT) if beats else (120, ABSENT)  # a new agent may be starting
+    assert watch.lost_after(limit_s - 1) is None
+    assert watch.lost_after(1) == reason
+
+
+@pytest.mark.parametrize(
+    ("known", "written", "then"),
+    [
+        (State.TRAINING, State.TRAINING, State.LOST),
+        (State.TRAINING, State.SUCCEEDED, State.SUCCEEDED),  # its agent wrote the end meanwhile
+        (State.SUCCEEDED, State.SUCCEEDED, State.SUCCEEDED),
+    ],
+)
+def test_only_a_task_that_has_not_ended_is_declared_lost(
+    volume: Volume, watch: Watch, known: State, written: State, then: State
+) -> None:
+    submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
+    path = volume.status("r1", TASK)
+    write_status(path, TaskStatus(TASK, written))
+    assert watch.lost_after(130) == ABSENT
+    watch.peers.declare_lost(volume, "r1", {TASK: TaskStatus(TASK, known)})
+    assert read_status(path, TASK).state is then
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_an_agent_survives_a_volume_that_is_full_but_no_other_fault(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    heartbeat = Heartbeat(volume, TASK)
+    heartbeat.announce()
 
     def refuse(_path: Path) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "utime", refuse)
-    presence.beat()
-
-
-@pytest.mark.parametrize("skew_s", [-60.0, 0.0, 60.0])
-def test_an_agent_without_a_lock_is_known_by_its_heartbeat_only(
-    place: AgentConfig, monkeypatch: pytest.MonkeyPatch, skew_s: float
-) -> None:
-    variables = {
-        "LAB_PROJECT": "demo",
-        "LAB_NODE": "tf1",
-        "LAB_TASK": "worker-0",
-        "LAB_CLUSTER": json.dumps(place.cluster),
-        "LAB_RUNS": str(place.runs),
-        "LAB_SCRIPTS": str(place.scripts),
-        "LAB_DATA": str(place.data),
-    }
-    assert AgentConfig.from_environ(variables).locks
-    config = AgentConfig.from_environ({**variables, "LAB_LOCKS": "0"})
-    volume = Volume(place.runs)
-    Heartbeat(volume, place.task, locks=config.locks).announce()
-    assert not volume.agent_lock(place.task).exists()
-    beats = [skew_s + second for second in (0.0, 1.0, *[2.0] * 16)]
-    clock_s, start = [0.0], time.time()
-    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
-    peers = PeerMonitor(volume, [place.task])
-    reasons = []
-    for beat in beats:
-        os.utime(volume.agent(place.task), (start + beat, start + beat))
-        clock_s[0] += 1.0
-        peers.check()
-        reasons.append(peers.lost_reason(place.task))
-    assert reasons == [*[None] * 17, "its agent has sent no heartbeat for 15 s"]
-
-
-@pytest.mark.parametrize("skew_s", [-60.0, 0.0, 60.0])
-def test_without_locks_an_old_heartbeat_is_not_judged_by_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew_s: float
-) -> None:
-    volume = Volume(tmp_path)
-    Heartbeat(volume, "worker-0", locks=False).announce()
-    beat = time.time() + skew_s
-    os.utime(volume.agent("worker-0"), (beat, beat))
-    clock_s = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
-    peers = PeerMonitor(volume, ["worker-0"])
-    for _ in range(119):
-        clock_s[0] += 1.0
-        peers.check()
-        assert peers.lost_reason("worker-0") is None  # a new agent may be starting
-    clock_s[0] += 1.0
-    peers.check()
-    clock_s[0] += 1.0
-    peers.check()
-    assert peers.lost_reason("worker-0") == "its agent did not start within 120 s"
-
-
-def test_another_fault_of_the_volume_ends_the_agent(
-    place: AgentConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    presence = Heartbeat(Volume(place.runs), place.task)
-    presence.announce()
-
-    def fail(_path: Path) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "utime", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        presence.beat()
-
-
-def test_a_stopped_agent_does_not_wait_for_a_refusing_volume() -> None:
-    class Refused(Execution):
-        """A task that has ended, and whose status cannot be written."""
-
-        cannot_end = True
-        wake_fds = ()
-
-        def __init__(self) -> None:
-            """Nothing is started."""
-
-        def interrupt(self, reason: str, *, grace_s: float = 0.0) -> None:
-            """No process is left."""
-
-        def step(self) -> bool:
-            return False
-
-    agent = Agent.__new__(Agent)
-    agent._execution = Refused()
-    agent._shut_down("told to go")
-    assert agent._execution is None
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="Input/output"):
+            heartbeat.beat()
+    else:
+        heartbeat.beat()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,12 +29,12 @@ from lab.errors import LabError
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
 from lab.run.collect import View
+from lab.run.patience import REFUSED_S, patiently
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
-from lab.run.summarize import sum_up, summarize
-from lab.run.summary import Summary
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
+from lab.run.summarize import summarize
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import NoSuchRun
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
@@ -44,11 +42,15 @@ from lab.task.protocol.statuses import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
 from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
-from tests.support.specs import update
+
+
+def nothing() -> None:
+    """The environment works."""
 
 
 @contextlib.contextmanager
-def said_as_an_environment_does() -> Iterator[None]:
+def answers() -> Iterator[None]:
+    """As an environment does, report a missing run."""
     try:
         yield
     except NoSuchRun as error:
@@ -59,12 +61,12 @@ def said_as_an_environment_does() -> Iterator[None]:
 class Told(FakeEnvironment):
     """Keeps its calls, and fails where a test wants it."""
 
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-    before_submission: Callable[[], None] = lambda: None
-    after_submission: Callable[[], None] = lambda: None
-    while_shipping: Callable[[], None] = lambda: None
-    while_going_down: Callable[[], None] = lambda: None
+    before_submission: Callable[[], object] = nothing
+    after_submission: Callable[[], object] = nothing
+    while_shipping: Callable[[], object] = nothing
+    while_going_down: Callable[[], object] = nothing
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         self.before_submission()
@@ -72,19 +74,19 @@ class Told(FakeEnvironment):
         self.after_submission()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        self.asked.append(("cancel", reason))
-        with said_as_an_environment_does():
+        self.asked.append(f"cancel: {reason}")
+        with answers():
             super().cancel(run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
-        self.asked.append(("kill", reason))
-        with said_as_an_environment_does():
+        self.asked.append(f"kill: {reason}")
+        with answers():
             super().kill(run_id, reason)
 
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        with said_as_an_environment_does():
+        with answers():
             for chunk in super().stream(run_id, offsets, follow=follow, **more):
                 yield chunk
                 self.while_shipping()
@@ -196,6 +198,13 @@ def test_an_environment_that_was_up_is_blocked_from_the_host_before_the_run(
     assert [each.run_id for each in environment.runs()] == [run.run_id]
 
 
+# ---- interrupts
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("up", [False, True])
 def test_a_second_ctrl_c_kills_and_collects(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, up: bool
@@ -204,61 +213,62 @@ def test_a_second_ctrl_c_kills_and_collects(
     environment.tasks_do = ends_when_killed
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, up=up)
-    assert environment.asked == [("cancel", "interrupted"), ("kill", "interrupted")]
+    assert environment.asked == ["cancel: interrupted", "kill: interrupted"]
     assert stands(run) == (State.CANCELLED, "interrupted")
     assert run.records("worker-0").read_text().count("local_step") == 2
     assert run.complete()
     assert environment.is_down is not up
 
 
-def test_late_tasks_are_killed(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("endless", [False, True])
+def test_late_tasks_are_killed_and_endless_ones_abandoned(
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    released: threading.Event,
+    endless: bool,
 ) -> None:
     monkeypatch.setattr(conducting, "STOP_S", 0.2)
 
     def tasks(volume: Volume, request: Request) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        killed(volume, request)
+        os.kill(os.getpid(), signal.SIGHUP if endless else signal.SIGTERM)
+        released.wait(PATIENCE_S) if endless else killed(volume, request)
 
+    if endless:
+        monkeypatch.setattr(conducting, "COLLECT_S", 0.1)
     environment.tasks_do = tasks
     with pytest.raises(KeyboardInterrupt):
         go(run, environment)
-    assert [what for what, _ in environment.asked] == ["cancel", "kill"]
-    assert run.complete()
-    assert environment.is_down
-
-
-def test_endless_tasks_are_abandoned(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, released: threading.Event
-) -> None:
-    monkeypatch.setattr(conducting, "STOP_S", 0.1)
-    monkeypatch.setattr(conducting, "COLLECT_S", 0.1)
-
-    def tasks(_volume: Volume, _request: Request) -> None:
-        os.kill(os.getpid(), signal.SIGHUP)
-        released.wait(PATIENCE_S)
-
-    environment.tasks_do = tasks
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment)
-    assert "the run was not completely collected" in environment.said
+    assert environment.asked == ["cancel: interrupted", "kill: interrupted"]
+    assert ("the run was not completely collected" in environment.said) is endless
     assert stands(run) == (State.CANCELLED, "interrupted")
-    assert (environment.is_down, environment.volume_stays) == (True, True)
+    assert run.complete() is not endless
+    assert (environment.is_down, environment.volume_stays) == (True, endless)
 
 
 @pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize("goes_down", ["well", "not", "late"])
 def test_an_interrupt_before_the_submission_is_no_failure(
-    run: RunDir, environment: Told, detach: bool
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    released: threading.Event,
+    goes_down: str,
+    detach: bool,
 ) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
+    monkeypatch.setattr(conducting, "DOWN_S", PATIENCE_S if goes_down == "well" else 0.1)
     environment.before_submission = interrupted
+    hooks = {"not": stuck, "late": lambda: released.wait(PATIENCE_S)}
+    environment.while_going_down = hooks.get(goes_down, nothing)
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, detach=detach)
     assert not run.path.exists()
     assert f"run {run.run_id} did not start; its directory is removed" in environment.said
-    assert environment.is_down
+    assert environment.is_down is (goes_down == "well")
+    leftovers = {"not": "it did not end; look at it", "late": "is not removed after 0.1 s"}
+    last = environment.said[-1]
+    assert leftovers.get(goes_down, "") in last
+    assert last.endswith("; try again with `lab down mnist`") is (goes_down != "well")
 
 
 def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environment: Told) -> None:
@@ -271,7 +281,7 @@ def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environmen
     environment.before_submission = lambda: signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, up=True, detach=True)
-    assert environment.asked == [("cancel", "interrupted")]
+    assert environment.asked == ["cancel: interrupted"]
     assert stands(run) == (State.CANCELLED, "interrupted")
     assert run.complete()
     assert not environment.is_down
@@ -288,48 +298,26 @@ def test_an_interrupt_as_a_boot_ends_removes_it(run: RunDir, environment: Told) 
     assert environment.is_down
 
 
-@pytest.mark.usefixtures("impatient")
 def test_an_interrupt_while_a_failure_is_stored_waits(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark_ended = lifecycle.mark_ended
 
-    def interrupted(run: RunDir, state: State, reason: str) -> None:
+    def with_interrupt(run: RunDir, state: State, reason: str) -> None:
         signal.raise_signal(signal.SIGINT)
         mark_ended(run, state, reason)
 
-    monkeypatch.setattr(lifecycle, "mark_ended", interrupted)
-    for break_off, kind in ((stuck, LabError), (full, OSError)):
-        environment.after_submission = break_off
-        with pytest.raises(kind):
-            go(run, environment)
-        assert run.read().state is State.FAILED
-        shutil.rmtree(environment.volume.root)
-        environment.volume.root.mkdir()
-        update(run, state=State.PENDING)
-
-
-def test_a_run_begins_when_the_volume_has_it(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control, "unix_time", lambda: 5000.0)  # after a long upload
-    with run.opened() as opened:
-        lifecycle.submit(opened, environment)
-        assert opened.info.submitted_unix == 5000.0  # as other clients record it
-    assert [request.submitted_unix for request in environment.runs()] == [5000.0]
+    monkeypatch.setattr(lifecycle, "mark_ended", with_interrupt)
+    environment.after_submission = stuck
+    with pytest.raises(LabError):
+        go(run, environment)
+    assert run.read().state is State.FAILED
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_broken_off_run_is_summarized_once(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, ended: bool
+def test_a_run_that_is_broken_off_failed_unless_all_its_tasks_have_ended(
+    run: RunDir, environment: Told, ended: bool
 ) -> None:
-    summaries: list[Summary] = []
-
-    def count(*given: Any) -> Summary:
-        summaries.append(sum_up(*given))
-        return summaries[-1]
-
-    monkeypatch.setattr(lifecycle, "sum_up", count)
     with run.opened() as opened:
         lifecycle.submit(opened, environment)
         for task in opened.info.task_names() if ended else ():
@@ -337,7 +325,10 @@ def test_a_broken_off_run_is_summarized_once(
             write_status(run.status(task), TaskStatus(task, State.SUCCEEDED))
         lifecycle.abort(opened, State.FAILED, "the disk is full")
     state = State.SUCCEEDED if ended else State.FAILED
-    assert [each.state for each in summaries] == [run.read().state] == [state]
+    assert (run.read().state, summarize(run).state) == (state, state)
+
+
+# ---- a run store that is full, and runs that were not collected
 
 
 def kept(run_id: str) -> str:
@@ -354,83 +345,49 @@ def full() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_run_store_that_is_full_for_a_moment(tmp_path: Path, environment: Told) -> None:
-    fillers = []
-    environment.tasks_do = train
-
-    def fill_once() -> None:
-        environment.while_shipping = lambda: None
-        fillers.append(fill(store))
-
-    def free_some_space() -> None:
-        wait_for(lambda: any("cannot be written" in line for line in environment.said), "a notice")
-        fillers[0].unlink()
-
-    with small_disk(tmp_path / "store") as store:
-        run = prepared(tmp_path, store)
-        environment.while_shipping = fill_once
-        user = threading.Thread(target=free_some_space)
-        user.start()
-        go(run, environment)
-        user.join()
-        assert stands(run) == (State.SUCCEEDED, "")
-        assert environment.asked == []
-        assert (
-            environment.said.count(
-                "the run store cannot be written: no space left on device; the run continues"
-            )
-            == 1
-        )
-        for task in ("worker-0", "worker-1"):
-            kept = environment.volume.records(run.run_id, task)
-            assert run.records(task).read_bytes() == kept.read_bytes() != b""
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_a_run_store_that_is_full_at_the_submission(
-    tmp_path: Path, environment: Told, detach: bool
+@pytest.mark.parametrize("moment", ["submission", "detached submission", "collection"])
+def test_a_run_store_that_is_full_for_a_moment(
+    tmp_path: Path, environment: Told, moment: str
 ) -> None:
-    fillers: list[Path] = []
+    detach, notices = moment.startswith("detached"), []
     environment.tasks_do = train
 
     class Freeing(list[str]):
         def append(self, line: str) -> None:
-            super().append(line)
+            notices.append(line)
             fillers.pop().unlink()
 
     environment.said = Freeing()
     with small_disk(tmp_path / "store") as store:
-        run = prepared(tmp_path, store)
-        environment.after_submission = lambda: fillers.append(fill(store))
+        run, fillers = prepared(tmp_path, store), []
+
+        def fill_once() -> None:
+            if not notices and not fillers:
+                fillers.append(fill(store))
+
+        if moment == "collection":
+            environment.while_shipping = fill_once
+        else:
+            environment.after_submission = fill_once
         go(run, environment, up=True, detach=detach)
         (request,) = environment.runs()
         assert run.read().submitted_unix == request.submitted_unix
-        assert environment.asked == []
-        assert stands(run)[0] is (State.STARTING if detach else State.SUCCEEDED)
-        assert len(environment.said) == 1
+        assert (environment.asked, len(notices)) == ([], 1)
+        assert "cannot be written: no space left on device; the run continues" in notices[0]
+        assert stands(run) == (State.STARTING if detach else State.SUCCEEDED, "")
+        for task in () if detach else ("worker-0", "worker-1"):
+            records = environment.volume.records(run.run_id, task)
+            assert run.records(task).read_bytes() == records.read_bytes() != b""
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_full_disk_leaves_uncollected_files_on_the_volume(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment.tasks_do = train
-    environment.while_shipping = full
-    monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
-    with pytest.raises(OSError, match="No space left"):
-        go(run, environment)
-    assert [what for what, _ in environment.asked] == ["cancel"]
-    assert (environment.is_down, environment.volume_stays) == (True, True)
-    assert environment.said == [kept(run.run_id)]
-
-
-@pytest.mark.parametrize("kind", [LabError, OSError, ValueError])
+@pytest.mark.parametrize("error", [LabError, OSError, ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_run_that_was_not_collected_is_never_removed(
     run: RunDir,
     environment: Told,
     monkeypatch: pytest.MonkeyPatch,
-    kind: type[Exception],
+    error: type[BaseException],
     damaged: bool,
 ) -> None:
     """Whatever the error is, and also if the run's program has damaged its request."""
@@ -439,51 +396,19 @@ def test_a_run_that_was_not_collected_is_never_removed(
     def fail() -> None:
         if damaged:
             environment.volume.request(run.run_id).write_text("{")
-        raise kind("it fails")
+        if error is KeyboardInterrupt:
+            environment.while_shipping = full  # it does not hide the interrupt
+        raise error("it fails")
 
     environment.tasks_do = train
     environment.while_shipping = fail
-    with pytest.raises((kind, LabError)):
+    if error is not LabError:  # which cannot hide another error
+        monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
+    with pytest.raises((error, LabError) if error is not KeyboardInterrupt else error):
         go(run, environment)
     assert not run.complete()
     assert (environment.is_down, environment.volume_stays) == (True, True)
     assert kept(run.run_id) in environment.said
-
-
-def test_the_volume_stays_for_an_ended_run_that_its_client_has_not_collected(
-    run: RunDir, environment: Told
-) -> None:
-    other = Request("other", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
-
-    def another() -> None:
-        environment.submit(other)
-        environment.threads[-1].join()
-
-    environment.tasks_do = train
-    environment.while_going_down = another
-    go(run, environment)
-    assert (environment.is_down, environment.volume_stays) == (True, True)
-    assert environment.said == [kept("other")]
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_full_disk_does_not_hide_the_interrupt(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted() -> None:
-        environment.while_shipping = full
-        raise KeyboardInterrupt
-
-    environment.tasks_do = lambda volume, request: write_records(
-        volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
-    )
-    environment.while_shipping = interrupted
-    monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
-    environment.while_going_down = full
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment)
-    assert "[Errno 28] No space left on device" in environment.said
-    assert "try again with `lab down mnist`" in environment.said[-1]
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -502,126 +427,43 @@ def test_a_full_disk_before_the_submission_leaves_nothing(
     assert environment.is_down is answers
 
 
-def test_an_environment_with_another_run_stays_up(run: RunDir, environment: Told) -> None:
-    other = Request("other", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
+# ---- an environment that stays
 
-    def tasks(volume: Volume, request: Request) -> None:
-        train(volume, request)
-        if request is not other:
-            environment.tasks_do = lambda _volume, _request: None
-            environment.submit(other)
 
+def other_run(environment: Told, submitted_unix: float, tasks: Callable[..., None]) -> None:
     environment.tasks_do = tasks
-    go(run, environment)
-    environment.threads[0].join()
-    assert run.complete()
-    assert not environment.is_down
-    assert environment.said == ["environment 'mnist' stays up: run other is under way in it"]
+    spec = RunSpec("async", "mnist_async.py")
+    cluster = PLAN.cluster_spec()
+    environment.submit(Request("other", spec, cluster, submitted_unix=submitted_unix))
+    environment.threads[-1].join()
 
 
-@pytest.mark.parametrize("submitted_unix", [1.0, 4e9])
-def test_an_environment_with_a_starting_run_stays_up(
-    run: RunDir, environment: Told, submitted_unix: float
-) -> None:
-    def another() -> None:
-        environment.tasks_do = lambda _volume, _request: None
-        environment.submit(
-            Request(
-                "other",
-                RunSpec("async", "mnist_async.py"),
-                PLAN.cluster_spec(),
-                submitted_unix=submitted_unix,
-            )
-        )
-
-    environment.tasks_do = train
-    environment.while_going_down = another
-    go(run, environment)
-    assert not environment.is_down
-    assert environment.said == ["environment 'mnist' stays up: run other is under way in it"]
+UNDER_WAY = "environment 'mnist' stays up: run other is under way in it"
 
 
-@pytest.mark.parametrize("busy_s", [5.0, 0.0])
-def test_an_environment_locked_by_another_command_is_no_failure(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, busy_s: float
-) -> None:
-    until = [True, True]
-
-    def busy() -> None:
-        if until:
-            until.pop()
-            raise locking.Busy("another command uses it", "wait")
-
-    monkeypatch.setattr(locking, "BUSY_S", busy_s)
-    environment.tasks_do = train
-    environment.while_going_down = busy
-    go(run, environment)
-    assert environment.is_down is (busy_s > 0)
-    assert environment.said == (
-        []
-        if busy_s
-        else [
-            "environment 'mnist' stays up: another command uses it; try again with `lab down mnist`"
-        ]
-    )
-
-
-def test_interrupted_client_does_not_wait_for_a_hanging_engine(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, released: threading.Event
-) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(conducting, "DOWN_S", 0.1)
-    environment.before_submission = interrupted
-    environment.while_going_down = lambda: released.wait(PATIENCE_S) and None
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment)
-    assert environment.said[-1] == (
-        "environment 'mnist' is not removed after 0.1 s; try again with `lab down mnist`"
-    )
-
-
-def test_the_faults_of_a_run_end_with_it(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[bool] = []
-
-    def at_the_end(_self: object) -> None:
-        ended.append(run.read().collected)
-
-    monkeypatch.setattr(conducting.NetworkFaults, "end", at_the_end)
-    environment.tasks_do = train
-    go(run, environment)
-    assert ended == [True]
-
-
-@pytest.mark.parametrize("detach", [False, True])
 @pytest.mark.parametrize(
-    ("fault", "what"),
+    ("submitted_unix", "tasks", "is_down", "said"),
     [
-        (LabError("the engine does not answer", "restart it"), "the engine does not answer"),
-        (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device"),
+        (1.0, lambda *_: None, False, UNDER_WAY),
+        (4e9, lambda *_: None, False, UNDER_WAY),
+        (4e9, train, True, kept("other")),  # its client has not collected it
     ],
-    ids=["no answer", "no space"],
+    ids=["older", "newer", "ended"],
 )
-def test_a_run_continues_on_unknown_hardware(
+def test_an_environment_or_its_volume_stays_for_the_run_of_another_client(
     run: RunDir,
     environment: Told,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Exception,
-    what: str,
-    detach: bool,
+    submitted_unix: float,
+    tasks: Callable[..., None],
+    is_down: bool,
+    said: str,
 ) -> None:
-    def unknown(_self: object) -> tuple[str, str]:
-        raise fault
-
-    monkeypatch.setattr(FakeEnvironment, "boot_file", unknown)
     environment.tasks_do = train
-    go(run, environment, detach=detach)
-    assert stands(run) == (State.STARTING if detach else State.SUCCEEDED, "")
-    assert environment.asked == []  # no command has ended it
-    assert f"{what}; run.json does not describe the environment" in environment.said
+    environment.while_going_down = lambda: other_run(environment, submitted_unix, tasks)
+    go(run, environment)
+    assert run.complete()
+    assert (environment.is_down, environment.volume_stays) == (is_down, is_down)
+    assert environment.said == [said]
 
 
 def stuck() -> None:
@@ -629,23 +471,71 @@ def stuck() -> None:
     raise LabError("it did not end", "look at it")
 
 
-def test_a_succeeded_run_reports_leftovers(run: RunDir, environment: Told) -> None:
+@pytest.mark.parametrize(
+    ("busy_s", "error", "said"),
+    [
+        (5.0, locking.Busy("another command uses it", "wait"), ""),
+        (
+            0.0,
+            locking.Busy("another command uses it", "wait"),
+            "environment 'mnist' stays up: another command uses it",
+        ),
+        (0.0, LabError("it did not end", "look at it"), "it did not end; look at it"),
+    ],
+)
+def test_an_environment_that_cannot_be_removed_is_no_failure(
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    busy_s: float,
+    error: LabError,
+    said: str,
+) -> None:
+    until = [True, True]
+
+    def refuse() -> None:
+        if until:
+            until.pop()
+            raise error
+
+    monkeypatch.setattr(locking, "BUSY_S", busy_s)
     environment.tasks_do = train
-    environment.while_going_down = stuck
+    environment.while_going_down = refuse
     go(run, environment)
     assert stands(run) == (State.SUCCEEDED, "")
-    assert environment.said[-1] == "it did not end; look at it; try again with `lab down mnist`"
+    assert environment.is_down is not bool(said)
+    assert environment.said == ([f"{said}; try again with `lab down mnist`"] if said else [])
 
 
-def test_leftovers_do_not_hide_the_interrupt(run: RunDir, environment: Told) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+def test_the_faults_of_a_run_end_with_it(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    end_faults = lambda _self: ended.append(run.read().collected)  # noqa: E731
+    monkeypatch.setattr(conducting.NetworkFaults, "end", end_faults)
+    environment.tasks_do = train
+    go(run, environment)
+    assert ended == [True]
 
-    environment.before_submission = interrupted
-    environment.while_going_down = stuck
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment)
-    assert environment.said[-1] == "it did not end; look at it; try again with `lab down mnist`"
+
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "what"), [(stuck, "it did not end"), (full, "[Errno 28] No space left on device")]
+)
+def test_a_run_continues_on_unknown_hardware(
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[], None],
+    what: str,
+    detach: bool,
+) -> None:
+    monkeypatch.setattr(FakeEnvironment, "boot_file", lambda _self: fault())
+    environment.tasks_do = train
+    go(run, environment, detach=detach)
+    assert stands(run) == (State.STARTING if detach else State.SUCCEEDED, "")
+    assert environment.asked == []  # no command has ended it
+    assert f"{what}; run.json does not describe the environment" in environment.said
 
 
 def test_a_closed_terminal_does_not_change_how_a_run_ended(
@@ -664,3 +554,78 @@ def test_a_closed_terminal_does_not_change_how_a_run_ended(
         output.print_summary(summarize(run), json=False)
         out.write("more")
     assert (tmp_path / "out").read_text() == ""
+
+
+# ---- the patience with a run store that refuses writes
+
+
+class Clock:
+    """A clock that only sleeping advances."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(patience, "time", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [
+        *[(each, REFUSED_S) for each in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)],
+        (errno.EACCES, 0),
+    ],
+)
+def test_a_disk_that_stays_full_is_an_error_and_any_other_error_is_one_at_once(
+    clock: Clock, number: int, seconds: float
+) -> None:
+    def refuse() -> None:
+        raise OSError(number, os.strerror(number))
+
+    notices: list[str] = []
+    waits: list[float] = []
+    with pytest.raises(OSError, match=os.strerror(number)):
+        patiently(refuse, notices.append, lambda: waits.append(clock.now))
+    assert clock.now - 1000 == len(waits) == seconds
+    assert len(notices) == bool(seconds)
+
+
+def test_each_refusal_has_the_whole_time(clock: Clock) -> None:
+    """Between the second and the third try, the disk accepts writes for an hour."""
+    tries: list[float] = []
+    notices: list[str] = []
+
+    def action() -> str:
+        if len(tries) == 2:
+            clock.sleep(3600)
+        tries.append(clock.now)
+        if len(tries) < 20:
+            full()
+        return "done"
+
+    assert patiently(action, notices.append) == "done"
+    assert len(notices) == 2
+
+
+def test_a_disk_that_accepts_writes_between_refusals_is_waited_for(clock: Clock) -> None:
+    """Each try writes for ten seconds before the disk is full again."""
+    tries: list[float] = []
+
+    def action() -> str:
+        tries.append(clock.now)
+        if len(tries) < 20:
+            clock.sleep(10)
+            full()
+        return "done"
+
+    assert patiently(action, lambda _line: None, size=lambda: len(tries)) == "done"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from lab.config.start_schedule import check_joins, check_start, parse_start, start_error
+from lab.config.start_schedule import check_joins, check_start, parse_start
 from lab.errors import InputError
-from lab.task.agent.outcomes import may_start_again, peer_restarted, signal_name
+from lab.task.agent.outcomes import may_start_again, peer_restarted
 from lab.task.agent.start_barrier import StartBarrier
 from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus
 from lab.task.protocol.policy import OnFailure, Policy, outcome, parse_policy
@@ -48,6 +50,7 @@ def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str
     ("text", "when"),
     [
         ("10s", Trigger(seconds=10)),
+        ("after 1h1m1s", Trigger(seconds=3661)),
         ("after 1m30s", Trigger(seconds=90)),
         ("0.5s", Trigger(seconds=0.5)),
         ("after 20,900 steps", Trigger(steps=20_900)),
@@ -60,16 +63,27 @@ def test_moments_round_trip(text: str, when: Trigger) -> None:
     assert parse_trigger(str(when)) == when
 
 
-@pytest.mark.parametrize("text", ["", "10", "after", "soon", "-1s", "1,00 steps", "5 stepsx", "s"])
-def test_invalid_moments_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a start time, such as 10s or `after 500 steps`"):
-        parse_trigger(text)
-
-
-def test_a_span_is_seconds() -> None:
-    assert parse_duration("1h1m1s") == 3661
-    with pytest.raises(ValueError, match="is not a duration"):
-        parse_duration("1d")
+@pytest.mark.parametrize(
+    ("parse", "text", "why"),
+    [
+        *[
+            (parse_trigger, text, "is not a start time, such as 10s or `after 500 steps`")
+            for text in ("", "10", "after", "-1s", "1,00 steps", "5 stepsx", "s")
+        ],
+        (parse_duration, "1d", "is not a duration"),
+        (parse_start, "worker-1", "TASK: MOMENT"),
+        (parse_start, "worker-1: soon", "'soon' is not a start time"),
+        *[
+            (parse_policy, text, "fail, restart, restart:N")
+            for text in ("", "restart:0", "restart:", "stop", "FAIL", "restart:1000")
+        ],
+    ],
+)
+def test_what_a_user_writes_wrongly_is_refused(
+    parse: Callable[[str], object], text: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        parse(text)
 
 
 # ---- the gate
@@ -115,20 +129,30 @@ def test_a_self_checking_program_may_train_before_its_step() -> None:
     assert StartBarrier(own, "worker-2").joins_at(states()) is None
 
 
-def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:
-    gate = StartBarrier(request(own=True, start={"worker-2": "after 500 steps"}), "worker-2")
-    assert not gate.may_start(states())
-    assert gate.may_start(states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=501)))
+def restarted(step: int | None) -> dict[str, TaskStatus]:
+    """The statuses when worker-1 has restarted, after an attempt that made this step."""
+    ended = Attempt("exit code 3", None, None, 9.0, step)
+    return states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1, earlier=(ended,)))
 
 
-def test_a_time_delays_the_program() -> None:
+def test_a_time_delays_the_program_until_it_has_made_a_step() -> None:
     clock = Clock()
-    gate = StartBarrier(request(start={"ps-0": "10s"}), "ps-0", clock)
+    gate = StartBarrier(request(start={"worker-1": "10s"}), "worker-1", clock)
     clock.now = 9.9
     assert not gate.may_start(states())
     assert gate.waits_for(states()) == "waits: it starts 10s after the others"
+    assert not gate.may_start(restarted(None))
+    assert gate.may_start(restarted(7))
     clock.now = 10.0
     assert gate.may_start(states())
+
+
+def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:
+    gate = StartBarrier(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
+    assert not gate.may_start(states())
+    assert gate.may_start(states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=501)))
+    assert not gate.may_train(restarted(None))
+    assert gate.may_train(restarted(7))
 
 
 def lateness(task: str, seen: dict[str, TaskStatus], seconds: int, **more: object) -> bool:
@@ -149,15 +173,28 @@ def test_only_the_awaited_task_is_late() -> None:
     assert [lateness(task, seen, 10) for task in TASKS] == [True, False, False, False]
 
 
-def test_no_task_is_late_before_a_later_start_or_when_ready() -> None:
-    seen = states(State.STARTING, ps_0=State.PENDING)
-    assert not any(lateness(task, seen, 50, start={"ps-0": "60s"}) for task in TASKS)
-    assert not any(lateness(task, states(), 50) for task in TASKS)
-    # A task that is not needed, by a step or by a time, delays no other.
-    seen = states(worker_0=State.STARTING, worker_2=State.PENDING)
-    assert lateness("worker-0", seen, 10, start={"worker-2": "1h"})
-    seen = states(worker_0=State.STARTING, worker_2=State.PENDING)
-    assert lateness("worker-0", seen, 10, start={"worker-2": "after 5 steps"})
+@pytest.mark.parametrize(
+    ("others", "more", "late"),
+    [
+        ({"worker_0": State.STARTING}, {}, True),
+        ({"worker_0": State.STARTING, "ps_0": State.PENDING}, {"start": {"ps-0": "60s"}}, False),
+        ({}, {}, False),
+        # A task that is not needed, by a step or by a time, delays no other.
+        *[
+            (
+                {"worker_0": State.STARTING, "worker_2": State.PENDING},
+                {"start": {"worker-2": start}},
+                True,
+            )
+            for start in ("1h", "after 5 steps")
+        ],
+    ],
+)
+def test_no_task_is_late_before_a_later_start_or_when_ready(
+    others: dict[str, State], more: dict[str, object], late: bool
+) -> None:
+    seen = states(**others)
+    assert [lateness(task, seen, 50, **more) for task in TASKS] == [False, late, False, False]
 
 
 def test_a_stopped_agent_declares_no_task_late() -> None:
@@ -178,20 +215,6 @@ def test_a_gang_restart_waits_for_all_old_programs() -> None:
     others = {"ps-0": TaskStatus("ps-0", State.READY, attempt=1)}
     waits = gate.waits_for(states(State.TRAINING, worker_0=mine) | others)
     assert waits == "waits for worker-1, worker-2"
-
-
-def test_a_schedule_holds_until_a_step_is_made() -> None:
-    def again(step: int | None) -> dict[str, TaskStatus]:
-        ended = Attempt("exit code 3", None, None, 9.0, step)
-        return states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1, earlier=(ended,)))
-
-    gate = StartBarrier(request(start={"worker-1": "10s"}), "worker-1", Clock())
-    assert not gate.may_start(states())
-    assert not gate.may_start(again(None))
-    assert gate.may_start(again(7))
-    late = StartBarrier(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
-    assert not late.may_train(again(None))
-    assert late.may_train(again(7))
 
 
 @pytest.mark.parametrize(
@@ -239,32 +262,24 @@ def test_a_gang_names_the_first_that_was_started_again() -> None:
     assert peer_restarted(request(), mine, states(worker_1=first)) is None
 
 
-def test_signals_have_a_name_or_a_number() -> None:
-    assert (signal_name(9), signal_name(40)) == ("SIGKILL", "signal 40")
-
-
 # ---- schedules, as a user writes them
 
 
-def test_a_schedule_is_read() -> None:
-    text = "worker-1: 10s; worker-2: after 20,900 steps;"
-    assert parse_start(text) == {"worker-1": "10s", "worker-2": "after 20,900 steps"}
-    with pytest.raises(ValueError, match="TASK: MOMENT"):
-        parse_start("worker-1")
-    with pytest.raises(ValueError, match="'soon' is not a start time"):
-        parse_start("worker-1: soon")
-
-
-def test_a_schedule_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no task 'worker-9'; did you mean 'worker-\d'\?"):
-        check_start({"worker-9": "10s"}, TASKS)
-    with pytest.raises(InputError, match="no task 'x'; use one of ps-0, worker-0"):
-        check_start({"x": "10s"}, TASKS)
-    with pytest.raises(
-        InputError, match="the others make no step without worker-0; give it a time"
-    ):
-        check_start({"worker-0": "after 5 steps"}, TASKS)
-    check_start({"worker-0": "5s", "ps-0": "1s", "worker-2": "after 5 steps"}, TASKS)
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("worker-0: 5s; ps-0: 1s; worker-2: after 20,900 steps;", ""),
+        ("worker-9: 10s", r"no task 'worker-9'; did you mean 'worker-\d'\?"),
+        ("x: 10s", "no task 'x'; use one of ps-0, worker-0"),
+        ("worker-0: after 5 steps", "the others make no step without worker-0; give it a time"),
+        ("ps-0: after 5 steps", "the others make no step without ps-0; give it a time"),
+    ],
+)
+def test_a_schedule_must_fit_the_cluster(text: str, refused: str) -> None:
+    schedule = parse_start(text)
+    with pytest.raises(InputError, match=refused) if refused else contextlib.nullcontext():
+        check_start(schedule, TASKS)
+    assert text.startswith(": ".join(next(iter(schedule.items()))))
 
 
 @pytest.mark.parametrize(
@@ -297,13 +312,6 @@ def test_the_others_reach_the_step_of_a_worker(
         check_joins(start, ["worker-0", "worker-1", "worker-2"], own_steps=100, all_steps=all_steps)
 
 
-@pytest.mark.parametrize(
-    ("task", "fits"), [("ps-0", False), ("worker-0", False), ("worker-1", True)]
-)
-def test_no_steps_without_ps_and_chief(task: str, *, fits: bool) -> None:
-    assert (start_error(task, Trigger(steps=5), TASKS) is None) == fits
-
-
 # ---- the effect of a failure on all tasks
 
 
@@ -319,12 +327,6 @@ def test_no_steps_without_ps_and_chief(task: str, *, fits: bool) -> None:
 def test_policies_are_read(text: str, policy: Policy) -> None:
     assert parse_policy(text) == policy
     assert parse_policy(str(policy)) == policy
-
-
-@pytest.mark.parametrize("text", ["", "restart:0", "restart:", "stop", "FAIL", "restart:1000"])
-def test_invalid_policies_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="fail, restart, restart:N"):
-        parse_policy(text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,56 +107,48 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_watched_status_stays_until_it_cannot_be_read_for_a_while(
+def test_a_watched_status_stays_until_it_cannot_be_read_for_a_while_and_counts_again(
     place: EnvironmentDir, clock: Clock, damage: Callable[[Path], None]
 ) -> None:
     volume = Volume(place.runs)
     written(volume, State.TRAINING)
     watched = Statuses(volume, "r1", REQUEST.tasks())
     assert {each.state for each in watched.refresh().values()} == {State.TRAINING}
-    damage(volume.status("r1", MINE))
+    watched.refresh()
+    path = volume.status("r1", MINE)
+    kept = path.parent.with_name("kept")
+    shutil.copytree(path.parent, kept, copy_function=os.link)
+    damage(path)
     for passed_s in (0.0, REFUSED_S - 0.1):
         clock.now = 100.0 + passed_s
         assert watched.refresh()[MINE].state is State.TRAINING
     clock.now = 100.0 + REFUSED_S
     assert watched.refresh()[MINE].cause is Cause.UNREADABLE
+    if damage in (missing, pipe, directory, no_directory):
+        path.parent.rename(path.parent.with_name("damaged"))
+        kept.rename(path.parent)  # the same file: its time stamp is the same, too
+        assert watched.refresh()[MINE].state is State.TRAINING
 
 
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENFILE])
 def test_a_short_read_error_changes_no_watched_status(
-    place: EnvironmentDir, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    place: EnvironmentDir, clock: Clock, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     volume = Volume(place.runs)
     watched = Statuses(volume, "r1", REQUEST.tasks())
     watched.refresh()
-    read = statuses.read_regular
-    for number in (errno.ESTALE, errno.EIO, errno.ENFILE):
-        written(volume, State.TRAINING, global_step=number)
+    written(volume, State.TRAINING, global_step=7)
 
-        def fail(_path: Path, number: int = number) -> str:
-            raise OSError(number, os.strerror(number))
+    def fail(_path: Path) -> str:
+        raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(statuses, "read_regular", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(statuses, "read_regular", fail)
         for passed_s in (0.0, REFUSED_S - 1):
             clock.now += passed_s
             before = watched.refresh()[MINE]
-            assert (before.cause, before.global_step != number) == (None, True)
-        monkeypatch.setattr(statuses, "read_regular", read)
-        assert watched.refresh()[MINE].global_step == number
-
-
-def test_a_status_that_can_be_read_again_counts(place: EnvironmentDir, clock: Clock) -> None:
-    volume = Volume(place.runs)
-    written(volume, State.TRAINING)
-    watched = Statuses(volume, "r1", REQUEST.tasks())
-    for _ in range(2):
-        watched.refresh()
-    path = volume.status("r1", MINE)
-    path.rename(path.with_name("moved"))
-    watched.refresh()
-    clock.now += REFUSED_S
-    assert watched.refresh()[MINE].state is State.FAILED
-    path.with_name("moved").rename(path)  # the same file: its time stamp is the same, too
-    assert watched.refresh()[MINE].state is State.TRAINING
+            assert (before.cause, before.global_step) == (None, None)
+    assert watched.refresh()[MINE].global_step == 7
 
 
 def test_a_status_with_a_read_error_is_unknown_at_first(

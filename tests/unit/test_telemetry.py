@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from lab.run.gpu_metrics import (
     append_lines,
     figures,
     gpus_of,
-    next_due,
     read_figures,
     sample_until,
     sampled,
@@ -69,20 +68,19 @@ class Box:
     closed: int = 0
     waited: list[float] = field(default_factory=list)
     now: float = 1000.0
-    fails: Exception | None = None
+    took: list[float] = field(default_factory=list)
     over: bool = False
 
     @contextmanager
     def open(self, ids: Sequence[str]) -> Iterator[Box]:
         self.opened.append(tuple(ids))
-        if self.fails is not None:
-            raise self.fails
         try:
             yield self
         finally:
             self.closed += 1
 
     def sample(self) -> list[Sample]:
+        self.now += self.took.pop(0) if self.took else 0.0
         moment = self.moments.pop(0)
         if isinstance(moment, Exception):
             raise moment
@@ -168,27 +166,40 @@ def test_an_unresponsive_gpu_has_lines_without_values(path: Path) -> None:
     assert (view.uses, view.notices) == ([{"worker-0": 0.5}, {}], [])
 
 
-def test_sample_times_do_not_drift_and_missed_ones_are_skipped() -> None:
-    assert [next_due(10.0, now) for now in (10.002, 11.0, 11.5)] == [11.0, 12.0, 12.0]
-
-
-LOST = [both(0.5, 0.5), fault("the NVIDIA driver failed"), both(0.5, 0.5)]
+GONE_DISK = "no GPU telemetry from here on: gpu.jsonl: "
 
 
 @pytest.mark.parametrize(
-    ("box", "notice", "kept"),
+    ("moments", "prepare", "notice", "kept"),
     [
-        (Box([[], [], []]), "no GPU telemetry: this host has none of the run's GPUs", 0),
-        (Box([], fails=fault("no driver")), "no GPU telemetry from here on: no driver", 0),
-        (Box(LOST), "no GPU telemetry from here on: the NVIDIA driver failed", 3),
+        ([[], [], []], None, "no GPU telemetry: this host has none of the run's GPUs", 0),
+        ([fault("no driver")], None, "no GPU telemetry from here on: no driver", 0),
+        ([both(0.5, 0.5), fault("it failed")], None, "no GPU telemetry from here on: it failed", 3),
+        # It is not followed.
+        ([both(0.5, 0.5)], lambda path: path.symlink_to("elsewhere"), GONE_DISK, 0),
     ],
+    ids=["no GPU", "no driver", "lost driver", "link"],
 )
-def test_the_end_of_sampling_is_one_notice(box: Box, notice: str, kept: int, path: Path) -> None:
-    view = box.go(path)
-    assert view.notices == [notice]
-    assert len(lines(path) if kept else []) == kept
-    assert path.exists() == bool(kept)
-    assert box.closed == (box.fails is None)
+def test_the_end_of_sampling_is_one_notice(
+    moments: list[list[Sample] | Exception],
+    prepare: Callable[[Path], None] | None,
+    notice: str,
+    kept: int,
+    path: Path,
+) -> None:
+    if prepare is not None:
+        prepare(path)
+    box = Box(moments)
+    (line,) = box.go(path).notices
+    assert line.startswith(notice)
+    assert len(lines(path) if path.exists() else []) == kept
+    assert box.closed == 1
+
+
+def test_missed_samples_are_skipped_and_times_do_not_drift(path: Path) -> None:
+    box = Box([both(0.5, 0.5)] * 3, took=[0.002, 1.5, 0.0])
+    box.go(path)
+    assert [line["time_unix"] for line in lines(path)[::3]] == [1000.0, 1001.0, 1003.0]
 
 
 def test_a_full_disk_is_one_notice_and_leaves_whole_lines(
@@ -209,28 +220,12 @@ def test_a_full_disk_is_one_notice_and_leaves_whole_lines(
     assert len(lines(path)) == 3
 
 
-def test_a_link_in_its_place_is_not_followed(path: Path) -> None:
-    path.symlink_to(path.parent / "elsewhere")
-    assert len(Box([both(0.5, 0.5)]).go(path).notices) == 1
-    assert not (path.parent / "elsewhere").exists()
-
-
 @pytest.mark.parametrize("torn", ["", '{"task": "wor', '{"task": "a"}\n', '{"task": "a"}\n{"ta'])
 def test_a_later_client_appends_after_the_last_complete_line(path: Path, torn: str) -> None:
     path.write_text(torn)
     append_lines(path, [{"task": "b"}, {"task": "c"}])
     whole = torn[: torn.rfind("\n") + 1]
     assert path.read_text() == whole + '{"task": "b"}\n{"task": "c"}\n'
-
-
-def test_samples_after_the_end_are_not_written(path: Path) -> None:
-    class Slow(Box):
-        def sample(self) -> list[Sample]:
-            self.over = True
-            return super().sample()
-
-    assert Slow([both(0.5, 0.5)]).go(path).uses == []
-    assert not path.exists()
 
 
 # ---- The thread
@@ -263,13 +258,15 @@ def test_the_thread_runs_while_the_run_is_followed(
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
-def test_a_hanging_driver_delays_no_run(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_driver_delays_no_run_and_its_last_sample_is_not_written(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, answers = threading.Event(), threading.Event()
 
     class Hanging(Box):
         def sample(self) -> list[Sample]:
             asked.set()
-            answers.wait(20)
+            answers.wait(PATIENCE_S)
             return super().sample()
 
     monkeypatch.setattr(gpu_metrics, "_nvml", Hanging([both(0.5, 0.5)]).open)
@@ -279,7 +276,7 @@ def test_a_hanging_driver_delays_no_run(run: RunDir, monkeypatch: pytest.MonkeyP
         assert asked.wait(PATIENCE_S)
     (thread,) = threads()
     answers.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert (run.gpu_samples.exists(), view.uses) == (False, [])
 
 
@@ -311,37 +308,34 @@ def sample(task: str, time: float, utilisation: object = 0.5, **fields: object) 
     return {"time_unix": time, "task": task, "gpu": "GPU-a", **known, **fields}
 
 
-def test_means_count_while_the_task_trained_and_the_peak_always() -> None:
-    moments = [
-        sample("worker-0", 1.0, 0.0, memory_used_bytes=900, power_w=10.0),  # TensorFlow starts
-        sample("worker-0", 2.0, 0.4, power_w=100.0),
-        sample("worker-0", 2.0, 0.6, power_w=200.0),  # its other GPU
-        sample("worker-1", 2.0, 0.1),
-        sample("worker-0", 3.0, 1.0, power_w=400.0),
-        sample("worker-0", 4.0, 0.0, power_w=10.0),
-    ]
-    found = figures(moments, {"worker-0": (2.0, 3.0), "worker-1": None})
-    assert found["worker-0"].utilisation == pytest.approx(0.75)
-    assert found["worker-0"].power_w == pytest.approx(350.0)
-    assert found["worker-0"].memory_bytes == 900
-    assert found["worker-1"] == GpuFigures(0.1, 100, 70.0)
-    # All samples count where none falls into the training.
-    late = figures(moments, {"worker-0": (7.0, 7.0)})
-    assert late["worker-0"].utilisation == pytest.approx((0.0 + 0.5 + 1.0 + 0.0) / 4)
+BUSY = [
+    sample("worker-0", 1.0, 0.0, memory_used_bytes=900, power_w=10.0),  # TensorFlow starts
+    sample("worker-0", 2.0, 0.4, power_w=100.0),
+    sample("worker-0", 2.0, 0.6, power_w=200.0),  # its other GPU
+    sample("worker-0", 3.0, 1.0, power_w=400.0),
+    sample("worker-0", 4.0, 0.0, power_w=10.0),
+]
+PARTLY = [  # a sum is complete or missing
+    sample("worker-0", 1.0, 0.5, power_w=None, memory_used_bytes=None),
+    sample("worker-0", 1.0, None),
+    sample("worker-0", 2.0, 0.5),
+    sample("worker-0", 2.0, 0.6),
+]
 
 
-def test_gpu_sums_are_complete_or_missing() -> None:
-    found = figures(
-        [
-            sample("worker-0", 1.0, 0.5, power_w=None, memory_used_bytes=None),
-            sample("worker-0", 1.0, None),
-            sample("worker-0", 2.0, 0.5),
-            sample("worker-0", 2.0, 0.7),
-        ],
-        {},
-    )["worker-0"]
-    assert (found.power_w, found.memory_bytes) == (140.0, 200)
-    assert found.utilisation == pytest.approx(0.55)  # of 0.5, and 0.6
+@pytest.mark.parametrize(
+    ("moments", "trained", "wanted"),
+    [
+        (BUSY, (2.0, 3.0), GpuFigures(0.75, 900, 350.0)),
+        (BUSY, (7.0, 7.0), GpuFigures(0.375, 900, 180.0)),  # no sample falls into the training
+        (BUSY, None, GpuFigures(0.375, 900, 180.0)),
+        (PARTLY, None, GpuFigures(0.525, 200, 140.0)),
+    ],
+)
+def test_means_count_while_the_task_trained_and_the_peak_always(
+    moments: list[dict[str, Any]], trained: tuple[float, float] | None, wanted: GpuFigures
+) -> None:
+    assert figures(moments, {"worker-0": trained}) == {"worker-0": wanted}
 
 
 @pytest.mark.parametrize("value", [None, "1", True, -1, float("nan"), float("inf"), 10**400, []])
@@ -394,21 +388,19 @@ def printed(renderable: Any, width: int) -> list[str]:
     return found
 
 
-def test_the_result_has_a_column_for_sampled_gpus(trained: Summary) -> None:
-    width = 80
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_result_has_a_column_for_sampled_gpus(trained: Summary, sampled: bool) -> None:
     shown = {"state": "succeeded", "epoch": 49, "global_step": 82_499, "loss": 0.25}
     more = {"accuracy": 0.8876, "time_s": 1298.5, "gpu_utilisation": 1.0}
-    full = replace(trained.tasks[1], **shown, **more)  # type: ignore[arg-type]
-    found = printed(result_table(replace(trained, tasks=[full, *trained.tasks])), width)
-    assert not any("…" in line for line in found)
-    assert "gpu" in found[2].split()
+    tasks = [replace(trained.tasks[1], **shown, **more), *trained.tasks]  # type: ignore[arg-type]
+    if not sampled:
+        tasks = [replace(task, gpu_utilisation=None) for task in tasks]
+    found = printed(result_table(replace(trained, tasks=tasks)), 80)
+    assert any("gpu" in line.split() for line in found) is sampled
     (first, second) = (line.split() for line in found if line.startswith("worker-0"))
-    assert first[-4:] == ["100", "%", "1,298", "s"]
     assert first[:3] == ["worker-0", "tf2", "succeeded"]
-    assert second[-2:] == ["87", "%"]
-    bare = [replace(task, gpu_utilisation=None) for task in trained.tasks]
-    unsampled = printed(result_table(replace(trained, tasks=bare)), width)
-    assert not any("gpu" in line.split() for line in unsampled)
+    assert first[-2:] == ["1,298", "s"]
+    assert ("100 %" in " ".join(first), "87 %" in " ".join(second)) == (sampled, sampled)
 
 
 def busy(view: LiveView) -> None:
@@ -441,10 +433,3 @@ def test_the_live_view_shows_current_gpu_usage(width: int, monkeypatch: pytest.M
     view.gpus({"worker-0": 1.0})
     after = printed(view._render(), width)
     assert [line.index("%") for line in after if "%" in line] == before
-
-
-def test_without_gpus_there_is_no_column() -> None:
-    bare = replace(INFO, tasks=tuple({**task, "gpus": []} for task in INFO.tasks))
-    view = LiveView(bare, Console(file=io.StringIO(), force_terminal=False))
-    busy(view)
-    assert "gpu" not in "\n".join(printed(view._render(), 80))
