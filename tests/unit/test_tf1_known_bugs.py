@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -24,25 +25,29 @@ from lab.task.tf1.known_bugs import (
 )
 
 
-def uncalled(source: str) -> tuple[str, list[str]]:
-    told: list[str] = []
-    return ast.unparse(uncall_operations(ast.parse(source), told.append)), told
-
-
-def test_operations_are_no_longer_called() -> None:
-    text, told = uncalled("a = opt.local_step_init_op()\nif c:\n    a = f(opt.chief_init_op())\n")
-    assert text == "a = opt.local_step_init_op\nif c:\n    a = f(opt.chief_init_op)"
-    assert told == [
-        "fixed: line 1: local_step_init_op is an operation, called as if it were a function",
-        "fixed: line 3: chief_init_op is an operation, called as if it were a function",
-    ]
-
-
 @pytest.mark.parametrize(
-    "source", ["opt.get_init_tokens_op()", "chief_init_op()", "opt.chief_init_op(1)", "a.b.c()"]
+    ("source", "text", "told"),
+    [
+        (
+            "a = opt.local_step_init_op()",
+            "a = opt.local_step_init_op",
+            ["fixed: line 1: local_step_init_op is an operation, called as if it were a function"],
+        ),
+        (
+            "if c:\n    a = f(opt.chief_init_op())",
+            "if c:\n    a = f(opt.chief_init_op)",
+            ["fixed: line 2: chief_init_op is an operation, called as if it were a function"],
+        ),
+        *[
+            (text, text, [])
+            for text in ("a.get_init_tokens_op()", "chief_init_op()", "a.chief_init_op(1)", "a.b()")
+        ],
+    ],
 )
-def test_all_else_stays(source: str) -> None:
-    assert uncalled(source) == (source, [])
+def test_operations_are_no_longer_called(source: str, text: str, told: list[str]) -> None:
+    found: list[str] = []
+    assert ast.unparse(uncall_operations(ast.parse(source), found.append)) == text
+    assert found == told
 
 
 def failing(folder: Path, line: str) -> BaseException:
@@ -75,13 +80,13 @@ SESSION = "/site-packages/tensorflow/python/client/session.py"
 COORDINATOR = "/site-packages/tensorflow/python/training/coordinator.py"
 
 
-def inside(file: str, name: str) -> FrameType:
+def inside(file: str, name: str, parameters: str = "", *values: object) -> FrameType:
     """The frame of a function of this name in this file."""
-    source = f"def {name}():\n    import sys\n    return sys._getframe()\n"
+    source = f"def {name}({parameters}):\n    import sys\n    return sys._getframe()\n"
     code: CodeType = compile(source, file, "exec")
-    space: dict[str, Callable[[], FrameType]] = {}
+    space: dict[str, Callable[..., FrameType]] = {}
     exec(code, space)  # noqa: S102
-    return space[name]()
+    return space[name](*values)
 
 
 class Time:
@@ -127,68 +132,52 @@ def test_a_worker_without_peers_reports_it_then_ends() -> None:
     assert trial.left == [worker_ended_message("worker-1")]
 
 
-def test_a_worker_that_computes_is_not_suspected() -> None:
-    trial, runs = Trial(), inside(SESSION, "run")
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_worker_that_computes_or_goes_on_is_not_suspected(computes: bool) -> None:
+    trial, waits = Trial(), inside(SESSION, "run")
     trial.ended = {"worker-1"}
     for _ in range(100):
-        trial.cpu.now += 0.5
-        trial.after(PATIENCE_S, runs)
+        if computes:
+            trial.cpu.now += 0.5
+            trial.after(PATIENCE_S, waits)
+        else:
+            trial.after(PATIENCE_S / 2, inside(SESSION, "run"))
+            trial.after(1, inside("program.py", "run"))
     assert (trial.told, trial.left) == ([], [])
 
 
-def test_the_ended_chief_is_named() -> None:
-    assert worker_ended_message("worker-0") == (
-        "this worker waits for worker-0, the chief, which updates the model, but worker-0 has"
-        " ended; start it with `lab run --mend`"
-    )
-
-
-def test_a_wait_that_tensorflow_ends_without_an_error_is_no_fault() -> None:
-    trial = Trial()
-    source = "def join(ignore_live_threads):\n    import sys\n    return sys._getframe()\n"
-    space: dict[str, Callable[[bool], FrameType]] = {}
-    exec(compile(source, COORDINATOR, "exec"), space)  # noqa: S102
-    goes = threading.Event()
-    runner = threading.Thread(target=goes.wait, name="QueueRunnerThread-sync_token_q-")
-    runner.start()
-    try:
-        for ignores in (True, False):
-            trial.watch.look(frame := space["join"](ignores))
-            trial.after(PATIENCE_S, frame)
-            assert bool(trial.told) is not ignores
-    finally:
-        goes.set()
-        runner.join()
-
-
-def test_a_working_worker_is_not_suspected() -> None:
-    trial = Trial()
-    trial.ended = {"worker-1"}
-    for _ in range(100):
-        trial.after(PATIENCE_S / 2, inside(SESSION, "run"))
-        trial.after(1, inside("program.py", "run"))
-    assert (trial.told, trial.left) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("file", "name"), [(COORDINATOR, "join"), (str(threading.__file__), "_shutdown")]
-)
-def test_an_endless_queue_runner_is_reported(file: str, name: str) -> None:
-    trial, waits = Trial(), inside(file, name)
-    trial.after(0, waits)
-    trial.after(PATIENCE_S, waits)
-    assert trial.told == []  # No such thread runs: it waits for something else.
+@contextlib.contextmanager
+def queue_runner() -> Iterator[None]:
     goes = threading.Event()
     runner = threading.Thread(target=goes.wait, name="QueueRunnerThread-sync_token_q-sync_token_q")
     runner.start()
     try:
-        trial.after(1, waits)
-        trial.after(GIVE_UP_S, waits)
+        yield
     finally:
         goes.set()
         runner.join()
-    assert trial.told == [f"known fault: {NEVER_STOPS}"]
-    assert trial.left == [NEVER_STOPS]
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_fault"),
+    [
+        (inside(COORDINATOR, "join"), True),
+        (inside(COORDINATOR, "join", "ignore_live_threads", False), True),
+        # TensorFlow ends this wait by itself, without an error.
+        (inside(COORDINATOR, "join", "ignore_live_threads", True), False),
+        (inside(str(threading.__file__), "_shutdown"), True),
+    ],
+)
+def test_an_endless_queue_runner_is_reported(waits: FrameType, is_fault: bool) -> None:
+    trial = Trial()
+    trial.after(0, waits)
+    trial.after(PATIENCE_S, waits)
+    assert trial.told == []  # No such thread runs: it waits for something else.
+    with queue_runner():
+        trial.after(1, waits)
+        trial.after(GIVE_UP_S, waits)
+    assert trial.told == [f"known fault: {NEVER_STOPS}"] * is_fault
+    assert trial.left == [NEVER_STOPS] * is_fault
 
 
 def test_an_aborted_program_ends_despite_a_waiting_thread() -> None:

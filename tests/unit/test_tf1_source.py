@@ -111,9 +111,3 @@ def test_it_is_converted_as_a_listing(tmp_path: Path) -> None:
 def test_the_syntax_error_of_another_program_stays(tmp_path: Path, source: str) -> None:
     with pytest.raises(InputError, match=r"main\.py:\d+:\d+: .*; fix the program"):
         read_program(str(write(tmp_path, main=source)))
-
-
-def test_one_program_for_tensorflow_1_is_enough(tmp_path: Path) -> None:
-    write(tmp_path, a=TF, b=TF + "tf.Session()")
-    own = read_program(f"worker-0={tmp_path}/a.py,worker-1={tmp_path}/b.py")
-    assert own.complete(RunSpec("a-b")).listing

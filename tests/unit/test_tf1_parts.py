@@ -1,0 +1,415 @@
+"""What `lab` provides for a program of TensorFlow 1, on a TensorFlow that is a handful of names.
+
+Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from absl import flags
+
+from lab.task import tf1
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.program import ProgramError
+from lab.task.tf1.flags import restore_flags
+from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
+from lab.task.tf1.missing import missing_file_line
+from lab.task.tf1.one_element import one_element
+from lab.task.tf1.sessions import check_checkpoint_age
+
+Load = Callable[[str], Any]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Imports a module of the package with this TensorFlow, whose functions name themselves."""
+
+    def returns(name: str) -> Any:
+        return lambda **named: (name, named)
+
+    v1 = ModuleType("tensorflow.compat.v1")
+    vars(v1).update(
+        {name: returns(name) for name in ("concat", "matmul", "split")},
+        summary=SimpleNamespace(image=returns("summary.image")),
+        nn=SimpleNamespace(
+            sigmoid_cross_entropy_with_logits=returns("sigmoid"),
+            softmax_cross_entropy_with_logits=returns("softmax"),
+        ),
+        resource=HANDLE,
+        TensorShape=lambda shape: shape,
+        as_dtype=lambda kind: kind,
+    )
+    compat, top = ModuleType("tensorflow.compat"), ModuleType("tensorflow")
+    vars(compat)["v1"], vars(top)["compat"] = v1, compat
+    for module in (top, compat, v1):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    names = ("contrib", "renames")
+
+    def forget() -> None:
+        for name in names:
+            sys.modules.pop(f"{tf1.__name__}.{name}", None)
+            vars(tf1).pop(name, None)
+
+    forget()
+    yield lambda name: importlib.import_module(f"{tf1.__name__}.{name}")
+    forget()
+
+
+# ---- calls of TensorFlow 0.8 to 0.12, and the calls of 1.x that they become
+
+JOINED = ("concat", {"values": ["x", "y"], "axis": 1})
+PARTS = ("split", {"value": "x", "num_or_size_splits": 2, "axis": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "named", "expected"),
+    [
+        ("concat", (1, ["x", "y"]), {}, JOINED),
+        ("concat", (["x", "y"], 1), {}, JOINED),
+        ("concat", (), {"concat_dim": 1, "values": ["x", "y"]}, JOINED),
+        ("split", (1, 2, "x"), {}, PARTS),
+        ("split", ("x", 2, 1), {}, PARTS),
+        ("split", (), {"split_dim": 1, "num_split": 2, "value": "x"}, PARTS),
+        ("split", ("x", 2), {"axis": 1}, PARTS),
+        (
+            "batch_matmul",
+            ("m", "n"),
+            {"adj_y": True},
+            ("matmul", {"a": "m", "b": "n", "adjoint_b": True}),
+        ),
+        (
+            "image_summary",
+            ("t", "x", 5),
+            {},
+            ("summary.image", {"name": "t", "tensor": "x", "max_outputs": 5}),
+        ),
+        (
+            "softmax_cross_entropy_with_logits",
+            ("l", "y"),
+            {},
+            ("softmax", {"logits": "l", "labels": "y"}),
+        ),
+        (
+            "sigmoid_cross_entropy_with_logits",
+            ("l",),
+            {"targets": "y"},
+            ("sigmoid", {"logits": "l", "labels": "y"}),
+        ),
+    ],
+)
+def test_both_orders_of_arguments(
+    load: Load, name: str, values: tuple[Any, ...], named: dict[str, Any], expected: object
+) -> None:
+    renames = load("renames")
+    functions = {**renames.TOP_FUNCTIONS, **renames.NN_FUNCTIONS}
+    assert functions[name](*values, **named) == expected
+
+
+# ---- `tf.contrib.training`
+
+
+class Shape(list[int]):
+    """The used part of a TensorShape."""
+
+    def is_fully_defined(self) -> bool:
+        return True
+
+    def assert_is_fully_defined(self) -> None:
+        """It is."""
+
+    def num_elements(self) -> int:
+        return math.prod(self)
+
+
+class Unknown(Shape):
+    def is_fully_defined(self) -> bool:
+        return False
+
+
+FLOAT, HANDLE = SimpleNamespace(size=4), SimpleNamespace(size=1)
+
+# By `printf NAME_SEED | md5sum` and bc: the digest as a whole number, modulo 3.
+NAMES = ("w1", "b1", "w2", "b2", "global_step", "layer1/weights")
+DRAWN = {0: [0, 2, 0, 1, 2, 2], 7: [2, 2, 2, 1, 1, 0]}
+
+
+def variable(name: str, *sides: int, outputs: int = 1) -> SimpleNamespace:
+    output = SimpleNamespace(shape=Shape(sides), dtype=FLOAT)
+    return SimpleNamespace(name=name, outputs=[output] * outputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "size"),
+    [
+        (Shape([784, 10]), FLOAT, 31_360),
+        (Shape(), FLOAT, 4),
+        (Unknown(), FLOAT, 120),  # a scalar, while it is being made
+        (Shape(), HANDLE, 120),  # a resource variable's
+    ],
+)
+def test_bytes_of_a_variable(load: Load, shape: Shape, kind: SimpleNamespace, size: int) -> None:
+    attributes = {"shape": Shape([3, 5]), "dtype": SimpleNamespace(size=8)}
+    output = SimpleNamespace(shape=shape, dtype=kind)
+    op = SimpleNamespace(name="v", outputs=[output], get_attr=attributes.__getitem__)
+    assert load("contrib").byte_size_load_fn(op) == size
+    with pytest.raises(ValueError, match=r"^Op split must have a single output$"):
+        load("contrib").byte_size_load_fn(variable("split", 2, outputs=2))
+
+
+def test_the_greedy_strategy_takes_the_least_and_the_random_one_uses_the_name(load: Load) -> None:
+    contrib = load("contrib")
+    greedy = contrib.GreedyLoadBalancingStrategy(3, contrib.byte_size_load_fn)
+    sizes = [100, 10, 20, 20, 20, 1, 100]
+    # Loads before each: 0 0 0, 100 0 0, 100 10 0, 100 10 20, 100 30 20, 100 30 40, 100 31 40.
+    assert [greedy(variable("v", size)) for size in sizes] == [0, 1, 2, 1, 2, 1, 1]
+    for seed, expected in DRAWN.items():
+        strategy = contrib.RandomStrategy(3, seed)
+        assert [strategy(variable(name)) for name in reversed(NAMES)] == expected[::-1]
+    assert [contrib.RandomStrategy(3)(variable(name)) for name in NAMES] == DRAWN[0]
+
+
+def hyperparameters(load: Load) -> Any:
+    return load("contrib").HParams(
+        rate=0.1, steps=10, sync=True, name="a", sizes=[1, 2], pair=(3, 4)
+    )
+
+
+def test_hyperparameters_are_attributes_and_keep_their_types(load: Load) -> None:
+    found = hyperparameters(load)
+    found.add_hparam("momentum", None)
+    assert (found.rate, found.pair, found.momentum) == (0.1, [3, 4], None)
+    assert ("steps" in found, "other" in found, hasattr(found, "other")) == (True, False, False)
+    assert found.get("other", 5) == 5
+    assert json.loads(found.to_json()) == found.values()
+    with pytest.raises(ValueError, match="is reserved: parse"):
+        found.add_hparam("parse", 1)
+    assert found.parse("rate=1,steps=20, sync=false,name=b c,sizes=[3,4,5]") is found
+    assert (type(found.rate), found.steps, found.sync) == (float, 20, False)
+    assert (found.name, found.sizes, found.pair) == ("b c", [3, 4, 5], [3, 4])
+    assert found.override_from_dict({"steps": "30", "sync": True}).steps == 30
+    assert found.parse("").steps == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("other=1", "Unknown hyperparameter: other"),
+        ("steps", "Could not parse hyperparameters: steps"),
+        ("rate=1,sizes=[1,2", r"Could not parse hyperparameters: sizes=\[1,2"),
+        ("sync=maybe", "Could not parse as bool: maybe"),
+        ("steps=1.5", "invalid literal"),
+    ],
+)
+def test_refused_hyperparameters(load: Load, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hyperparameters(load).parse(text)
+
+
+# ---- MNIST as the tutorials drew it
+
+
+def numbered(count: int, seed: int | None = 3) -> DataSet:
+    return DataSet(np.arange(count), np.arange(count) * 10, seed=seed)
+
+
+def test_the_three_parts_whatever_directory_is_named() -> None:
+    found = read_data_sets("/no/such/directory", one_hot=True)
+    assert [part.num_examples for part in found] == [55_000, 5_000, 10_000]
+    assert (found.train.images.shape, found.train.images.dtype) == ((55_000, 784), np.float32)
+    assert found.test.labels.shape == (10_000, 10)
+    assert (found.test.labels.sum(axis=1) == 1).all()
+    mnist = load_mnist()
+    # The first 5,000 images of the file are kept for validation.
+    assert (found.validation.images == mnist.train.images[:5_000]).all()
+    assert (found.train.labels.argmax(axis=1)[-5_000:] == mnist.validation.labels).all()
+    assert load_dataset("mnist").train.num_examples == 55_000
+    assert dense_to_one_hot(np.array([2, 0], np.int32), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_as_images_as_bytes_and_with_digits() -> None:
+    found = read_data_sets("x", dtype=np.uint8, reshape=False, validation_size=0)
+    assert (found.train.images.shape, found.train.images.dtype) == ((60_000, 28, 28, 1), np.uint8)
+    assert found.validation.num_examples == 0
+    assert found.test.labels[:4].tolist() == load_mnist().test.labels[:4].tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: read_data_sets("x", validation_size=60_001), "between 0 and 60000"),
+        (lambda: read_data_sets("x", dtype=np.float64), "Invalid image dtype float64"),
+        (lambda: load_dataset("iris"), "Name of dataset is not found: iris; the lab has mnist"),
+    ],
+)
+def test_invalid_calls(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_batch_across_the_end_continues_in_the_next_epoch() -> None:
+    data = numbered(10)
+    epoch = [*data.next_batch(4)[0], *data.next_batch(4)[0]]
+    assert (data.epochs_completed, len(set(epoch))) == (0, 8)
+    images, labels = data.next_batch(4)
+    assert data.epochs_completed == 1
+    # The rest of the first epoch comes first, and then two of the second.
+    assert sorted([*epoch, *images[:2]]) == list(range(10))
+    assert labels.tolist() == (images * 10).tolist()
+    second = [*images[2:], *data.next_batch(8)[0]]
+    assert sorted(second) == list(range(10)) != second
+    assert data.epochs_completed == 1  # It ends with the first batch of the next.
+    in_order = numbered(5)
+    drawn = [in_order.next_batch(2, shuffle=False)[0].tolist() for _ in range(4)]
+    assert drawn == [[0, 1], [2, 3], [4, 0], [1, 2]]
+
+
+def test_the_graphs_seed_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(seed: int | None) -> list[int]:
+        return [int(each) for each in numbered(50, seed).next_batch(50)[0]]
+
+    v1 = ModuleType("tensorflow.compat.v1")
+    vars(v1)["get_seed"] = lambda op_seed: (11, op_seed)
+    monkeypatch.setitem(sys.modules, v1.__name__, v1)
+    assert drawn(None) == drawn(11) != drawn(12)
+    vars(v1)["get_seed"] = lambda op_seed: (None, op_seed)
+    assert drawn(None) != drawn(None)
+
+
+# ---- `tf.app.flags` of TensorFlow 1.0 to 1.4, on absl's flags
+
+
+@pytest.fixture
+def values() -> Any:
+    """Flags of a program, which declares one that a library has declared before."""
+
+    class Values(flags.FlagValues):
+        """A class of its own, so that no other test sees the changed methods."""
+
+    found = Values()
+    flags.DEFINE_string("log_dir", "", "the library's", flag_values=found)
+    restore_flags(found)
+    flags.DEFINE_string("log_dir", "logs", "the program's", flag_values=found)
+    flags.DEFINE_integer("steps", 10, "", flag_values=found)
+    flags.DEFINE_boolean("sync", True, "", flag_values=found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps", "sync", "left"),
+    [
+        ([], 10, True, []),
+        (["--unknown=1", "--steps=20", "data"], 20, True, ["--unknown=1", "data"]),
+        (["--nosync"], 10, False, []),
+        (["--sync=False"], 10, False, []),
+        (["--sync", "False"], 10, False, []),
+        (["--sync", "true", "data"], 10, True, ["data"]),
+        (["--sync", "data"], 10, True, ["data"]),
+        (["--steps", "1", "--sync", "0"], 1, False, []),
+    ],
+)
+def test_forms_of_flags(
+    values: Any, arguments: list[str], steps: int, sync: bool, left: list[str]
+) -> None:
+    assert values(["program.py", *arguments])[1:] == left
+    assert (values.log_dir, values.steps, values.sync) == ("logs", steps, sync)
+
+
+def test_parsing_by_the_old_name(values: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program.py", "--steps=30", "--other"])
+    values._parse_flags()
+    assert values.steps == 30
+    with pytest.raises(flags.DuplicateFlagError):  # a second one by the program, as it was
+        flags.DEFINE_integer("steps", 5, "", flag_values=values)
+
+
+# ---- files
+
+
+def test_only_a_checkpoint_of_an_earlier_run_is_refused(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "model.ckpt-3299"
+    check_checkpoint_age(None, 1000.0)
+    check_checkpoint_age(str(checkpoint), 1000.0)  # It was removed meanwhile.
+    index = tmp_path / "model.ckpt-3299.index"
+    index.touch()
+    os.utime(index, (1000.5, 1000.5))
+    check_checkpoint_age(str(checkpoint), 1000.0)
+    with pytest.raises(ProgramError, match=r"holds model\.ckpt-3299, a checkpoint of an earlier"):
+        check_checkpoint_age(str(checkpoint), 1001.0)
+
+
+class NotFoundError(Exception):
+    """Named as TensorFlow's."""
+
+
+class OutOfRangeError(Exception):
+    """Named as TensorFlow's."""
+
+
+EMPTY = "RandomShuffleQueue '_1_batch' is closed and has insufficient elements (requested 3)"
+MAKE = "make it beside main.py with `lab data tfrecords"
+
+
+@pytest.mark.parametrize(
+    ("error", "noted", "line"),
+    [
+        (FileNotFoundError(2, "No", "x.csv"), [], "x.csv is missing; put it beside main.py, and"),
+        (FileNotFoundError(2, "No", "/x/y.csv"), [], "/x/y.csv is missing; put it there"),
+        (NotFoundError("in/a.tfrecord; No such file or directory\n"), [], MAKE),
+        (OutOfRangeError(EMPTY), ["a b.tfrecords"], f"{MAKE} 'a b.tfrecords'`"),
+        (OutOfRangeError(EMPTY), ["gone.csv", "there.csv"], "gone.csv is missing"),
+        (OutOfRangeError(EMPTY), [], None),
+        (OutOfRangeError("End of sequence"), ["a.tfrecords"], None),
+        (NotFoundError("Key weights not found in checkpoint"), ["a.tfrecords"], None),
+        (NotFoundError("there.csv; No such file or directory"), [], None),
+        (FileNotFoundError("without a name"), [], None),
+        (FileNotFoundError(2, "No", 5), [], None),
+        (ValueError("x; No such file or directory"), ["x"], None),
+        (NotFoundError("W0 a.cc:1] NOT_FOUND: a.tfrecord; No such file or directory"), [], MAKE),
+        # The parts of a checkpoint are TensorFlow's own.
+        (NotFoundError("train/model.ckpt-0_temp; No such file or directory"), [], None),
+    ],
+)
+def test_the_line_for_a_missing_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    noted: list[str],
+    line: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.csv").touch()
+    found = missing_file_line(error, noted, "main.py")
+    assert (found is None) == (line is None)
+    assert (line or "") in (found or "")
+    assert (found or "MissingFileError: ").startswith("MissingFileError: ")
+
+
+# ---- arrays of one element, which convert to numbers
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 1)])
+def test_an_array_of_one_element_is_a_number(shape: tuple[int, ...]) -> None:
+    value = one_element(np.full(shape, 2.5, np.float32))
+    assert "%.1f %d" % (value, value) == "2.5 2"  # noqa: UP031  (the programs' own form)
+    assert (value.shape, value.dtype) == (shape, np.float32)
+    assert "%.1f" % (value + value) == "5.0"
+    assert pickle.loads(pickle.dumps(value)).item() == 2.5  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(2), np.float32(1), np.zeros(()), np.array([b"x"], object), 5, [1.0]]
+)
+def test_no_other_array_changes(value: object) -> None:
+    assert one_element(value) is value
