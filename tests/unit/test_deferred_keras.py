@@ -27,35 +27,37 @@ PLACE = AgentConfig(
 )
 
 
-def test_deferred_modules_are_restored() -> None:
-    variables = {"A": "1"}
-    variables |= defer_keras(variables)
-    assert variables["TF_USE_LEGACY_KERAS"] == "1"
-    restore_keras(variables)
-    assert variables == {"A": "1"}
-    restore_keras(variables)
-    assert variables == {"A": "1"}
+@pytest.mark.parametrize(
+    ("chosen", "deferred"),
+    [({}, True), ({"TF_USE_LEGACY_KERAS": "1"}, False), ({"TF_USE_LEGACY_KERAS": "0"}, False)],
+)
+def test_deferred_modules_are_restored_and_the_users_choice_stays(
+    chosen: dict[str, str], deferred: bool
+) -> None:
+    variables = {"A": "1", **chosen}
+    found = variables | defer_keras(variables)
+    assert (found != variables) is deferred
+    assert found["TF_USE_LEGACY_KERAS"] == chosen.get("TF_USE_LEGACY_KERAS", "1")
+    for _ in range(2):
+        restore_keras(found)
+        assert found == variables
 
 
-def test_the_users_choice_stays() -> None:
-    for choice in ("1", "0"):
-        variables = {"TF_USE_LEGACY_KERAS": choice}
-        assert defer_keras(variables) == {}
-        restore_keras(variables)
-        assert variables == {"TF_USE_LEGACY_KERAS": choice}
-
-
-def test_own_programs_get_unchanged_keras() -> None:
-    assert "TF_USE_LEGACY_KERAS" in environ(PLACE, REQUEST, 0, {})
-    own = environ(PLACE, changed(REQUEST, own=True), 0, {})
-    assert not [name for name in own if "KERAS" in name]
-    chosen = environ(PLACE, REQUEST, 0, {"TF_USE_LEGACY_KERAS": "0"})
-    assert (chosen["TF_USE_LEGACY_KERAS"], "LAB_LAZY_KERAS" in chosen) == ("0", False)
-
-
-def test_nothing_is_deferred_with_horovod() -> None:
-    assert "TF_USE_LEGACY_KERAS" in environ(replace(PLACE, tensorflow="2.21"), REQUEST, 0, {})
-    assert "TF_USE_LEGACY_KERAS" not in environ(replace(PLACE, tensorflow="2.15"), REQUEST, 0, {})
+@pytest.mark.parametrize(
+    ("tensorflow", "own", "variables", "keras"),
+    [
+        ("2.21", False, {}, {"TF_USE_LEGACY_KERAS": "1", "LAB_LAZY_KERAS": "1"}),
+        ("2.15", False, {}, {}),  # with Horovod
+        ("2.21", True, {}, {}),
+        ("2.21", False, {"TF_USE_LEGACY_KERAS": "0"}, {"TF_USE_LEGACY_KERAS": "0"}),
+    ],
+)
+def test_only_programs_of_the_lab_get_deferred_keras(
+    tensorflow: str, own: bool, variables: dict[str, str], keras: dict[str, str]
+) -> None:
+    place = replace(PLACE, tensorflow=tensorflow)
+    found = environ(place, changed(REQUEST, own=own), 0, variables)
+    assert {name: value for name, value in found.items() if "KERAS" in name} == keras
 
 
 @pytest.mark.parametrize(("modules", "frozen"), [("tensorflow", True), ("nothing", False)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
 from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.forkserver import Imported
+from lab.task.protocol import TaskStatus
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
@@ -33,58 +34,35 @@ os.environ["TF2_BEHAVIOR"] = "1"
 drawn = random.random()
 """
 FORKED = "has started, forked from the fork server"
+IT_TRAINS = "import tensorflow\nprint('it trains')\n"
 
 
-@dataclass
-class Home:
-    """A stage whose agents have a fork server.
+class Home(Stage):
+    """A stage whose agents have a fork server, which imports a stand-in of TensorFlow."""
 
-    Attributes:
-        stage: The run volume and the agents.
-        nurseries: The processes of the fork servers.
-    """
-
-    stage: Stage
-    nurseries: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables of agents and fork server, which import the stand-in."""
-        folder = self.stage.folder
-        return {
+    def __init__(self, folder: Path, cluster: dict[str, list[str]]) -> None:
+        super().__init__(folder, cluster)
+        self.servers: list[subprocess.Popen[bytes]] = []
+        self.variables = {
             "PYTHONPATH": f"{ROOT}:{folder / 'stand-in'}",
             "STAND_IN": str(folder),
             "TF2_BEHAVIOR": "0",  # the import sets another
         }
+        self.stand_in(COUNTED)
 
-    def stand_in(self, text: str = COUNTED) -> None:
+    def stand_in(self, text: str) -> None:
         """Write the package that plays TensorFlow."""
-        package = self.stage.folder / "stand-in" / "tensorflow"
+        package = self.folder / "stand-in" / "tensorflow"
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").write_text(text)
 
-    def agents(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
-        """Start a fork server, and an agent for each task, which may have other variables."""
-        pairs = {task: socket.socketpair() for task in tasks}
-        process = self._nursery([pair[1] for pair in pairs.values()])
-        for task, (ours, _) in pairs.items():
-            own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
-            self.stage.agent(task, end=ours, **own)
-        return process
-
-    def cradle(self) -> tuple[ForkClient, dict[str, str]]:
-        """Start a fork server for the test alone, and return the variables that it expects."""
-        ours, theirs = socket.socketpair()
-        self._nursery([theirs])
-        return ForkClient(ours), environ_of_import(self.stage.environ("", **self.variables), "")
-
-    def _nursery(self, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
+    def serve(self, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
+        """Start a fork server for these sockets."""
         theirs = [end.fileno() for end in ends]
-        inherited = self.stage.environ("", **self.variables)
-        with (self.stage.folder / "nursery.out").open("ab") as output:
+        with (self.folder / "server.out").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, *forkserver.argv(theirs)],
-                env=environ_of_import(inherited, ""),
+                env=environ_of_import(self.environ("", **self.variables), ""),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -92,39 +70,52 @@ class Home:
                 pass_fds=theirs,
                 process_group=0,
             )
-        self.nurseries.append(process)
+        self.servers.append(process)
         for end in ends:
             end.close()
         return process
 
-    def agent_alone(self, task: str) -> None:
+    def forking(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start a fork server, and an agent for each task, which may have other variables."""
+        pairs = {task: socket.socketpair() for task in tasks or ("worker-0",)}
+        process = self.serve([pair[1] for pair in pairs.values()])
+        for task, (ours, _) in pairs.items():
+            own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
+            self.agent(task, end=ours, **own)
+        return process
+
+    def starting(self) -> None:
         """Start an agent without a fork server, with the same variables."""
-        self.stage.agent(task, CUDA_VISIBLE_DEVICES="-1", **self.variables)
+        self.agent("worker-0", CUDA_VISIBLE_DEVICES="-1", **self.variables)
+
+    def run(self, program: str, state: State = State.SUCCEEDED, run_id: str = "r1") -> TaskStatus:
+        """Submit a program and wait for this state of worker-0."""
+        self.submit(self.program(program), run_id=run_id)
+        return self.wait_state("worker-0", state, run_id)
 
     def end_agents(self) -> None:
-        """End the agents, and wait until the nurseries have ended, too."""
-        for agent in self.stage.agents.values():
+        """End the agents, and wait until the fork servers have ended, too."""
+        for agent in self.agents.values():
             agent.send_signal(signal.SIGTERM)
             agent.wait(PATIENCE_S)
-        for process in self.nurseries:
+        for process in self.servers:
             process.wait(PATIENCE_S)
 
-    def said(self, task: str) -> str:
-        """The output of the agent."""
-        return self.stage.output(task).read_text()
+    def said(self) -> str:
+        """The output of worker-0's agent."""
+        return self.output("worker-0").read_text()
 
     def imports(self) -> int:
         """The number of imports of the stand-in."""
-        return len((self.stage.folder / "imports").read_text().splitlines())
+        return len((self.folder / "imports").read_text().splitlines())
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(Stage(tmp_path))
-    home.stand_in()
+    home = Home(tmp_path, {"worker": ["tf1:2222"]})
     yield home
-    home.stage.close()
-    for process in home.nurseries:
+    home.close()
+    for process in home.servers:
         process.wait(PATIENCE_S)
 
 
@@ -179,27 +170,18 @@ if __name__ == "__main__":
 
 def test_forked_program_equals_a_started_one(home: Home) -> None:
     first_cpu = {min(os.sched_getaffinity(0))}
-    home.agents("worker-0")
-    os.sched_setaffinity(home.stage.agents["worker-0"].pid, first_cpu)
-    program = home.stage.program(LOOKS)
-    home.stage.submit(program, "--a=1", "two words", "")
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
-    home.end_agents()
-    home.agent_alone("worker-0")
-    os.sched_setaffinity(home.stage.agents["worker-0"].pid, first_cpu)
-    home.stage.submit(program, "--a=1", "two words", "", run_id="r2")
-    home.stage.wait_state("worker-0", State.SUCCEEDED, "r2")
-    assert FORKED in home.said("worker-0")
-    forked, alone = (
-        json.loads(
-            home.stage.log("worker-0", run)
-            .decode()
-            .replace("/r2", "/r1")
-            .replace("=r2", "=r1")
-            .replace('"r2"', '"r1"')
-        )
-        for run in ("r1", "r2")
-    )
+    program = home.program(LOOKS)
+    found = []
+    for run, start in (("r1", home.forking), ("r2", home.starting)):
+        start()
+        os.sched_setaffinity(home.agents["worker-0"].pid, first_cpu)
+        home.submit(program, "--a=1", "two words", "", run_id=run)
+        home.wait_state("worker-0", State.SUCCEEDED, run)
+        log = home.log("worker-0", run).decode()
+        found.append(json.loads(re.sub(r"(?<=[/=\"])r[12]\b", "r1", log)))
+        home.end_agents()
+    assert FORKED in home.said()
+    forked, alone = found
     # The import has set it.
     assert alone["environ"]["TF2_BEHAVIOR"] == "1"
     for name in alone:
@@ -214,7 +196,6 @@ def test_forked_program_equals_a_started_one(home: Home) -> None:
         "raise ValueError('wrong')",
         "import atexit; atexit.register(print, 'at exit'); print('last', end='')",
         "os.kill(os.getpid(), 9)",
-        "os.abort()",
         "raise KeyboardInterrupt",
         "sys.excepthook = lambda *told: (print(told[1], told[2].tb_lineno), os._exit(7)); 1 / 0",
         "1 +",
@@ -223,39 +204,37 @@ def test_forked_program_equals_a_started_one(home: Home) -> None:
     ],
 )
 def test_forked_program_ends_like_a_started_one(home: Home, ends: str) -> None:
-    program = home.stage.program(f"import tensorflow\nimport os, sys\n{ends}\n")
+    program = home.program(f"import tensorflow\nimport os, sys\n{ends}\n")
     seen = []
-    for run, start in (("r1", home.agents), ("r2", home.agent_alone)):
-        start("worker-0")
-        home.stage.submit(program, run_id=run)
-        wait_for(lambda run=run: home.stage.status("worker-0", run).state.ended, "the end")
-        status = home.stage.status("worker-0", run)
-        log = home.stage.log("worker-0", run).decode()
+    for run, start in (("r1", home.forking), ("r2", home.starting)):
+        start()
+        home.submit(program, run_id=run)
+        wait_for(lambda run=run: home.status("worker-0", run).state.ended, "the end")
+        status = home.status("worker-0", run)
+        log = home.log("worker-0", run).decode()
         # Of the frames of a KeyboardInterrupt those of the fork are visible; no others.
         kept = [line for line in log.splitlines() if "lab/task" not in line]
+        kept = kept[-1:] if "KeyboardInterrupt" in ends else kept
         seen.append((status.state, status.exit_code, status.signal, status.reason, kept))
         home.end_agents()
-    assert FORKED in home.said("worker-0") or ends == "1 +"
-    if "KeyboardInterrupt" in ends:
-        seen = [(*each[:-1], each[-1][-1]) for each in seen]
+    assert FORKED in home.said() or ends == "1 +"
     assert seen[0] == seen[1]
-    assert processes_with(home.stage.marker) == []
+    assert processes_with(home.marker) == []
 
 
 def test_one_import_serves_all_tasks_and_all_runs(home: Home) -> None:
-    home.stage.cluster = {"worker": ["tf1:2222", "tf2:2222"]}
-    home.agents("worker-0", "worker-1")
-    program = home.stage.program(
+    home.cluster = {"worker": ["tf1:2222", "tf2:2222"]}
+    home.forking("worker-0", "worker-1")
+    program = (
         "import tensorflow\nimport numpy.random, random\n"
         "print(tensorflow.drawn, random.random(), numpy.random.random(),"
         " open('/proc/self/comm').read())\n"
     )
     drawn = []
     for run in ("r1", "r2"):
-        home.stage.submit(program, run_id=run)
-        for task in ("worker-0", "worker-1"):
-            home.stage.wait_state(task, State.SUCCEEDED, run)
-            drawn.append(home.stage.log(task, run).split())
+        home.run(program, run_id=run)
+        home.wait_state("worker-1", State.SUCCEEDED, run)
+        drawn += [home.log(task, run).split() for task in ("worker-0", "worker-1")]
     assert home.imports() == 1
     by_import, by_python, by_numpy, names = zip(*drawn, strict=True)
     assert names == (b"worker-0", b"worker-1") * 2
@@ -264,125 +243,126 @@ def test_one_import_serves_all_tasks_and_all_runs(home: Home) -> None:
 
 
 def test_a_run_waits_for_the_import_that_is_under_way(home: Home) -> None:
-    home.stand_in(
-        COUNTED
-        + "import time\nwhile not os.path.exists(os.environ['STAND_IN'] + '/go'): time.sleep(.01)\n"
-    )
-    home.agents("worker-0")
-    home.stage.submit(home.stage.program("import tensorflow\n"))
-    wait_for(lambda: "waits for TensorFlow" in home.stage.status("worker-0").message, "a message")
-    assert home.stage.status("worker-0").state is State.PENDING
-    (home.stage.folder / "go").touch()
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    go = home.folder / "go"
+    home.stand_in(f"{COUNTED}import time\nwhile not os.path.exists({str(go)!r}): time.sleep(.01)\n")
+    home.forking()
+    home.submit(home.program("import tensorflow\n"))
+    wait_for(lambda: "waits for TensorFlow" in home.status("worker-0").message, "a message")
+    assert home.status("worker-0").state is State.PENDING
+    go.touch()
+    home.wait_state("worker-0", State.SUCCEEDED)
     assert home.imports() == 1
 
 
-def test_a_program_without_tensorflow_does_not_wait(home: Home) -> None:
-    home.stand_in("import time\ntime.sleep(600)\n")
-    process = home.agents("worker-0")
-    home.stage.submit(home.stage.program("print('hello')\n"))
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
-    assert "as a new process: it runs code before it imports TensorFlow" in home.said("worker-0")
-    process.kill()
+HANGS = "import time\ntime.sleep(600)\n"
+ALONE = "if not os.environ.get('LAB_TASK'): "
 
 
 @pytest.mark.parametrize(
-    ("stand_in", "reason"),
+    ("stand_in", "program", "variables", "reason"),
     [
+        (HANGS, "print('it trains')", {}, "it runs code before it imports TensorFlow"),
         (
             COUNTED + "import threading, time\n"
             "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n",
-            "as a new process: its import leaves 1 threads running",
+            IT_TRAINS,
+            {},
+            "its import leaves 1 threads running",
         ),
         (
-            COUNTED + "if not os.environ.get('LAB_TASK'): raise RuntimeError('no such library')\n",
-            "as a new process: tensorflow cannot be imported here: RuntimeError",
+            f"{COUNTED}{ALONE}raise RuntimeError('no such library')\n",
+            IT_TRAINS,
+            {},
+            "tensorflow cannot be imported here: RuntimeError",
         ),
+        (f"{COUNTED}{ALONE}os._exit(1)\n", IT_TRAINS, {}, "the fork server has ended"),
         (
-            COUNTED + "if not os.environ.get('LAB_TASK'): os._exit(1)\n",
-            "as a new process: the fork server has ended",
+            COUNTED,
+            IT_TRAINS,
+            {"TF_ENABLE_ONEDNN_OPTS": "0"},
+            "it needs another value of TF_ENABLE_ONEDNN_OPTS",
         ),
+        (COUNTED, IT_TRAINS, {"CUDA_VISIBLE_DEVICES": "GPU-1"}, "it uses GPUs"),
     ],
 )
-def test_nothing_is_forked_where_unsafe(home: Home, stand_in: str, reason: str) -> None:
+def test_nothing_is_forked_where_unsafe(
+    home: Home, stand_in: str, program: str, variables: dict[str, str], reason: str
+) -> None:
     home.stand_in(stand_in)
-    home.agents("worker-0")
-    home.stage.submit(home.stage.program("import tensorflow\nprint('it trains')\n"))
-    home.stage.wait_state("worker-0", State.SUCCEEDED)
-    assert reason in home.said("worker-0")
-    assert home.stage.log("worker-0") == b"it trains\n"
-    assert home.imports() == 2
+    server = home.forking(**variables)
+    home.run(program)
+    assert f"as a new process: {reason}" in home.said()
+    assert home.log("worker-0") == b"it trains\n"
+    assert stand_in == HANGS or home.imports() == 2
+    server.kill()
 
 
-FOREVER = """import tensorflow
+TRAINS = """import tensorflow
 import signal, subprocess, time
 subprocess.Popen(["sleep", "60"])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("lab kind=step run=r1 job_name=worker task_index=0 seq=1 loss=0.5", flush=True)
-time.sleep(600)
+signal.sigwait([signal.SIGTERM])
 """
 
 
 def test_killed_agent_ends_a_fork_server_that_hangs(home: Home) -> None:
-    home.stand_in("import time\ntime.sleep(600)\n")
+    home.stand_in(HANGS)
     code = (
         "import subprocess, sys, time\n"
         "from lab.task.agent import forkserver\n"
         "subprocess.Popen([sys.executable, *forkserver.argv([])])\n"
         "time.sleep(600)\n"
     )
-    environ = home.stage.environ("", **home.variables)
+    environ = home.environ("", **home.variables)
     starter = subprocess.Popen([sys.executable, "-c", code], env=environ, cwd=ROOT)
     try:
-        wait_for(lambda: len(processes_with(home.stage.marker)) == 2, "the nursery")
+        wait_for(lambda: len(processes_with(home.marker)) == 2, "the fork server")
     finally:
         starter.kill()
         starter.wait()
-    wait_for(lambda: processes_with(home.stage.marker) == [], "nothing of it is left")
+    wait_for(lambda: processes_with(home.marker) == [], "nothing of it is left")
 
 
 def test_a_killed_agent_ends_its_program(home: Home) -> None:
-    home.agents("worker-0")
-    home.stage.submit(home.stage.program(FOREVER))
-    home.stage.wait_state("worker-0", State.TRAINING)
-    home.stage.agents["worker-0"].kill()
-    wait_for(lambda: processes_with(home.stage.marker) == [], "nothing of it is left")
+    home.forking()
+    home.run(TRAINS, State.TRAINING)
+    home.agents["worker-0"].kill()
+    wait_for(lambda: processes_with(home.marker) == [], "nothing of it is left")
 
 
 def test_a_killed_fork_server_ends_its_program(home: Home) -> None:
-    process = home.agents("worker-0")
-    home.stage.submit(home.stage.program(FOREVER))
-    home.stage.wait_state("worker-0", State.TRAINING)
+    process = home.forking()
+    home.run(TRAINS, State.TRAINING)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    (cradle,) = map(int, children)
-    os.kill(cradle, signal.SIGKILL)
-    status = home.stage.wait_state("worker-0", State.FAILED)
+    (parent,) = map(int, children)
+    os.kill(parent, signal.SIGKILL)
+    status = home.wait_state("worker-0", State.FAILED)
     assert (status.signal, status.cause) == ("SIGKILL", Cause.SIGNAL)
-    home.stage.submit(home.stage.program("import tensorflow\n"), run_id="r2")
-    home.stage.wait_state("worker-0", State.SUCCEEDED, "r2")
-    assert "as a new process: the fork server has ended" in home.said("worker-0")
+    home.run("import tensorflow\n", run_id="r2")
+    assert "as a new process: the fork server has ended" in home.said()
 
 
 def test_a_cancelled_run_ends_its_forked_program(home: Home) -> None:
-    home.agents("worker-0")
-    masks = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\nprint("
-    waits = FOREVER.replace("time.sleep(600)", "signal.sigwait([signal.SIGTERM])")
-    program = home.stage.program(waits.replace("print(", masks))
-    home.stage.submit(program)
-    home.stage.wait_state("worker-0", State.TRAINING)
-    cancel(home.stage.volume, "r1", "enough")
-    status = home.stage.wait_state("worker-0", State.CANCELLED)
+    home.forking()
+    home.run(TRAINS, State.TRAINING)
+    cancel(home.volume, "r1", "enough")
+    status = home.wait_state("worker-0", State.CANCELLED)
     assert (status.exit_code, status.reason) == (0, "enough")
 
 
 def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
-    cradle, variables = home.cradle()
-    wait_for(cradle.is_settled, "the import")
-    program = cradle.spawn([sys.executable, "x.py"], variables, home.stage.folder / "none")
+    ours, theirs = socket.socketpair()
+    home.serve([theirs])
+    client = ForkClient(ours)
+    wait_for(client.is_settled, "the import")
+    variables = environ_of_import(home.environ("", **home.variables), "")
+    program = client.spawn([sys.executable, "x.py"], variables, home.folder / "none")
     wait_for(program.ended, "the end")
     assert program.reap() == 126
     with os.fdopen(program.output, "rb") as output:
         assert b"error: [Errno 2] No such file" in output.read()
-    cradle.disconnect("the test is over")
+    client.disconnect("the test is over")
 
 
 def test_variables_that_count() -> None:
@@ -395,31 +375,34 @@ def test_variables_that_count() -> None:
     )
 
 
-def test_openblas_gets_the_cpu_count_of_a_program() -> None:
+@pytest.mark.parametrize(
+    ("cpus", "variables", "expected"),
+    [
+        (1, {}, 1),
+        (2, {"OPENBLAS_NUM_THREADS": "1"}, 1),
+        (2, {"OMP_NUM_THREADS": "1"}, 1),
+        (2, {"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1)),
+    ],
+)
+def test_openblas_gets_the_cpu_count_of_a_program(
+    cpus: int, variables: dict[str, str], expected: int
+) -> None:
     code = (
         "import ctypes, numpy\n"
         "from pathlib import Path\n"
         "from lab.task.agent.forkserver import limit_openblas_threads\n"
-        "limit_openblas_threads(1)\n"
+        f"limit_openblas_threads({cpus})\n"
         "maps = Path('/proc/self/maps').read_text().splitlines()\n"
         "path = next(line.split()[-1] for line in maps if 'openblas' in line)\n"
         "print(ctypes.CDLL(path).scipy_openblas_get_num_threads64_())\n"
     )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environ.pop("OPENBLAS_NUM_THREADS", None)
-    environ.pop("OMP_NUM_THREADS", None)
-    two = code.replace("(1)\n", "(2)\n", 1)
-    for asked, more, expected in (
-        (code, {}, "1"),
-        (two, {"OPENBLAS_NUM_THREADS": "1"}, "1"),
-        (two, {"OMP_NUM_THREADS": "1"}, "1"),
-        (two, {"OPENBLAS_NUM_THREADS": "2"}, str(min(2, os.cpu_count() or 1))),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", asked],
-            env=environ | more,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == expected
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+    inherited = {name: value for name, value in os.environ.items() if name not in threads}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(expected)

@@ -45,12 +45,6 @@ def test_a_program_that_imports_horovod(source: str, found: bool, tmp_path: Path
     assert read_program(str(tmp_path / "main.py")).horovod == found
 
 
-def test_a_module_of_the_users_own_is_not_horovod(tmp_path: Path) -> None:
-    (tmp_path / "horovod.py").write_text("")
-    (tmp_path / "main.py").write_text("import horovod")
-    assert not read_program(str(tmp_path / "main.py")).horovod
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scripts").mkdir()
@@ -77,55 +71,49 @@ def prepared(
 
 
 @pytest.mark.usefixtures("project")
-def test_it_gets_a_ring_and_the_tensorflow_with_horovod() -> None:
-    run, notices = prepared(PROGRAM)
+@pytest.mark.parametrize(
+    ("source", "chosen", "ring", "tensorflow", "notice"),
+    [
+        (PROGRAM, "", True, "2.15", "own.py imports Horovod: it runs with TensorFlow 2.15"),
+        (PROGRAM, "2.15", True, "2.15", ""),
+        (PROGRAM, "2.21", False, "2.21", "its tasks form no ring"),
+        ("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n", "", False, "2.15", "TensorFlow 2.15"),
+        ("import tensorflow\n", "", False, "2.21", ""),
+    ],
+)
+def test_it_gets_a_ring_and_the_tensorflow_with_horovod(
+    source: str, chosen: str, ring: bool, tensorflow: str, notice: str
+) -> None:
+    run, notices = prepared(source, tensorflow=chosen)
     spec = run.submission.spec
-    assert (spec.horovod, spec.gang, spec.tf_config) == (True, True, True)
-    assert run.submission.plan.tensorflow == "2.15"
-    assert "own.py imports Horovod: it runs with TensorFlow 2.15" in notices
+    assert (spec.horovod, spec.gang, spec.tf_config) == (ring, ring, True)
+    assert run.submission.plan.tensorflow == tensorflow
+    about = [line for line in notices if "Horovod" in line or "it runs with" in line]
+    assert len(about) == bool(notice)
+    assert notice in "".join(about)
 
 
-@pytest.mark.usefixtures("project")
-def test_fit_in_a_strategy_gets_the_older_tensorflow_without_a_ring() -> None:
-    run, notices = prepared("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n")
-    assert run.submission.plan.tensorflow == "2.15"
-    assert not run.submission.spec.horovod
-    assert any(line.endswith(": it runs with TensorFlow 2.15") for line in notices)
-
-
-@pytest.mark.usefixtures("project")
-def test_other_programs_get_no_ring() -> None:
-    run, notices = prepared("import tensorflow\n")
-    spec = run.submission.spec
-    assert (spec.horovod, spec.gang, spec.tf_config) == (False, False, True)
-    assert run.submission.plan.tensorflow == "2.21"
-    assert not [line for line in notices if "Horovod" in line]
-
-
-@pytest.mark.usefixtures("project")
-def test_the_user_chooses_the_tensorflow() -> None:
-    run, notices = prepared(PROGRAM, tensorflow="2.15")
-    assert run.submission.spec.horovod
-    assert not [line for line in notices if "Horovod" in line]
-    run, notices = prepared(PROGRAM, tensorflow="2.21")
-    assert not run.submission.spec.horovod
-    assert [line for line in notices if "its tasks form no ring" in line]
+ESTIMATOR = "tf.estimator.Estimator\n"
+ONE = "worker: {on: [tf1]}"
 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
-    "source",
-    ["tf.estimator.Estimator", "from tensorflow import estimator", "import tensorflow_estimator"],
+    ("source", "jobs", "tf_config"),
+    [
+        (PROGRAM + ESTIMATOR, WORKERS, False),
+        (f"{PROGRAM}from tensorflow import estimator\n", WORKERS, False),
+        (f"{PROGRAM}import tensorflow_estimator\n", WORKERS, False),
+        (ESTIMATOR, WORKERS, True),
+        (ESTIMATOR, ONE, False),
+        ("import os; os.environ['TF_CONFIG']\n", ONE, True),
+    ],
 )
-def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(source: str) -> None:
-    run, _ = prepared(f"{PROGRAM}{source}\n")
-    assert not run.submission.spec.tf_config
-    run, _ = prepared(f"{source}\n")
-    assert run.submission.spec.tf_config
-    run, _ = prepared(f"{source}\n", jobs="worker: {on: [tf1]}")
-    assert not run.submission.spec.tf_config
-    run, _ = prepared("import os; os.environ['TF_CONFIG']\n", jobs="worker: {on: [tf1]}")
-    assert run.submission.spec.tf_config
+def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(
+    source: str, jobs: str, tf_config: bool
+) -> None:
+    run, _ = prepared(source, jobs=jobs)
+    assert run.submission.spec.tf_config is tf_config
 
 
 @pytest.mark.usefixtures("project")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,78 +97,50 @@ def test_the_mean_over_all_steps_is_at_most_the_number_of_other_workers(
         assert found.mean_staleness is None
 
 
-def test_workers_that_take_turns_reach_the_limit() -> None:
-    team = [Worker(f"worker-{index}", 100) for index in range(3)]
-    updates = 0
-    for worker in team:
-        updates = worker.turn(updates)
-    for _ in range(1000):
-        for worker in team:
-            updates = worker.turn(worker.turn(updates))  # update, then read again
-    for worker in team:
-        worker.write("final")
-    assert updates == 3000
-    found = summary(team)
-    assert found.mean_staleness == pytest.approx(2, abs=0.01)
-    assert [task.staleness_steps for task in found.tasks] == [1000] * 3
-    assert found.tasks[0].staleness_sum == 2 * 999
-
-
-def test_the_steps_of_all_attempts_count() -> None:
+@pytest.mark.parametrize(
+    ("attempts", "summed", "steps", "mean"),
+    [
+        ([(30, 10)], 30, 10, 3.0),
+        ([(30, 10), (6, 20)], 36, 30, 1.2),  # the steps of all attempts count
+        ([(0, 0)], 0, 0, None),
+        ([], None, None, None),
+    ],
+)
+def test_the_mean_is_of_all_attempts_and_needs_a_sum_and_a_step(
+    attempts: list[tuple[int, int]], summed: int | None, steps: int | None, mean: float | None
+) -> None:
     worker = Worker("worker-0", 1)
-    worker.staleness_sum, worker.local_step = 30, 10
-    worker.write("step")
-    worker.restart()
-    worker.staleness_sum, worker.local_step = 6, 20
-    worker.write("final")
+    worker.progress.add(record("worker-0", 0, local_step=5, staleness=2, attempt=0))
+    for number, (worker.staleness_sum, worker.local_step) in enumerate(attempts):
+        worker.attempt, worker.seq = number, worker.seq + 1
+        worker.write("final")
     (task,) = summary([worker]).tasks
-    assert (task.staleness_sum, task.staleness_steps) == (36, 30)
-    assert task.mean_staleness == mean_staleness([task]) == 36 / 30
+    assert (task.staleness_sum, task.staleness_steps, task.mean_staleness) == (summed, steps, mean)
+    assert mean_staleness([task]) == mean
 
 
-def test_without_a_sum_or_without_a_step_there_is_no_mean() -> None:
-    recorded, idle = Worker("worker-0", 1), Worker("worker-1", 1)
-    recorded.progress.add(record("worker-0", 0, local_step=5, staleness=2))
-    idle.write("final")
-    first, second = summary([recorded, idle]).tasks
-    assert (first.staleness_sum, first.staleness_steps, first.mean_staleness) == (None, None, None)
-    assert (second.staleness_sum, second.staleness_steps, second.mean_staleness) == (0, 0, None)
+def store(folder: Path, run_id: str, **fields: int) -> None:
+    """Store a run of one worker, with the start of the graph in its first step."""
+    (folder / run_id / "tasks").mkdir(parents=True)
+    cluster = {"worker": ["tf1:2222"]}
+    info: Any = run_info(run_id, experiment="async", cluster=cluster, started_unix=1000.0)
+    (folder / run_id / "run.json").write_text(info.to_json())
+    lines = [
+        record("worker-0", 0, local_step=1, global_step=1, staleness=900, time_unix=1001.0),
+        record("worker-0", 1, "final", local_step=300, time_unix=1009.0, **fields),
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / run_id / "tasks/worker-0.jsonl").write_text(text)
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Callable[..., None]:
-    """Stores a run of one worker, with the start of the graph in its first step."""
-
-    def store(run_id: str, **fields: int) -> None:
-        folder = tmp_path / run_id
-        (folder / "tasks").mkdir(parents=True)
-        cluster = {"worker": ["tf1:2222"]}
-        info: Any = run_info(run_id, experiment="async", cluster=cluster, started_unix=1000.0)
-        (folder / "run.json").write_text(info.to_json())
-        lines = [
-            record("worker-0", 0, local_step=1, global_step=1, staleness=900, time_unix=1001.0),
-            record("worker-0", 1, "final", local_step=300, time_unix=1009.0, **fields),
-        ]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "tasks/worker-0.jsonl").write_text(text)
-
-    return store
-
-
-def test_compare_shows_the_mean_of_all_steps_and_a_dash_for_an_unknown_one(
-    tmp_path: Path, stored: Callable[..., None], capsys: pytest.CaptureFixture[str]
+def test_commands_print_the_mean_of_all_steps_and_a_dash_for_an_unknown_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = "20261121-0811-async-bbbb"
-    stored(RUN, staleness_sum=1200)
-    stored(other)
+    store(tmp_path, RUN, staleness_sum=1200)
+    store(tmp_path, other)
     assert main(["compare", RUN, other, "--runs-dir", str(tmp_path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[2:] for row in rows if row[:1] == ["staleness"]] == [["4.00", UNKNOWN]] * 2
-
-
-def test_show_prints_the_mean_with_its_number_of_steps(
-    tmp_path: Path, stored: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(RUN, staleness_sum=1200)
     assert main(["show", RUN, "--runs-dir", str(tmp_path)]) == 0
     assert "mean staleness                     4.00, of 300 steps" in capsys.readouterr().out

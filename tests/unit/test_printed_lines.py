@@ -294,6 +294,7 @@ TEXT = st.lists(
 @given(TEXT)
 @example("step 1,000 loss .5 accuracy 95.3")
 @example("Epoch 5 loss 7.")
+@example("accuracy: 469/469")
 def test_a_record_has_only_numbers_of_its_line(text: str) -> None:
     """Any text gives good records or none, and no number comes from elsewhere."""
     parser = LogParser()
@@ -307,7 +308,11 @@ def test_a_record_has_only_numbers_of_its_line(text: str) -> None:
         assert record.keys() <= FIELDS.keys()
         found = re.findall(r"[-+]?(?:[\d,]*\.)?[\d,]+(?:e[-+]?\d+)?|nan|inf", line.lower())
         printed = {float(each.replace(",", "") or "nan") for each in found}
-        printed = {str(each) for each in printed} | {str(each / 100) for each in printed}
+        shares = [
+            int(part.replace(",", "") or 0) / int(whole.replace(",", "") or 1)
+            for part, whole in re.findall(r"([\d,]+)/([\d,]*[1-9][\d,]*)", line)
+        ]
+        printed = {str(each) for each in (*printed, *shares, *(each / 100 for each in printed))}
         if "epoch" in record:
             epochs = {str(float(record["epoch"])), str(float(record["epoch"]) + 1)}
             assert epochs & printed or "469" in line  # Keras prints it in an earlier line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -87,15 +86,6 @@ def test_what_a_user_writes_wrongly_is_refused(
 
 
 # ---- the gate
-
-
-def test_all_train_when_the_last_is_ready() -> None:
-    gate = StartBarrier(request(), "worker-0")
-    waiting = states(worker_2=State.STARTING)
-    assert not gate.may_train(waiting)
-    assert gate.waits_for(waiting) == "waits for worker-2"
-    assert gate.may_train(states(worker_2=State.TRAINING))
-    assert gate.may_train(states(worker_2=State.SUCCEEDED))
 
 
 def test_a_later_task_is_not_awaited_and_joins_at_its_step() -> None:
@@ -245,21 +235,27 @@ def again(task: str, ended_unix: float, reason: str) -> TaskStatus:
 ECHO = "worker-1 restarted, so all tasks restart together"
 
 
-def test_a_gang_names_the_first_that_was_started_again() -> None:
-    asked = request(gang=True, on_failure=OnFailure.RESTART, restarts=1)
-    mine = TaskStatus("ps-0", State.TRAINING)
-    first = again("worker-1", 10.0, "exit code 3")
-    echo = again("worker-0", 10.5, ECHO)
-    assert peer_restarted(asked, mine, states()) is None
-    assert peer_restarted(asked, mine, states(worker_1=first)) == ECHO
-    assert peer_restarted(asked, mine, states(worker_1=first, worker_0=echo)) == ECHO
-    assert (
-        peer_restarted(asked, mine, states(worker_0=echo)) == ECHO
-    )  # what it went along with is not seen
-    later = again("worker-0", 10.5, "exit code 1")
-    assert peer_restarted(asked, mine, states(worker_0=later, worker_1=first)) == ECHO
-    assert peer_restarted(asked, replace(mine, attempt=1), states(worker_1=first)) is None
-    assert peer_restarted(request(), mine, states(worker_1=first)) is None
+FIRST, ECHOED = again("worker-1", 10.0, "exit code 3"), again("worker-0", 10.5, ECHO)
+
+
+@pytest.mark.parametrize(
+    ("others", "gang", "attempt", "reason"),
+    [
+        ({}, True, 0, None),
+        ({"worker_1": FIRST}, True, 0, ECHO),
+        ({"worker_1": FIRST, "worker_0": ECHOED}, True, 0, ECHO),
+        ({"worker_0": ECHOED}, True, 0, ECHO),  # what it went along with is not seen
+        ({"worker_1": FIRST, "worker_0": again("worker-0", 10.5, "exit code 1")}, True, 0, ECHO),
+        ({"worker_1": FIRST}, True, 1, None),
+        ({"worker_1": FIRST}, False, 0, None),
+    ],
+)
+def test_a_gang_names_the_first_that_was_started_again(
+    others: dict[str, TaskStatus], gang: bool, attempt: int, reason: str | None
+) -> None:
+    asked = request(gang=gang, on_failure=OnFailure.RESTART, restarts=1)
+    mine = TaskStatus("ps-0", State.TRAINING, attempt=attempt)
+    assert peer_restarted(asked, mine, states(**others)) == reason
 
 
 # ---- schedules, as a user writes them
