@@ -121,6 +121,7 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
+        (None, "no program {0}/nowhere.py; put it into {0}"),
         ("import sys; sys.exit(3)", "exit code 3"),
         ("import sys; sys.exit('no data')", "exit code 1; its last line: no data"),
         (
@@ -140,18 +141,13 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
         ),
     ],
 )
-def test_failure_has_a_reason(stage: Stage, program: str, reason: str) -> None:
-    status = submitted(stage, program, State.FAILED)
-    assert status.reason == reason
-    assert (status.exit_code is None) == ("killed" in reason)
-    assert (status.signal is not None) == ("killed" in reason)
-
-
-def test_missing_program(stage: Stage) -> None:
+def test_failure_has_a_reason(stage: Stage, program: str | None, reason: str) -> None:
     stage.agent("worker-0")
-    stage.submit("nowhere.py")
-    reason = stage.wait_state("worker-0", State.FAILED).reason
-    assert reason == f"no program {stage.scripts / 'nowhere.py'}; put it into {stage.scripts}"
+    stage.submit("nowhere.py" if program is None else stage.program(program))
+    status = stage.wait_state("worker-0", State.FAILED)
+    assert status.reason == reason.format(stage.scripts)
+    assert (status.exit_code is None) == ("killed" in reason or program is None)
+    assert (status.signal is not None) == ("killed" in reason)
 
 
 def test_service_that_ended_by_itself_can_be_stopped(stage: Stage) -> None:

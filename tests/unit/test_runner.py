@@ -298,22 +298,6 @@ def test_an_interrupt_as_a_boot_ends_removes_it(run: RunDir, environment: Told) 
     assert environment.is_down
 
 
-def test_an_interrupt_while_a_failure_is_stored_waits(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark_ended = lifecycle.mark_ended
-
-    def with_interrupt(run: RunDir, state: State, reason: str) -> None:
-        signal.raise_signal(signal.SIGINT)
-        mark_ended(run, state, reason)
-
-    monkeypatch.setattr(lifecycle, "mark_ended", with_interrupt)
-    environment.after_submission = stuck
-    with pytest.raises(LabError):
-        go(run, environment)
-    assert run.read().state is State.FAILED
-
-
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_run_that_is_broken_off_failed_unless_all_its_tasks_have_ended(
     run: RunDir, environment: Told, ended: bool
