@@ -411,6 +411,7 @@ def test_the_live_view_shows_a_gpu_usage_for_three_seconds(
     view = LiveView(INFO, Console(file=io.StringIO(), force_terminal=False))
     view.status(TaskStatus("worker-0", State.TRAINING))
     view.gpus({"worker-0": 0.874})
-    for now, shown in ((103.0, True), (103.1, False)):
+    for later, shown in ((103.0, True), (103.1, False)):
+        now = later
         row = next(line for line in printed(view._render(), 80) if line.startswith("worker-0"))
         assert ("87 %" in row) is shown
