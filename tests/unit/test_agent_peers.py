@@ -90,9 +90,9 @@ def test_succeeded_ps_waits_for_the_other_outcomes(crew: Crew) -> None:
 
 
 def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew: Crew) -> None:
-    crew.begin(max_time_s=4.0)
     for task in TASKS:
         crew.tell(task, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)")
+    crew.launch(*TASKS, max_time_s=4.0)
     for task in TASKS:
         status = crew.wait_state(task, State.CANCELLED)
         assert status.reason == "the time limit of 4 s is reached; start it again"
@@ -100,9 +100,9 @@ def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew:
 
 
 def test_stalled_training_fails_and_names_waiting_tasks(crew: Crew) -> None:
-    crew.begin(stall_s=1.5)
     crew.tell("worker-0", "say('step', 'local_step=2 global_step=7'); time.sleep(60)")
     crew.tell("worker-1", "say('event', 'message=\"waits for the chief\"'); time.sleep(60)")
+    crew.launch(*TASKS, stall_s=1.5)
     failed = crew.wait_state("worker-0", State.FAILED)
     assert failed.cause is Cause.STALLED
     assert failed.reason == (

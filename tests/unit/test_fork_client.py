@@ -18,6 +18,7 @@ from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
 from lab.task.agent.launcher import Launcher
 from lab.task.protocol import Request, RunSpec
+from tests.support.conditions import lacking
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -162,7 +163,6 @@ def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecor
         (((),), "2.21", "0", []),
     ],
 )
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
 def test_fork_servers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,6 +171,8 @@ def test_fork_servers(
     switch: str,
     tasks: list[str],
 ) -> None:
+    if sys.platform != "linux":
+        lacking("only Linux forks programs")
     monkeypatch.setenv("LAB_LOCAL_FORK", switch)
     where = LocalPlace(tmp_path)
     where.output("x").parent.mkdir()

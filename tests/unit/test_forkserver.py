@@ -22,8 +22,7 @@ from lab.task.protocol import TaskStatus
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
+from tests.support.conditions import lacking
 
 COUNTED = """
 import os, random
@@ -112,6 +111,8 @@ class Home(Stage):
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
+    if sys.platform != "linux":
+        lacking("only Linux forks programs")
     home = Home(tmp_path, {"worker": ["tf1:2222"]})
     yield home
     home.close()

@@ -3,98 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lab.cli import main
 from lab.formatting import UNKNOWN
 from lab.run.progress import TaskProgress
 from lab.run.summarize import summary_of
-from lab.run.summary import Summary, mean_staleness
+from lab.run.summary import mean_staleness
 from tests.support.fakes import record
 from tests.support.specs import run_info
 
 RUN = "20261121-0810-async-aaaa"
-
-
-class Worker:
-    """A worker of an asynchronous training, as `scripts/mnist_async.py` counts and records it."""
-
-    def __init__(self, task: str, record_every: int) -> None:
-        self.progress = TaskProgress(task)
-        self.record_every = record_every
-        self.attempt = 0
-        self.begin()
-
-    def begin(self) -> None:
-        self.step_at_read: int | None = None
-        self.local_step = self.staleness_sum = self.seq = 0
-
-    def restart(self) -> None:
-        self.attempt += 1
-        self.begin()
-
-    def turn(self, updates: int) -> int:
-        """Read, or make the update for the last read; the number of updates made so far."""
-        if self.step_at_read is None:
-            self.step_at_read = updates
-            return updates
-        staleness = updates - self.step_at_read
-        self.step_at_read = None
-        self.local_step += 1
-        self.staleness_sum += staleness
-        if self.local_step == 1 or self.local_step % self.record_every == 0:
-            self.write("step", staleness=staleness)
-        return updates + 1
-
-    def write(self, kind: str, **fields: int) -> None:
-        made = record(
-            self.progress.task, self.seq, kind, attempt=self.attempt, local_step=self.local_step,
-            staleness_sum=self.staleness_sum, **fields,
-        )  # fmt: skip
-        self.progress.add(made)
-        self.seq += 1
-
-
-def summary(workers: Sequence[Worker]) -> Summary:
-    hosts = [f"tf{number}:2222" for number in range(len(workers))]
-    info = run_info(RUN, experiment="async", cluster={"worker": hosts})
-    return summary_of(info, {}, {each.progress.task: each.progress for each in workers})
-
-
-@given(
-    workers=st.integers(1, 6),
-    record_every=st.integers(1, 50),
-    # Long stretches of one worker are pauses of all others.
-    turns=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=60),
-    restarts=st.sets(st.integers(0, 59), max_size=3),
-)
-def test_the_mean_over_all_steps_is_at_most_the_number_of_other_workers(
-    workers: int, record_every: int, turns: list[tuple[int, int]], restarts: set[int]
-) -> None:
-    team = [Worker(f"worker-{index}", record_every) for index in range(workers)]
-    updates = 0
-    for place, (chosen, count) in enumerate(turns):
-        worker = team[chosen % workers]
-        if place in restarts:
-            worker.write("event")  # nothing of the attempt is unrecorded
-            worker.restart()
-        for _ in range(count):
-            updates = worker.turn(updates)
-    for worker in team:
-        worker.write("final")
-    found = summary(team)
-    assert sum(task.staleness_steps or 0 for task in found.tasks) == updates
-    if updates:
-        assert found.mean_staleness is not None
-        assert 0 <= found.mean_staleness <= workers - 1
-    else:
-        assert found.mean_staleness is None
 
 
 @pytest.mark.parametrize(
@@ -109,14 +31,25 @@ def test_the_mean_over_all_steps_is_at_most_the_number_of_other_workers(
 def test_the_mean_is_of_all_attempts_and_needs_a_sum_and_a_step(
     attempts: list[tuple[int, int]], summed: int | None, steps: int | None, mean: float | None
 ) -> None:
-    worker = Worker("worker-0", 1)
-    worker.progress.add(record("worker-0", 0, local_step=5, staleness=2, attempt=0))
-    for number, (worker.staleness_sum, worker.local_step) in enumerate(attempts):
-        worker.attempt, worker.seq = number, worker.seq + 1
-        worker.write("final")
-    (task,) = summary([worker]).tasks
+    progress = TaskProgress("worker-0")
+    progress.add(record("worker-0", 0, local_step=5, staleness=2))
+    for attempt, (staleness_sum, local_step) in enumerate(attempts):
+        more = {"staleness_sum": staleness_sum, "local_step": local_step, "attempt": attempt}
+        progress.add(record("worker-0", 1 + attempt, "final", **more))
+    info = run_info(RUN, experiment="async", cluster={"worker": ["tf1:2222"]})
+    (task,) = summary_of(info, {}, {"worker-0": progress}).tasks
     assert (task.staleness_sum, task.staleness_steps, task.mean_staleness) == (summed, steps, mean)
     assert mean_staleness([task]) == mean
+
+
+def test_the_mean_of_a_run_weighs_the_workers_by_their_steps() -> None:
+    workers = {f"worker-{index}": TaskProgress(f"worker-{index}") for index in range(2)}
+    for (task, progress), (summed, steps) in zip(
+        workers.items(), [(300, 100), (20, 300)], strict=True
+    ):
+        progress.add(record(task, 0, "final", staleness_sum=summed, local_step=steps))
+    info = run_info(RUN, experiment="async", cluster={"worker": ["tf1:2222", "tf2:2222"]})
+    assert summary_of(info, {}, workers).mean_staleness == 320 / 400
 
 
 def store(folder: Path, run_id: str, **fields: int) -> None:
