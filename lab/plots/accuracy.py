@@ -102,7 +102,7 @@ def _diamonds(ax: Axes, runs: Sequence[Trace], column: str) -> None:
     """Mark the final parameters of each run."""
     label = "final parameters"
     for style, group in groups(runs).values():
-        for run in group:
+        for run in (each for each in group if len(_final(each))):
             final = _final(run)
             ax.plot(
                 final[column], final["accuracy"], linestyle="", marker="D", markersize=9,
