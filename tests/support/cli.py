@@ -111,7 +111,9 @@ def flags_in(shown: str) -> dict[str, bool]:
     return {flag: bool(value) for flag, value in rows}
 
 
-def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) -> tuple[int, str]:
+def on_a_terminal(
+    project: Path, words: Sequence[str], timeout_s: float = 30, **more: str
+) -> tuple[int, str]:
     """Run a command with a terminal for all streams, and without input."""
     child, terminal = pty.fork()
     if child == 0:
@@ -119,7 +121,7 @@ def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) ->
         os.execve(  # noqa: S606
             sys.executable,
             [sys.executable, "-m", "lab", *words],
-            environ(project, TERM="xterm", PAGER="less"),
+            environ(project, **{"TERM": "xterm", "PAGER": "less", **more}),
         )
     shown = b""
     deadline = time.monotonic() + timeout_s

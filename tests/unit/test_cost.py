@@ -8,17 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from lab.config import parse_cluster
-from lab.config.start_schedule import start_error
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render import render
-from lab.task.protocol.faults import parse, resolve
-from lab.task.protocol.trigger import parse_trigger
 from tests.support.commands import ROOT, environ
 
 FOREIGN = {
@@ -51,9 +48,10 @@ BEFORE_ANY_COMMAND = {
         ([], FOREIGN | OWN | BEFORE_ANY_COMMAND),
         (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.config.schema"}),
         (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
+        (["predict", "--help"], {"numpy", "PIL", "matplotlib", "tensorflow"}),
         (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
     ],
-    ids=["help", "nothing", "render", "check", "validate"],
+    ids=["help", "nothing", "render", "check", "predict", "validate"],
 )
 def test_a_command_imports_nothing_that_it_does_not_need(
     arguments: list[str], unwanted: set[str], tmp_path: Path
@@ -128,38 +126,6 @@ def growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
     return (third - second) / (second - first)
 
 
-def test_linear_and_quadratic_are_separated() -> None:
-    # A small quadratic part beside a linear one counts, too: here a hundredth of it, at last.
-    def loops(size: int) -> Callable[[], object]:
-        return lambda: [each + 1 for each in range(1000 * size)]
-
-    def and_squares(size: int) -> Callable[[], object]:
-        line, square = range(1000 * size), range(size * size)
-        return lambda: [[each + 1 for each in line], [each + 1 for each in square]]
-
-    assert growth(loops, 10) == pytest.approx(2, abs=0.001)
-    assert growth(and_squares, 10) > 2.01
-
-
 @pytest.mark.parametrize("mode", ["index", "none"])
 def test_rendering_grows_with_the_config(mode: str) -> None:
     assert growth(lambda nodes: rendered(many(nodes), mode), 12) < 2.005
-
-
-class Unwalked(dict[str, str]):
-    """A mapping that allows only lookups, no operation that is slow for a large one."""
-
-    def __iter__(self) -> NoReturn:
-        raise AssertionError("walked through")
-
-    keys = values = items = __iter__  # type: ignore[assignment]
-
-
-def test_a_task_of_a_schedule_is_found_by_key() -> None:
-    # A search in C is no instruction of Python's, and yet took a second for all of ten thousand.
-    tasks = Unwalked({"ps-0": "tf1", "worker-0": "tf2", "worker-1": "tf3"})
-    fault = resolve(parse("kill worker-1 after 500 steps"), tasks, seed=0)
-    assert (fault.target, start_error("worker-1", parse_trigger("after 9 steps"), tasks)) == (
-        "worker-1",
-        None,
-    )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import struct
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from lab.task.sdk import data
 from lab.task.sdk.data import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
@@ -95,42 +96,37 @@ def test_shipped_files_are_compared_with_their_checksums(
         load_mnist()
 
 
-def plain(path: Path, content: bytes) -> None:
-    path.with_name(f"{path.name}.gz").unlink(missing_ok=True)
-    path.write_bytes(content)
-
-
 IMAGES, LABELS = NAMES["train"]
 GOOD_IMAGES, GOOD_LABELS = (idx(items) for items in digits(24))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "what"),
-    [
-        (IMAGES, b"", "is not an IDX file of images"),
-        (IMAGES, b"\0\0\x08\x03", "is not an IDX file of images"),
-        (IMAGES, GOOD_LABELS, "is not an IDX file of images"),
-        (LABELS, GOOD_IMAGES, "is not an IDX file of labels"),
-        (LABELS, b"{}" * 50, "is not an IDX file of labels"),
-        (IMAGES, GOOD_IMAGES[:-1], "is cut short"),
-        (IMAGES, GOOD_IMAGES + b"\0", "has extra bytes after its last item"),
-        (LABELS, GOOD_LABELS[:20], "is cut short"),
-        (LABELS, GOOD_LABELS + b"\0", "has extra bytes after its last item"),
-        (IMAGES, idx(np.zeros((24, 32, 32), np.uint8)), "has images of 32x32 pixels; give 28x28"),
-        (IMAGES, idx(np.zeros((0, 28, 28), np.uint8)), "declares 0 items; use 2 to 1000000"),
-        (IMAGES, idx(np.zeros((1, 28, 28), np.uint8)), "declares 1 items; use 2 to 1000000"),
-        (IMAGES, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28), "declares 4294967295 items"),
-        (LABELS, idx(digits(23)[1]), f"has 23 labels for the 24 images of {IMAGES}"),
-        (LABELS, idx(np.full(24, 10, np.uint8)), "has a label 10; use labels from 0 to 9"),
-    ],
-)
-def test_a_file_with_wrong_content(own: Path, name: str, content: bytes, what: str) -> None:
-    plain(own / name, content)
+CONTENTS = {
+    "empty": (IMAGES, b""),
+    "half a header": (IMAGES, b"\0\0\x08\x03"),
+    "labels as images": (IMAGES, GOOD_LABELS),
+    "images as labels": (LABELS, GOOD_IMAGES),
+    "no labels": (LABELS, b"{}" * 50),
+    "images cut short": (IMAGES, GOOD_IMAGES[:-1]),
+    "images and more": (IMAGES, GOOD_IMAGES + b"\0"),
+    "labels cut short": (LABELS, GOOD_LABELS[:20]),
+    "labels and more": (LABELS, GOOD_LABELS + b"\0"),
+    "large images": (IMAGES, idx(np.zeros((24, 32, 32), np.uint8))),
+    "no image": (IMAGES, idx(np.zeros((0, 28, 28), np.uint8))),
+    "one image": (IMAGES, idx(np.zeros((1, 28, 28), np.uint8))),
+    "billions": (IMAGES, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28)),
+    "a label too few": (LABELS, idx(digits(23)[1])),
+    "a label 10": (LABELS, idx(np.full(24, 10, np.uint8))),
+}
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+def test_a_file_with_wrong_content(own: Path, case: str, snapshot: SnapshotAssertion) -> None:
+    name, content = CONTENTS[case]
+    (own / f"{name}.gz").unlink()
+    (own / name).write_bytes(content)
     with pytest.raises(DataError) as error:
         load_mnist(own)
-    if name == LABELS and "23 labels" in what:
-        what = what.replace(IMAGES, f"{IMAGES}.gz")
-    assert str(error.value).startswith(f"{own / name}: {what}")
+    assert str(error.value).removeprefix(f"{own}/") == snapshot
     assert "\n" not in str(error.value)
 
 
@@ -142,6 +138,8 @@ def test_a_file_with_wrong_content(own: Path, name: str, content: bytes, what: s
         lambda whole: whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],
         lambda whole: b"no gzip at all",
         lambda whole: b"",
+        # At most one byte after the last image is unpacked, whatever follows.
+        lambda whole: gzip.compress(GOOD_IMAGES + bytes(1 << 26), 1),
     ],
 )
 def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -149,19 +147,7 @@ def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> Non
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError) as error:
         load_mnist(own)
-    assert str(error.value).startswith(f"{path}: is ")
-
-
-def test_an_endless_gzip_file_is_not_unpacked(own: Path) -> None:
-    """At most one byte after the last image is unpacked, whatever follows."""
-    megabyte = bytes(1 << 20)
-    path = own / f"{IMAGES}.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(GOOD_IMAGES)
-        for _ in range(64):
-            file.write(megabyte)
-    with pytest.raises(DataError, match="has extra bytes after its last item"):
-        load_mnist(own)
+    assert str(error.value).startswith((f"{path}: is ", f"{path}: has extra bytes after its last"))
 
 
 def test_missing_is_named(own: Path, tmp_path: Path) -> None:
@@ -178,17 +164,14 @@ def test_missing_is_named(own: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_without_permission(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forbidden = own / f"{LABELS}.gz"
-    forbidden.chmod(0)
-    if os.access(forbidden, os.R_OK):  # root has every permission.
-        opened = Path.open
+    forbidden, opened = own / f"{LABELS}.gz", Path.open
 
-        def refuse(path: Path, *arguments: object, **named: object) -> object:
-            if path == forbidden:
-                raise PermissionError(13, "Permission denied", str(path))
-            return opened(path, *arguments, **named)  # type: ignore[call-overload]
+    def refuse(path: Path, *arguments: Any, **named: Any) -> object:
+        if path == forbidden:  # root has every permission
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **named)
 
-        monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError) as error:
         load_mnist(own)
     message = "cannot be read (Permission denied); check the file and its permissions"
@@ -238,11 +221,8 @@ def test_choices_are_the_batches_by_their_images_numbers() -> None:
 
 
 def test_orders_are_repeatable_and_differ_between_seeds_workers_and_epochs() -> None:
-    assert order([3, 1]) == order([3, 1])
-    assert order([3, 1]) != order([3, 2])
-    assert order([3, 1]) != order([4, 1])
-    twice = order([3, 1], 200)
-    assert twice[:100] != twice[100:]
-    # Why tasks are counted from 1: NumPy pads a seed with zeros.
+    one = order([3, 1], 200)
+    assert one[:100] == order([3, 1]) != one[100:]
+    # Tasks are counted from 1, because NumPy pads a seed with zeros.
     assert order([3, 0]) == order(3)
-    assert order([3, 1]) != order(3)
+    assert len({tuple(order(seed)) for seed in ([3, 1], [3, 2], [4, 1], 3)}) == 4

@@ -35,7 +35,7 @@ def write(run: RunDir, task: str, *lines: object) -> None:
             file.write(data + b"\n")
 
 
-def damage(run: RunDir) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def damage_of(run: RunDir) -> tuple[pd.DataFrame, tuple[str, ...]]:
     output: list[str] = []
     frame = records_frame(run, notify=output.append)
     assert bool(output) == bool(frame.attrs[DAMAGED])
@@ -75,88 +75,67 @@ def test_rows_are_in_the_order_of_the_cluster_and_the_file(run: RunDir) -> None:
     assert set(records_frame(run, ["worker-2"])["task"]) == {"worker-2"}
 
 
-def test_steps_alone(run: RunDir) -> None:
-    kinds = ("start", "step", "epoch", "eval", "result", "final", "event")
-    write(run, "worker-0", *(record("worker-0", n, kind) for n, kind in enumerate(kinds)))
-    frame = steps_frame(run)
-    assert list(frame["seq"]) == [1, 2]
-    assert list(frame.index) == [0, 1]
-
-
 def test_a_run_without_records_has_an_empty_frame(run: RunDir) -> None:
     frame = records_frame(run)
     assert (len(frame), list(frame.columns)) == (0, ["task", *FIELDS])
     assert str(frame["global_step"].dtype) == "Int64"
     assert list(frame["task"].cat.categories) == []
-    write(run, "worker-0")
-    assert len(steps_frame(run)) == 0
+    kinds = ("start", "step", "epoch", "eval", "result", "final", "event")
+    write(run, "worker-0", *(record("worker-0", n, kind) for n, kind in enumerate(kinds)))
+    steps = steps_frame(run)
+    assert (list(steps["seq"]), list(steps.index)) == ([1, 2], [0, 1])
 
 
 def test_several_blocks_lose_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.run.dataframe._BLOCK", 300)
     lines = [record("worker-0", n, loss=n / 7, message=f"m{n}") for n in range(50)]
     write(run, "worker-0", *lines[:20], b"no record", *lines[20:])
-    frame, damaged = damage(run)
+    frame, damaged = damage_of(run)
     assert list(frame["seq"]) == list(range(50))
     assert list(frame["loss"]) == [n / 7 for n in range(50)]
     assert list(frame["message"]) == [f"m{n}" for n in range(50)]
     assert damaged == ("tasks/worker-0.jsonl:21: not a JSON object",)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"", b"[1]", b'{"kind":"step"', b"\xff\xfe", b"[" * 100_000, b"7", b'{"a":' + b"[" * 99_999],
-)
-def test_an_invalid_line_is_left_out_and_named(run: RunDir, line: bytes) -> None:
-    write(run, "worker-0", record("worker-0", 0), line, record("worker-0", 1))
-    frame, damaged = damage(run)
-    assert list(frame["seq"]) == [0, 1]
-    assert damaged == ("tasks/worker-0.jsonl:2: not a JSON object",)
+LINE = "tasks/worker-0.jsonl:2: "
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("line", "damage"),
     [
-        ("global_step", b'"many"'), ("global_step", b"1.5"), ("global_step", b"true"),
-        ("global_step", b"9223372036854775808"), ("global_step", b"-9223372036854775808"),
-        ("global_step", b"1" * 5000), ("loss", b'"low"'), ("loss", b"1" + b"0" * 400),
-        ("loss", b"[]"), ("kind", b"3"), ("message", b"{}"),
+        *((line, "not a JSON object") for line in (
+            b"", b"[1]", b'{"kind":"step"', b"\xff\xfe", b"[" * 100_000, b"7",
+            b'{"a":' + b"[" * 99_999, b'{"global_step": ' + b"1" * 5000 + b"}")),
+        *((b'{"seq": 5, "' + field.encode() + b'": ' + value + b"}", f"wrong type of {field}")
+          for field, value in (
+            ("global_step", b'"many"'), ("global_step", b"1.5"), ("global_step", b"true"),
+            ("global_step", b"9223372036854775808"), ("global_step", b"-9223372036854775808"),
+            ("loss", b'"low"'), ("loss", b"1" + b"0" * 400), ("loss", b"[]"), ("kind", b"3"),
+            ("message", b"{}"))),
     ],
 )  # fmt: skip
-def test_a_field_of_another_type_is_left_empty_and_named(
-    run: RunDir, field: str, value: bytes
+def test_an_invalid_line_is_named_and_its_other_fields_are_kept(
+    run: RunDir, line: bytes, damage: str
 ) -> None:
-    write(run, "worker-0", b'{"seq": 5, "' + field.encode() + b'": ' + value + b"}")
-    frame, damaged = damage(run)
-    if len(value) == 5000:  # more digits than Python reads: the whole line is none
-        assert (len(frame), damaged) == (0, ("tasks/worker-0.jsonl:1: not a JSON object",))
-        return
-    assert list(frame["seq"]) == [5]
-    assert frame[field].isna().all()
-    assert damaged == (f"tasks/worker-0.jsonl:1: wrong type of {field}",)
+    write(run, "worker-0", record("worker-0", 0), line, record("worker-0", 1))
+    frame, damaged = damage_of(run)
+    assert damaged == (f"{LINE}{damage}",)
+    is_wrong = damage.startswith("wrong")
+    assert list(frame["seq"]) == ([0, 5, 1] if is_wrong else [0, 1])
+    assert not is_wrong or frame[damage.rpartition(" ")[2]].isna()[1]
 
 
-def test_a_training_that_overshoots_is_no_fault(run: RunDir) -> None:
+def test_odd_values_that_are_no_damage(run: RunDir) -> None:
     write(run, "worker-0", *(record("worker-0", 0, loss=x) for x in (math.nan, math.inf, 2)))
-    frame, damaged = damage(run)
-    assert damaged == ()
-    assert math.isnan(frame["loss"][0])
-    assert list(frame["loss"][1:]) == [math.inf, 2.0]
-
-
-def test_half_a_surrogate_pair_becomes_text_that_can_be_written(run: RunDir) -> None:
+    # Half a surrogate pair becomes text that can be written, and half a line is ignored.
     write(run, "worker-0", b'{"kind": "event", "message": "\\ud800!"}')
-    frame, damaged = damage(run)
-    assert damaged == ()
-    assert frame["message"][0].encode() == b"?!"
-
-
-def test_an_incomplete_last_line_is_ignored(run: RunDir) -> None:
-    write(run, "worker-0", record("worker-0", 0))
     with run.records("worker-0").open("ab") as file:
         file.write(b'{"kind": "st')
-    frame, damaged = damage(run)
-    assert (len(frame), damaged) == (1, ())
+    frame, damaged = damage_of(run)
+    assert (len(frame), damaged) == (4, ())
+    assert math.isnan(frame["loss"][0])
+    assert list(frame["loss"][1:3]) == [math.inf, 2.0]
+    assert frame["message"][3].encode() == b"?!"
 
 
 def test_damage_is_a_warning_without_a_handler(run: RunDir) -> None:

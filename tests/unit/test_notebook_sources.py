@@ -15,6 +15,8 @@ from types import ModuleType
 
 import nbformat
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from lab import api
 from lab.api.args import faults, program_args, schedule
@@ -25,7 +27,6 @@ from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 
 SOURCES = notebooks.sources()
-NAMES = ["00_tour", "01_async", "02_sync", "03_stragglers", "04_how_many", "05_all_reduce"]
 
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 
@@ -45,19 +46,11 @@ def calls(source: Path, name: str) -> Iterator[ast.Call]:
             yield node
 
 
-def test_all_are_there() -> None:
-    assert [source.stem for source in SOURCES] == [*NAMES, "06_reproduce"]
-
-
 @each_notebook
-def test_the_ipynb_is_what_its_source_makes(source: Path) -> None:
-    made = source.with_suffix(".ipynb").read_text("utf-8")
-    assert made == notebooks.text_of(source), "write it anew with `make notebooks-write`"
-
-
-@each_notebook
-def test_the_ipynb_is_a_notebook_without_outputs(source: Path) -> None:
-    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+def test_the_ipynb_is_what_its_source_makes_without_outputs(source: Path) -> None:
+    path = source.with_suffix(".ipynb")
+    assert path.read_text("utf-8") == notebooks.text_of(source), "run `make notebooks-write`"
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     of_code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert of_code
@@ -66,33 +59,24 @@ def test_the_ipynb_is_a_notebook_without_outputs(source: Path) -> None:
 
 
 @each_notebook
-def test_imports_exist(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_and_functions_exist(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(notebooks.FOLDER))
     for node in ast.walk(code(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             module = importlib.import_module(node.module)
-            names = {each.name for each in node.names}
-            assert {name for name in names if not has(module, name)} == set()
-
-
-def has(module: ModuleType, name: str) -> bool:
-    return (
-        hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None
-    )
-
-
-@each_notebook
-def test_functions_that_are_called_exist(source: Path) -> None:
-    known = set(dir(Summary))
-    for node in ast.walk(code(source)):
+            for name in (each.name for each in node.names):
+                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
         if isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value)
             assert owner != "api" or node.attr in api.__all__
-            assert not owner.endswith(".summary") or node.attr in known
+            assert not owner.endswith(".summary") or node.attr in dir(Summary)
 
 
 @each_notebook
 def test_every_run_would_be_accepted(source: Path) -> None:
+    for call in calls(source, "api.load"):
+        if isinstance(call.args[0], ast.Constant):
+            load_cluster(ROOT / str(call.args[0].value))
     own = set(inspect.signature(api.run).parameters)
     for call in calls(source, "api.run"):
         (experiment,) = map(ast.literal_eval, call.args)
@@ -108,13 +92,6 @@ def test_every_run_would_be_accepted(source: Path) -> None:
         assert len(program_args(experiment, flags)) == len(flags)
         others = {each.arg for each in call.keywords} - given.keys()
         assert others <= EXPERIMENTS[experiment].flags.keys()
-
-
-@each_notebook
-def test_loaded_configs_exist(source: Path) -> None:
-    for call in calls(source, "api.load"):
-        if isinstance(call.args[0], ast.Constant):
-            load_cluster(ROOT / str(call.args[0].value))
 
 
 _PARTS = re.compile(
@@ -137,22 +114,14 @@ def test_every_question_has_one_folded_answer(source: Path) -> None:
 
 
 @each_notebook
-def test_no_answer_is_unfolded(source: Path) -> None:
-    for text in cells(source, "markdown"):
-        folded = re.sub(
-            r"<details><summary>Answer</summary>\n\n.+?\n\n</details>", "", text, flags=re.DOTALL
-        )
-        assert "details" not in folded
-        assert not re.search(r"\bAnswer\b|\bsolution\b", folded)
-    for text in cells(source, "code"):
-        assert not re.search(r"\banswer\b|\bsolution\b", text, re.IGNORECASE)
-
-
-@each_notebook
-def test_links_and_commands_are_right(source: Path) -> None:
+def test_texts_have_links_and_commands_that_are_right_and_no_open_answer(source: Path) -> None:
     text = "\n\n".join(cells(source, "markdown"))
     assert dead_links(text, source.parent) == []
     assert wrong_commands(text) == []
+    answer = r"<details><summary>Answer</summary>\n\n.+?\n\n</details>"
+    folded = re.sub(answer, "", text, flags=re.DOTALL)
+    assert not re.search(r"\bAnswer\b|\bsolution\b|details", folded)
+    assert not re.search(r"\banswer\b|\bsolution\b", "".join(cells(source, "code")), re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +131,40 @@ def test_the_configs_of_notebooks_are_valid(path: Path) -> None:
     cluster = load_cluster(path)
     assert cluster.name == path.stem
     assert set(cluster.links) == set(cluster.nodes)
+
+
+# Their shared code: samples by their names, steps on one clock.
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(notebooks.FOLDER))
+    return importlib.import_module("common")
+
+
+def test_unknown_sample_error_lists_the_samples(common: ModuleType) -> None:
+    with pytest.raises(KeyError, match=r"no sample 'asinc': there are async, .*sync"):
+        common.sample("asinc")
+
+
+@pytest.mark.parametrize("name", ["cluster", "loss", "progress", "staleness"])
+def test_figures_are_drawn_of_samples(common: ModuleType, name: str) -> None:
+    drawn = common.sample("async").figure(name)
+    assert any(axes.lines or axes.patches for axes in drawn.axes)
+
+
+def test_steps_are_on_one_clock_in_order(common: ModuleType) -> None:
+    steps = common.steps_of(common.sample("async"))
+    assert steps["seconds"].iloc[0] == 0
+    assert steps["seconds"].is_monotonic_increasing
+    assert set(steps["task"]) == {"worker-0", "worker-1", "worker-2"}
+
+
+def test_a_curve_is_points_and_a_line_in_order_of_x(common: ModuleType) -> None:
+    axes: Axes = Figure().subplots()
+    steps = common.steps_of(common.sample("sync")).sample(frac=1, random_state=1)
+    common.curve(axes, steps["global_step"], steps["loss"], "loss")
+    points, line = axes.lines
+    assert list(points.get_xdata()) == sorted(steps["global_step"])
+    assert line.get_label() == "loss"
+    assert line.get_ydata().std() < points.get_ydata().std()  # smoother

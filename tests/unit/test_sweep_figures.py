@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Sequence
@@ -11,12 +10,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from lab.formatting import p_value
 from lab.run.summary import ResultSummary, Summary
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.sweep.statistics import Trend, mean, means, trends
+from lab.sweep.statistics import mean, means, trends
 from lab.sweep.view import as_csv, as_json, conclusion, format_mean, settings_table, trends_table
 
 SUMMARY = Summary(
@@ -56,19 +56,6 @@ def along(
     ]
 
 
-def only(runs: Sequence[RunResult]) -> Trend:
-    (trend,) = trends(runs, "workers")
-    return trend
-
-
-def test_a_mean_has_students_interval() -> None:
-    found = mean([1.0, 2.0, 3.0])
-    # t of 0.975 with two degrees of freedom is 4.302653; the deviation of the mean 1/sqrt(3).
-    assert (found.value, found.runs) == (2.0, 3)
-    assert found.half == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
-    assert mean([5.0]).half is None
-
-
 def test_runs_of_the_same_setting_share_a_row_and_those_that_failed_have_no_figure() -> None:
     runs = [
         made(0, 1.0, a="1"),
@@ -83,35 +70,34 @@ def test_runs_of_the_same_setting_share_a_row_and_those_that_failed_have_no_figu
     assert second.means["loss"].value == 5.0
 
 
-def test_pages_test_of_three_repeats_that_agree() -> None:
-    # Each of 3 rows has one of 3! orders: all three as expected by chance in 1 of 216, on one side.
-    trend = only(along([(1, 2, 3), (1, 2, 3), (5, 6, 7)]))
-    assert (trend.rho, trend.p, trend.repeats) == (pytest.approx(1), pytest.approx(2 / 216), 3)
-    assert conclusion(trend) == "rises"
-    falling = only(along([(3, 2, 1), (3, 2, 1), (7, 6, 5)]))
-    assert (falling.rho, falling.p) == (pytest.approx(-1), pytest.approx(2 / 216))
-    assert conclusion(falling) == "falls"
-
-
-def test_a_common_effect_of_one_seed_is_no_trend() -> None:
-    # Between the rows the loss differs a hundred times as much as within them.
-    trend = only(along([(100, 101, 102), (1, 2, 3), (300, 301, 302)]))
-    assert trend.rho == pytest.approx(1)
-    trend = only(along([(100, 99, 101), (2, 1, 3), (300, 302, 301)]))
-    assert (trend.rho, conclusion(trend)) == (pytest.approx(0.5), "no trend")
-
-
-def test_two_values_are_compared_by_wilcoxons_test() -> None:
-    # Six of six differences above 0: by chance in 2 of 64, from both sides.
-    runs = along([(k, k + 1 + k / 10) for k in range(1, 7)], ("1", "2"))
-    assert (only(runs).rho, only(runs).p) == (pytest.approx(1), pytest.approx(2 / 64))
-    # With three repeats it can be 1 in 4 at best, and no claim follows.
-    assert conclusion(only(runs[:6])) == "too few repeats"
-
-
-def test_values_count_as_numbers_not_as_texts() -> None:
-    runs = along([(1, 2, 3)] * 3, ("9", "10", "100"))
-    assert only(runs).rho == pytest.approx(1)
+@pytest.mark.parametrize(
+    ("rows", "values", "rho", "p", "least_p", "said"),
+    [
+        # Three repeats of three values: 6 ** 3 orders, from both sides.
+        ([(1, 2, 3), (1, 2, 3), (5, 6, 7)], "1 2 4", 1, 2 / 216, 2 / 216, "rises"),
+        ([(3, 2, 1), (3, 2, 1), (7, 6, 5)], "1 2 4", -1, 2 / 216, 2 / 216, "falls"),
+        # Between the rows the loss differs a hundred times as much as within them.
+        ([(100, 101, 102), (1, 2, 3), (300, 301, 302)], "1 2 4", 1, 2 / 216, 2 / 216, "rises"),
+        ([(100, 99, 101), (2, 1, 3), (300, 302, 301)], "1 2 4", 0.5, None, 2 / 216, "no trend"),
+        # Two repeats have 36 orders.
+        ([(1, 2, 3)] * 2, "1 2 4", 1, 2 / 36, 2 / 36, "too few repeats"),
+        # Two values, by Wilcoxon's test: six of six differences above 0 are 2 of 64 by chance.
+        ([(k, k + 1 + k / 10) for k in range(1, 7)], "1 2", 1, 2 / 64, 2 / 64, "rises"),
+        ([(k, k + 1 + k / 10) for k in range(1, 4)], "1 2", 1, 2 / 8, 2 / 8, "too few repeats"),
+        # Values count as numbers, not as texts.
+        ([(1, 2, 3)] * 3, "9 10 100", 1, 2 / 216, 2 / 216, "rises"),
+        # A repeat with a value that is no number does not count.
+        ([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)], "1 2 4", 1, 2 / 36, 2 / 36,
+         "too few repeats"),
+    ],
+)  # fmt: skip
+def test_a_trend_and_its_chance(
+    rows: list[Any], values: str, rho: float, p: float | None, least_p: float, said: str
+) -> None:
+    (trend,) = trends(along(rows, values.split()), "workers")
+    assert trend.rho == pytest.approx(rho)
+    assert p is None or trend.p == pytest.approx(p)
+    assert (trend.least_p, conclusion(trend)) == (pytest.approx(least_p), said)
 
 
 def test_each_setting_of_the_others_is_judged_by_itself() -> None:
@@ -142,26 +128,9 @@ def test_without_enough_data_nothing_is_printed(runs: list[RunResult]) -> None:
     assert list(trends(runs, next(iter(runs[0].point.values)))) == []
 
 
-def test_a_training_that_ends_at_no_number_has_no_figure() -> None:
-    runs = along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)])
-    last = means(runs)[-1]
-    assert (last.runs, last.of, last.means["loss"].runs) == (3, 3, 2)
-    assert "3.5 ± 6.353 (2 of 3)" in drawn(settings_table(runs, means(runs)))
-    assert only(runs).repeats == 2  # its repeat is not whole
-    assert "3, 1 diverged" in drawn(settings_table(runs, means(runs)))
-    assert [each.diverged for each in means(runs)] == [0, 0, 1]
-    found = as_json(runs, means(runs), list(trends(runs, "workers")))
-    assert [each["diverged"] for each in found["runs"]].count(True) == 1
-    assert "NaN" not in json.dumps(found)
-
-
-def test_a_weak_test_denies_no_trend() -> None:
-    # Two repeats of three values have 36 orders: 2 in 36 at best, from both sides.
-    trend = only(along([(1, 2, 3)] * 2))
-    assert (trend.least_p, conclusion(trend)) == (pytest.approx(2 / 36), "too few repeats")
-    assert only(along([(1, 2, 3)] * 3)).least_p == pytest.approx(2 / 216)
-    assert conclusion(only(along([(1, 2)] * 5, ("1", "2")))) == "too few repeats"
-    assert conclusion(only(along([(1, 2)] * 6, ("1", "2")))) == "rises"
+def test_a_training_that_ends_at_no_number_is_in_no_mean() -> None:
+    last = means(along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)]))[-1]
+    assert (last.runs, last.of, last.means["loss"].runs, last.diverged) == (3, 3, 2, 1)
 
 
 def test_names_from_a_program_are_escaped() -> None:
@@ -179,36 +148,24 @@ def drawn(table: Any) -> str:
     return console.export_text()
 
 
-def test_tables_show_means_trends_and_runs_that_are_missing() -> None:
+def test_tables_and_files(snapshot: SnapshotAssertion) -> None:
     runs = along([(1, 2, 3), (1, 2, 3.5), (1, 2, 4)])
     runs[-1] = replace(runs[-1], summary=replace(runs[-1].summary, state="failed"))
-    text = drawn(settings_table(runs, means(runs)))
-    assert "2 of 3" in text
-    assert "3.25 ± 3.177" in text
-    assert "rises" not in drawn(trends_table(list(trends(runs, "workers"))))
-    text = drawn(trends_table(list(trends(along([(1, 2, 3)] * 4), "workers"))))
-    assert "metric by workers" in text
-    assert "+1.00" in text
-    assert "rises" in text
-
-
-def test_figures_for_a_program() -> None:
-    runs = along([(1, 2, 3)] * 2)
-    found = json.loads(json.dumps(as_json(runs, means(runs), list(trends(runs, "workers")))))
-    assert found["runs"][0]["values"] == {"workers": "1"}
-    assert found["runs"][0]["figures"] == {"loss": 1}
-    assert found["settings"][2]["means"]["loss"]["value"] == 3
-    assert found["trends"][0]["repeats"] == 2
-    rows = list(csv.DictReader(io.StringIO(as_csv(runs))))
-    assert rows[4] == {
-        "run_id": "r", "state": "succeeded", "workers": "2", "repeat": "1", "loss": "2",
-    }  # fmt: skip
+    diverged = along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)])
+    shown = {
+        "one failed": drawn(settings_table(runs, means(runs))),
+        "one diverged": drawn(settings_table(diverged, means(diverged))),
+        "too few": drawn(trends_table(list(trends(runs, "workers")))),
+        "enough": drawn(trends_table(list(trends(along([(1, 2, 3)] * 4), "workers")))),
+        "csv": as_csv(runs),
+    }
+    assert {name: [line.rstrip() for line in text.splitlines()]
+            for name, text in shown.items()} == snapshot  # fmt: skip
+    found = as_json(diverged, means(diverged), list(trends(diverged, "workers")))
+    assert json.loads(json.dumps(found, allow_nan=False)) == snapshot
 
 
 def test_formats() -> None:
-    assert (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), format_mean(None)) == (
-        "< 0.0001",
-        "0.2500",
-        "",
-    )
+    values = (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), format_mean(None))
+    assert values == ("< 0.0001", "0.2500", "")
     assert format_mean(mean([1234.5, 1234.5])) == "1,234 ± 0"

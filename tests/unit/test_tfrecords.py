@@ -52,25 +52,6 @@ def test_records_of_any_length_are_framed_as_tensorboard_does() -> None:
     assert frame_records([]) == b""
 
 
-@pytest.mark.tensorflow
-def test_tensorflow_reads_it() -> None:
-    import tensorflow as tf  # noqa: PLC0415
-
-    train = load_mnist().train
-    some = Examples(train.pixels[:20], train.labels[:20])
-    # Each record begins with its length; its checksums have 4 bytes each.
-    data = encode_examples(some)
-    size = int.from_bytes(data[:8], "little")
-    for index in range(20):
-        begin = index * (size + 16) + 12
-        found = tf.train.Example.FromString(data[begin : begin + size]).features.feature
-        assert sorted(found) == ["height", "image_raw", "label", "pixels", "width"]
-        assert found["image_raw"].bytes_list.value[0] == train.pixels[index].tobytes()
-        values = {name: list(found[name].int64_list.value) for name in found if "image" not in name}
-        label = [int(train.labels[index])]
-        assert values == {"height": [28], "width": [28], "pixels": [784], "label": label}
-
-
 def test_the_command_writes_the_training_images_and_replaces_only_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
