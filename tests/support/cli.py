@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from _pytest.capture import CaptureResult
 
 from lab.cli import main
 from lab.config import load_cluster
@@ -66,6 +67,20 @@ def lab(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
         code = main(words)
         output = [file.seek(0) or file.read() for file in (out, err)]
     return subprocess.CompletedProcess(words, code, *output)
+
+
+class Cli:
+    """Runs `lab` in this directory, checks its exit code, and returns its output."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: str, code: int = 0) -> CaptureResult[str]:
+        self._capture.readouterr()
+        found = main(arguments)
+        output = self._capture.readouterr()
+        assert found == code, output.err
+        return output
 
 
 def lab_process(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from lab.backends import (
     NO_PARTS,
+    Backend,
     Check,
-    Chunk,
-    Environment,
     KeepVolume,
     Notify,
     Precondition,
@@ -22,13 +21,13 @@ from lab.backends import (
     no_precondition,
     remove_volume,
 )
+from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.probes.sync import stream
 from lab.task.probes.version import digest
-from lab.task.protocol import Request, TaskStatus, Volume, control
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
 
@@ -43,6 +42,8 @@ PLAN = Plan(
         PlannedTask("worker", 1, "tf3", 2222),
     ),
 )
+
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 
 
 def record(task: str, seq: int, kind: str = "step", **fields: object) -> dict[str, object]:
@@ -77,50 +78,21 @@ def train(volume: Volume, request: Request) -> None:
     """The output of a good asynchronous run of two workers: 300 updates."""
     for worker in range(2):
         task = f"worker-{worker}"
-        write_records(
-            volume,
-            request.run_id,
-            task,
-            [
-                record(task, 0, "start", time_unix=100.0),
-                record(
-                    task,
-                    1,
-                    "step",
-                    epoch=0,
-                    local_step=100,
-                    global_step=199 + worker,
-                    loss=0.5,
-                    staleness=1,
-                    time_unix=110.0 + worker,
-                    step_time_s=0.01,
-                ),
-                record(
-                    task,
-                    2,
-                    "epoch",
-                    epoch=0,
-                    local_step=150,
-                    global_step=299 + worker,
-                    loss=0.25,
-                    staleness=2,
-                    time_unix=112.0 + worker,
-                    step_time_s=0.01,
-                ),
-                record(task, 3, "eval", accuracy=0.5 + worker / 10, global_step=299),
-            ],
-        )
+        step = {"epoch": 0, "local_step": 100, "global_step": 199 + worker, "loss": 0.5}
+        epoch = {"epoch": 0, "local_step": 150, "global_step": 299 + worker, "loss": 0.25}
+        records = [
+            record(task, 0, "start", time_unix=100.0),
+            record(task, 1, **step, staleness=1, time_unix=110.0 + worker, step_time_s=0.01),
+            record(
+                task, 2, "epoch", **epoch, staleness=2, time_unix=112.0 + worker, step_time_s=0.01
+            ),
+            record(task, 3, "eval", accuracy=0.5 + worker / 10, global_step=299),
+        ]
+        write_records(volume, request.run_id, task, records)
+    final = {"local_step": 150, "global_step": 299, "accuracy": 0.5, "status": "succeeded"}
     chief = [
         record("worker-0", 4, "eval", accuracy=0.75, global_step=300, probe=300),
-        record(
-            "worker-0",
-            5,
-            "final",
-            local_step=150,
-            global_step=299,
-            accuracy=0.5,
-            status="succeeded",
-        ),
+        record("worker-0", 5, "final", **final),
     ]
     write_records(volume, request.run_id, "worker-0", chief)
     log = volume.log(request.run_id, "worker-1")
@@ -131,7 +103,7 @@ def train(volume: Volume, request: Request) -> None:
 
 
 @dataclass
-class FakeEnvironment(Environment):
+class FakeEnvironment(DirectoryEnvironment):
     """An environment where `tasks_do` replaces the agents, in a thread, once a request arrives."""
 
     root: Path
@@ -144,6 +116,7 @@ class FakeEnvironment(Environment):
     sources_sha256: str = digest()
     plan: Plan = PLAN
     is_down: bool = False
+    is_left: bool = False
     volume_stays: bool = False
     is_local: bool = True
     sights: Mapping[str, GpuView] = field(default_factory=dict)
@@ -153,9 +126,16 @@ class FakeEnvironment(Environment):
     blocked_before: list[list[str]] = field(default_factory=list)
     shares: bool = False
 
+    def __post_init__(self) -> None:
+        super().__init__(self.root)
+
     @property
     def volume(self) -> Volume:
         return Volume(self.root)
+
+    @property
+    def is_up(self) -> bool:
+        return not self.is_left
 
     def cluster_spec(self) -> dict[str, list[str]]:
         return self.plan.cluster_spec()
@@ -177,11 +157,11 @@ class FakeEnvironment(Environment):
         thread.start()
         self.threads.append(thread)
 
-    def cancel(self, run_id: str, reason: str) -> None:
-        control.cancel(self.volume, run_id, reason)
-
-    def kill(self, run_id: str, reason: str) -> None:
-        control.kill(self.volume, run_id, reason)
+    def train(self) -> Request:
+        """Submit `REQUEST`, and wait until the tasks have done their part."""
+        self.submit(REQUEST)
+        self.threads.pop().join()
+        return self.runs()[-1]
 
     def block_host(self, notify: Notify) -> None:
         self.blocked_before.append([each.run_id for each in self.runs()])
@@ -190,23 +170,6 @@ class FakeEnvironment(Environment):
         if self.unshakable:
             raise LabError(f"node {node}: {self.unshakable}")
         self.disturbed.append((node, *arguments))
-
-    def inject_fault(self, run_id: str, fault: str) -> None:
-        control.inject_fault(self.volume, run_id, fault)
-
-    def runs(self) -> list[Request]:
-        return control.requests(self.volume)
-
-    def mark_collected(self, run_id: str, directory: str) -> None:
-        control.mark_collected(self.volume, run_id, directory)
-
-    def collected(self) -> Mapping[str, str]:
-        return control.collected(self.volume)
-
-    def stream(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
-    ) -> Iterator[Chunk | None]:
-        return stream(self.volume, run_id, offsets, follow=follow, **more)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -226,6 +189,18 @@ class FakeEnvironment(Environment):
     def boot_file(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
+    def output(self, task: str) -> Path:
+        return self.root / f"{task}.out"
+
+    def stopped(self) -> LabError:
+        return LabError(f"environment {self.project!r} has stopped")
+
+    def is_recorded(self) -> bool:
+        return True
+
+    def end(self, *, keep_volume: bool = False) -> None:
+        self.volume_stays, self.is_down = keep_volume, True
+
     def down(
         self,
         notify: Notify,
@@ -234,19 +209,19 @@ class FakeEnvironment(Environment):
         keeps: KeepVolume = remove_volume,
     ) -> None:
         unless()
-        self.volume_stays = keeps()
-        self.is_down = True
+        self.end(keep_volume=keeps())
 
 
 @dataclass
-class FakeBackend:
-    """A backend with at most one environment."""
+class FakeBackend(Backend):
+    """A backend with at most one environment, and what is left of others."""
 
     name: str = "local"
     environment: FakeEnvironment | None = None
     fault: str | None = None
     no_image: str | None = None
     builds: bool = False
+    others: Sequence[FakeEnvironment] = ()
 
     def unavailable_reason(self) -> str | None:
         return self.fault
@@ -274,18 +249,12 @@ class FakeBackend:
         check(self.environment)
         return self.environment
 
-    def find(self, project: str) -> FakeEnvironment | None:
-        found = self.environment
-        return found if found is not None and found.project == project else None
+    def projects(self) -> set[str]:
+        return {each.project for each in (self.environment, *self.others) if each}
 
     def find_any(self, project: str) -> FakeEnvironment | None:
-        return self.find(project)
-
-    def all(self) -> list[FakeEnvironment]:
-        return [self.environment] if self.environment else []
-
-    def find_orphans(self) -> list[FakeEnvironment]:
-        return []
+        known = (each for each in (self.environment, *self.others) if each)
+        return next((each for each in known if each.project == project), None)
 
 
 @dataclass

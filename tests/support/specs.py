@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from lab.run.prepare import Submission, prepare
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import Request, RunSpec
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests.support.fakes import PLAN
 
 T = TypeVar("T", Request, RunInfo)
@@ -51,3 +59,37 @@ def info() -> RunInfo:
     return RunInfo(
         "r1", RunSpec("async"), cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5}
     )
+
+
+def prepared(project: Path, *argv: str, **more: Any) -> RunDir:
+    """A run of `async` in the run store `runs` of a project, before its start."""
+    spec = RunSpec("async", args=argv).completed(EXPERIMENTS["async"])
+    order = Submission(spec, PLAN, project, project / "cluster.yaml", **more)
+    return prepare(order, project / "runs")
+
+
+HOLD = """\
+import sys
+from pathlib import Path
+from lab.run.store import RunDir
+with RunDir(Path(sys.argv[1])).locked():
+    print(flush=True)
+    input()
+"""
+
+
+@contextmanager
+def held(run: RunDir) -> Iterator[None]:
+    """Another process follows the run meanwhile."""
+    command = [sys.executable, "-c", HOLD, str(run.path)]
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
+        yield
+        other.communicate(b"\n")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
+
+from rich.console import Console
 
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
+from lab.run.summary import Summary
+from lab.run.tables import result_table
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
 from tests.support.fakes import PLAN, record
@@ -57,3 +62,10 @@ def folded(**records: list[dict[str, Any]]) -> dict[str, TaskProgress]:
         for one in each:
             found[name.replace("_", "-")].add(one)
     return found
+
+
+def shown(summary: Summary) -> str:
+    """The summary's table."""
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(result_table(summary))
+    return stream.getvalue()

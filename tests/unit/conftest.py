@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cli import host, project  # noqa: F401  (fixtures)
+from tests.support.cli import Cli, host, project  # noqa: F401  (fixtures)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -16,6 +16,11 @@ def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         variables.setenv("LAB_LOCAL_FORK", "0")
         variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capfd)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +13,14 @@ import pytest
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
 from lab.run.collect import View
-from lab.run.prepare import Submission, prepare
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
-from tests.support.agents import PATIENCE_S
-from tests.support.fakes import PLAN, FakeEnvironment, end, record, write_records
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.fakes import REQUEST, FakeEnvironment, end, record, write_records
+from tests.support.specs import prepared
 
 
 class Kept(View):
@@ -56,9 +54,13 @@ class Breaking(FakeEnvironment):
     answers: bool = True
     view: Kept = field(default_factory=Kept)
 
+    @contextlib.contextmanager
+    def shown(self, _info: object) -> Iterator[View]:
+        yield self.view
+
     def tasks(self) -> list[TaskInfo]:
         if not self.answers:
-            raise LabError("no Docker engine answers", "start it")
+            raise LabError("no Docker engine answers")
         return [replace(task, alive=self.alive) for task in super().tasks()]
 
     def stream(
@@ -75,9 +77,7 @@ class Breaking(FakeEnvironment):
 def until_released(volume: Volume, request: Request) -> None:
     """Tasks that train until the test has seen enough."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
-    deadline = time.monotonic() + PATIENCE_S
-    while not (volume.root / "released").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for((volume.root / "released").exists, "the release")
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
     (volume.run(request.run_id) / "model").mkdir()
     (volume.run(request.run_id) / "model/weights").write_text("trained")
@@ -102,13 +102,7 @@ def environment(tmp_path: Path) -> Iterator[Breaking]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Submission(
-        RunSpec("async").completed(EXPERIMENTS["async"]),
-        PLAN,
-        tmp_path,
-        tmp_path / "cluster.yaml",
-    )
-    return prepare(order, tmp_path / "runs")
+    return prepared(tmp_path)
 
 
 def release(environment: FakeEnvironment) -> None:
@@ -117,28 +111,32 @@ def release(environment: FakeEnvironment) -> None:
         thread.join()
 
 
-def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
-    @contextlib.contextmanager
-    def view(_info: object) -> Iterator[Kept]:
-        yield environment.view
+def quiet(_line: str) -> None:
+    """Nothing is shown."""
 
+
+def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
     execute_run(
         run,
         boot=lambda _defer: environment,
         found=None if booted else environment,
         keep=False,
-        view=view,
-        notify=lambda _line: None,
+        view=environment.shown,
+        notify=quiet,
     )
 
 
 def collect(run: RunDir, environment: FakeEnvironment) -> list[str]:
-    return collect_runs(environment, run.path.parent, lambda _line: None)
+    return collect_runs(environment, run.path.parent, quiet)
 
 
 def steps(run: RunDir) -> list[int]:
     lines = run.records("worker-0").read_text().splitlines()
     return [json.loads(line)["local_step"] for line in lines]
+
+
+def end_of(run: RunDir) -> tuple[State, str]:
+    return run.read().state, run.read().reason
 
 
 def released(environment: Breaking, **changes: object) -> Breaking:
@@ -147,19 +145,24 @@ def released(environment: Breaking, **changes: object) -> Breaking:
     return replace(environment, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("booted", [False, True])
+@pytest.mark.parametrize("how", ["found", "booted", "attached"])
 def test_a_stream_that_breaks_once_is_followed_on(
-    run: RunDir, environment: Breaking, booted: bool
+    run: RunDir, environment: Breaking, how: str
 ) -> None:
     environment = released(environment)
-    follow(run, environment, booted=booted)
+    if how == "attached":
+        environment.submit(REQUEST)
+        store = run.path.parent
+        collect_one(REQUEST, environment, store, quiet, follow=True, view=environment.shown)
+        run = RunDir(store / "r1")
+    else:
+        follow(run, environment, booted=how == "booted")
     assert run.read().state is State.SUCCEEDED
-    assert steps(run) == [1, 2]
+    assert steps(run) == environment.view.steps == [1, 2]
     assert (run.path / "model/weights").read_text() == "trained"
     assert run.complete()
     assert environment.view.lines == ["it broke off; trying again"]
-    assert environment.view.steps == [1, 2]
-    assert environment.is_down is booted
+    assert environment.is_down is (how == "booted")
 
 
 def test_a_stream_that_breaks_again_later_is_followed_on(
@@ -195,76 +198,60 @@ def test_a_stream_that_breaks_for_a_while_is_followed_on(
 
 
 @pytest.mark.parametrize(
-    ("fault", "state", "reason"),
+    ("by", "expected"),
     [
-        (lambda: LabError("it broke off", "see `lab ls`"), "failed", "it broke off; see `lab ls`"),
-        (KeyboardInterrupt, "cancelled", "interrupted"),
+        ("a break", (State.FAILED, "it broke off; see `lab ls`")),
+        ("a silent engine", (State.FAILED, "it broke off; see `lab ls`")),
+        ("Ctrl-C", (State.CANCELLED, "interrupted")),
     ],
 )
 def test_an_abandoned_run_continues_and_is_collected(
-    run: RunDir,
-    environment: Breaking,
-    fault: Callable[[], BaseException],
-    state: str,
-    reason: str,
+    run: RunDir, environment: Breaking, by: str, expected: tuple[State, str]
 ) -> None:
-    environment.breaks, environment.fault = 2, fault
+    def breaks_off() -> BaseException:
+        environment.answers = by != "a silent engine"
+        return KeyboardInterrupt() if by == "Ctrl-C" else LabError("it broke off", "see `lab ls`")
+
+    environment.breaks, environment.fault = 2, breaks_off
     with pytest.raises((LabError, KeyboardInterrupt)):
         follow(run, environment)
-    assert (run.read().state, run.read().reason) == (State(state), reason)
+    assert end_of(run) == expected
     assert not run.complete()
+    environment.answers = True
     assert collect(run, environment) == [run.run_id]  # under way: `lab down` will ask
     assert not run.read().state.ended
     release(environment)
     assert collect(run, environment) == []
-    info = run.read()
-    assert (info.state, info.reason, info.stopped_unix) == (State.SUCCEEDED, "", 112.5)
+    assert (*end_of(run), run.read().stopped_unix) == (State.SUCCEEDED, "", 112.5)
     assert json.loads(run.summary_path.read_text())["state"] == "succeeded"
     assert steps(run) == [1, 2]
     assert run.complete()
 
 
-def test_a_silent_engine_changes_no_task(run: RunDir, environment: Breaking) -> None:
-    environment.fault = lambda: setattr(environment, "answers", False) or LabError("it broke off")
-    environment.breaks = 2
-    with pytest.raises(LabError, match="it broke off"):
-        follow(run, environment)
-    assert run.read().state is State.FAILED
-    environment.answers = True
-    release(environment)
-    assert collect(run, environment) == []
-    assert run.read().state is State.SUCCEEDED
-
-
-@pytest.mark.parametrize("breaks", [1, 2])
+@pytest.mark.parametrize(
+    ("breaks", "dies_at", "complete"),
+    [(1, 0, True), (2, 1, False), (2, 0, True)],
+    ids=["gone", "gone at once", "in removal"],
+)
 def test_a_run_of_a_removed_environment_is_lost(
-    run: RunDir, environment: Breaking, breaks: int
+    run: RunDir, environment: Breaking, breaks: int, dies_at: int, complete: bool
 ) -> None:
-    environment.breaks = breaks
-    environment.fault = lambda: setattr(environment, "alive", False) or LabError("it has gone")
+    def breaks_off() -> LabError:
+        environment.alive = environment.breaks > dies_at
+        return LabError("it has gone")
+
+    environment.breaks, environment.fault = breaks, breaks_off
     with pytest.raises(LabError, match="it has gone"):
         follow(run, environment)
-    assert (run.read().state, run.read().reason) == (State.LOST, "it has gone")
-    assert run.complete() is (breaks == 1)
+    assert end_of(run) == (State.LOST, "it has gone")
+    assert run.complete() is complete
     assert json.loads(run.summary_path.read_text())["tasks"][1]["local_step"] == 1
-    assert environment.view.lines == ["it has gone; collecting the rest"]
+    assert environment.view.lines[-1] == "it has gone; collecting the rest"
     assert collect(run, environment) == []
-    assert (run.read().state, run.read().reason) == (State.LOST, "it has gone")
+    assert end_of(run) == (State.LOST, "it has gone")
     release(environment)
     assert collect(run, environment) == []
-    assert (run.read().state, run.read().reason) == (State.SUCCEEDED, "")
-
-
-def test_a_run_of_an_environment_in_removal_is_lost(run: RunDir, environment: Breaking) -> None:
-    def breaks_off() -> LabError:
-        environment.alive = environment.breaks > 0
-        return LabError("its container was stopped")
-
-    environment.breaks, environment.fault = 2, breaks_off
-    with pytest.raises(LabError, match="was stopped"):
-        follow(run, environment)
-    assert (run.read().state, run.read().reason) == (State.LOST, "its container was stopped")
-    assert run.complete()
+    assert end_of(run) == (State.SUCCEEDED, "")
 
 
 def test_everything_of_a_lost_run_is_collected_before_its_environment_is_removed(
@@ -289,20 +276,18 @@ def test_everything_of_a_lost_run_is_collected_before_its_environment_is_removed
 def test_a_collection_among_agents_that_are_still_starting_is_revised(
     run: RunDir, environment: Breaking
 ) -> None:
-    environment.breaks, environment.alive = 0, False
-    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
+    environment.breaks = 0
+    environment.submit(REQUEST)
+    environment.alive = False
     assert collect(run, environment) == []
     first = RunDir(run.path.parent / "r1")
-    assert (first.read().state, first.read().reason) == (
-        State.LOST,
-        "its environment no longer runs",
-    )
+    assert end_of(first) == (State.LOST, "its environment no longer runs")
     environment.alive = True
     assert collect(run, environment) == ["r1"]
     assert not first.read().collected
     release(environment)
     assert collect(run, environment) == []
-    assert (first.read().state, first.read().reason) == (State.SUCCEEDED, "")
+    assert end_of(first) == (State.SUCCEEDED, "")
 
 
 def test_a_run_without_its_model_is_not_complete(run: RunDir, environment: Breaking) -> None:
@@ -314,19 +299,3 @@ def test_a_run_without_its_model_is_not_complete(run: RunDir, environment: Break
     assert collect(run, environment) == []
     assert (run.path / "model/weights").read_text() == "trained"
     assert run.complete()
-
-
-def test_attach_follows_a_stream_that_breaks_once(run: RunDir, environment: Breaking) -> None:
-    environment = released(environment)
-    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
-
-    @contextlib.contextmanager
-    def view(_info: object) -> Iterator[Kept]:
-        yield environment.view
-
-    (request,) = environment.runs()
-    store = run.path.parent
-    summary = collect_one(request, environment, store, lambda _: None, follow=True, view=view)
-    assert summary.state == State.SUCCEEDED
-    assert environment.view.lines == ["it broke off; trying again"]
-    assert RunDir(store / "r1").complete()

@@ -58,20 +58,33 @@ def test_a_gap_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "logs/ps-0.log").read_bytes() == b"one\n"
 
 
-def test_a_file_whole_then_by_offset(tmp_path: Path) -> None:
-    collector = Collector(tmp_path)
-    for _ in range(2):  # a second time, when it has changed on the volume
-        collector.accept(Chunk("model/w.npz", None, b"abc"))
-        collector.accept(Chunk("model/w.npz", 3, b"def"))
-    assert (tmp_path / "model/w.npz").read_bytes() == b"abcdef"
+WHOLE = [(None, b"abc"), (3, b"def")]
 
 
-def test_a_shrunk_file_is_received_again_from_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chunks", "content"),
+    [
+        (WHOLE * 2, b"abcdef"),  # a second time, when it has changed on the volume
+        ([(0, b"torn torn"), (None, b""), (0, b"{}\n")], b"{}\n"),  # it has shrunk
+    ],
+)
+def test_a_file_is_received_whole_or_by_offset(
+    tmp_path: Path, chunks: list[tuple[int | None, bytes]], content: bytes
+) -> None:
     collector = Collector(tmp_path)
-    collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"torn torn"))
-    collector.accept(Chunk("tasks/ps-0.jsonl", None, b""))
-    collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"{}\n"))
-    assert (tmp_path / "tasks/ps-0.jsonl").read_bytes() == b"{}\n"
+    for offset, data in chunks:
+        collector.accept(Chunk("model/w", offset, data))
+    assert (tmp_path / "model/w").read_bytes() == content
+
+
+def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Collector(tmp_path).accept(Chunk("logs/ps-0.log", 0, b""))
+    finally:
+        os.umask(before)
+    file = tmp_path / "logs/ps-0.log"
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"", 0o644)
 
 
 def test_listeners_receive_the_path_and_only_the_new_bytes(tmp_path: Path) -> None:
@@ -82,9 +95,8 @@ def test_listeners_receive_the_path_and_only_the_new_bytes(tmp_path: Path) -> No
         lambda path, data: appended.append((path, data)),
         lambda path, data: replaced.append((path, data)),
     )
-    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
-    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))  # nothing new
-    collector.accept(Chunk("logs/ps-0.log", 2, b"e\ntwo\n"))
+    for offset, data in ((0, b"one\n"), (0, b"one\n"), (2, b"e\ntwo\n")):
+        collector.accept(Chunk("logs/ps-0.log", offset, data))
     collector.accept(Chunk("status/ps-0.json", None, b"{}"))
     assert appended == [("logs/ps-0.log", b"one\n"), ("logs/ps-0.log", b"two\n")]
     assert replaced == [("status/ps-0.json", b"{}")]
@@ -92,24 +104,13 @@ def test_listeners_receive_the_path_and_only_the_new_bytes(tmp_path: Path) -> No
 
 def test_offsets_count_the_bytes_of_every_file_but_the_states(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
-    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
-    collector.accept(Chunk("model/export/1/graph", None, b"abc"))
-    collector.accept(Chunk("notes", None, b"12"))
-    collector.accept(Chunk("status/ps-0.json", None, b"{}"))
-    expected = {"logs/ps-0.log": 4, "model/export/1/graph": 3, "notes": 2}
-    assert collector.offsets() == expected
-    assert Collector(tmp_path).offsets() == expected
-
-
-def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        Collector(tmp_path).accept(Chunk("logs/ps-0.log", 0, b""))
-    finally:
-        os.umask(before)
-    file = tmp_path / "logs/ps-0.log"
-    assert file.read_bytes() == b""
-    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    for path in ("logs/ps-0.log", "model/export/1/graph", "notes", "status/ps-0.json"):
+        collector.accept(Chunk(path, None, b"abc"))
+    expected = {"logs/ps-0.log": 3, "model/export/1/graph": 3, "notes": 3}
+    assert collector.offsets() == Collector(tmp_path).offsets() == expected
+    (tmp_path / "run.json").write_text("12345")
+    (tmp_path / "gpu.jsonl").write_text("12345")
+    assert collected_sizes(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -182,14 +183,12 @@ def test_a_submitted_source_is_kept_and_its_change_is_reported(
 
 
 def test_a_source_is_collected_where_the_run_store_has_none(tmp_path: Path) -> None:
-    collector = Collector(tmp_path)
-    collector.accept(Chunk("program/own.py", None, b"a" * MAX_DATA))
-    collector.accept(Chunk("program/own.py", MAX_DATA, b"b"))
-    assert (tmp_path / "program/own.py").read_bytes() == b"a" * MAX_DATA + b"b"
-    again = Collector(tmp_path)
-    again.accept(Chunk("program/own.py", None, b"a" * MAX_DATA))
-    again.accept(Chunk("program/own.py", MAX_DATA, b"b"))
-    assert (collector.left, again.left) == ({}, {})
+    for _ in range(2):
+        collector = Collector(tmp_path)
+        collector.accept(Chunk("program/own.py", None, b"a" * MAX_DATA))
+        collector.accept(Chunk("program/own.py", MAX_DATA, b"b"))
+        assert (tmp_path / "program/own.py").read_bytes() == b"a" * MAX_DATA + b"b"
+        assert collector.left == {}
 
 
 def test_a_local_link_is_not_followed(tmp_path: Path) -> None:
@@ -246,10 +245,3 @@ def test_unreadable_files_are_kept_with_the_reason(tmp_path: Path) -> None:
     collector.accept(Chunk("files/plain", None, b"abc"))
     assert list(collector.left.values()) == [Uncollected("files/link", "it is a link", kept=False)]
     assert (tmp_path / "files/plain").read_bytes() == b"abc"
-
-
-def test_states_are_compared_by_content(tmp_path: Path) -> None:
-    for name in ("status/ps-0.json", "run.json", "gpu.jsonl", "logs/ps-0.log", "model/m"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("12345")
-    assert collected_sizes(tmp_path) == {"logs/ps-0.log": 5, "model/m": 5}

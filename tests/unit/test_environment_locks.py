@@ -8,13 +8,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY, Mock
 
 import pytest
 from docker.errors import APIError
@@ -23,23 +23,24 @@ from lab.backends import state as locking
 from lab.backends.compose import ComposeBackend, cleanup
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.directory import EnvironmentDir
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, lock_environment
-from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.run.lifecycle import has_stopped
-from lab.task.protocol import Request, RunSpec
+from lab.task.protocol import Volume
+from lab.task.protocol.control import submit
+from lab.task.protocol.states import State
 from tests.support.agents import wait_for
-from tests.support.cli import CLUSTER
+from tests.support.cli import CLUSTER, Cli
 from tests.support.containers import an_engine, inspected
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
+from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
 
-REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
 NOBODY = ProcessHandle(pid=2**22 + 1, started="1", boot="never")
 
@@ -83,19 +84,13 @@ def test_a_read_error_is_not_the_end_of_the_agents(
 # ---- One command at a time
 
 
-@pytest.mark.parametrize("locked", [LOCAL, COMPOSE])
-def test_locks_are_shared_for_use_and_exclusive_for_change(locked: Any) -> None:
+def test_locks_are_shared_for_use_and_exclusive_for_change() -> None:
     alone = pytest.raises(LabError, match=r"uses the .*'demo'")
-    with locked("demo", shared=True), locked("demo", shared=True), alone, locked("demo"):
+    with LOCAL("demo", shared=True), LOCAL("demo", shared=True), alone, LOCAL("demo"):
         pass
-    with locked("demo"):
-        with (
-            pytest.raises(LabError, match="wait until that command ends"),
-            locked("demo", shared=True),
-        ):
-            pass
-        with locked("other"):
-            pass
+    wait = pytest.raises(LabError, match="wait until that command ends")
+    with LOCAL("demo"), LOCAL("other"), COMPOSE("demo"), wait, LOCAL("demo", shared=True):
+        pass
 
 
 def test_lock_on_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,22 +214,17 @@ def can_be_locked() -> bool:
         return False
 
 
-def needed() -> None:
-    raise LabError("it is needed")
-
-
-def test_a_needed_one_is_not_removed(tmp_path: Path) -> None:
-    local = a_dead_environment()
+def test_a_needed_one_is_not_removed() -> None:
     compose = ComposeEnvironment(an_engine(inspected()), "mnist")
-    for environment, locked in ((local, LOCAL), (compose, COMPOSE)):
+    for environment, locked in ((a_dead_environment(), LOCAL), (compose, COMPOSE)):
 
-        def alone(locked: Any = locked) -> None:
+        def needed(locked: Any = locked) -> None:
             with refused(), locked("mnist", shared=True):
                 pass
-            needed()
+            raise LabError("it is needed")
 
         with pytest.raises(LabError, match="it is needed"):
-            environment.down(quiet, unless=alone)
+            environment.down(quiet, unless=needed)
     assert processes.state_dir("mnist").directory.exists()
 
 
@@ -251,6 +241,25 @@ def test_removal_by_another_command_is_accepted() -> None:
 
 
 # ---- Leftovers
+
+
+def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) -> None:
+    state_dir = EnvironmentDir(tmp_path / "mnist")
+    volume = Volume(state_dir.runs)
+    for run_id in ("damaged", "ended", "unfinished"):
+        submit(volume, replace(REQUEST, run_id=run_id))
+        if run_id != "unfinished":
+            for task in REQUEST.tasks():
+                end(volume, run_id, task, State.SUCCEEDED, exit_code=0)
+    volume.request("damaged").write_text("{")
+    state_dir.kept.touch()
+    notices: list[str] = []
+    assert state_dir.clear(notices.append)
+    why = "is kept, but not collected: the run's request is damaged"
+    assert notices == [f"{volume.run('damaged')} {why}"]
+    for run_id in ("damaged", "ended", "unfinished"):
+        stays = run_id != "unfinished"
+        assert (volume.run(run_id).is_dir(), volume.request(run_id).is_file()) == (stays, stays)
 
 
 def test_leftovers_of_processes() -> None:
@@ -291,123 +300,80 @@ def test_an_environment_without_a_volume_has_no_runs() -> None:
 # ---- The commands
 
 
-@dataclass
-class Leaving(FakeBackend):
-    """A backend with something that is left."""
-
-    left: FakeEnvironment | None = None
-
-    def find_orphans(self) -> list[FakeEnvironment]:
-        return [self.left] if self.left else []
-
-
-class Unreadable(FakeEnvironment):
-    """An environment whose volume has no reader left."""
-
-    def runs(self) -> list[Request]:
-        raise LabError("there is no image left")
+@pytest.fixture
+def up(tmp_path: Path) -> FakeEnvironment:
+    (tmp_path / "volume").mkdir()
+    return FakeEnvironment(tmp_path / "volume")
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leaving]:
-    """One environment is up, and something is left of another; in a project's directory."""
-    (tmp_path / "volume").mkdir()
-    (tmp_path / "left").mkdir()
-    made = Leaving("local", FakeEnvironment(tmp_path / "volume"))
-    made.left = FakeEnvironment(tmp_path / "left", project="left")
+def left(up: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEnvironment:
+    """What is left of another environment than the one that is up; in a project's directory."""
+    found = FakeEnvironment(tmp_path / "left", project="left", is_left=True)
+    made = FakeBackend("local", up, others=[found])
     for name in ("cli.commands.ls", "cli.commands.up", "service.environments"):
         monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)
-    yield made
+    return found
 
 
-def up(backend: Leaving) -> FakeEnvironment:
-    assert backend.environment is not None
-    return backend.environment
-
-
-def left(backend: Leaving) -> FakeEnvironment:
-    assert backend.left is not None
-    return backend.left
-
-
-def test_ls_shows_leftovers(backend: Leaving, capfd: pytest.CaptureFixture[str]) -> None:
-    backend.left = Unreadable(left(backend).root, project="left")
-    assert main(["ls", "--json"]) == 0
-    rows = json.loads(capfd.readouterr().out)
+def test_ls_shows_leftovers(left: FakeEnvironment, cli: Cli) -> None:
+    left.root.touch()  # nothing can read its volume
+    rows = json.loads(cli("ls", "--json").out)
     assert [(row["name"], row["runs"]) for row in rows] == [("mnist", 0), ("left", None)]
-    assert main(["ls"]) == 0
-    assert "?" in capfd.readouterr().out
+    assert "?" in cli("ls").out
 
 
+@pytest.mark.usefixtures("left")
 def test_up_does_not_reuse_a_half_booted_environment(
-    backend: Leaving, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    up: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    up(backend).cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
-    assert main(["up", "--gpus", "none"]) == 0
-    half = [replace(task, alive=False, detail="created") for task in up(backend).tasks()]
-    monkeypatch.setattr(up(backend), "tasks", lambda: half)
-    capfd.readouterr()
-    assert main(["up", "--gpus", "none"]) == 1
-    err = capfd.readouterr().err
+    up.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+    cli("up", "--gpus", "none")
+    half = [replace(task, alive=False, detail="created") for task in up.tasks()]
+    monkeypatch.setattr(up, "tasks", lambda: half)
+    err = cli("up", "--gpus", "none", code=1).err
     assert "error: ps-0 of environment mnist is not up: created; see `lab ps`" in err
 
 
-def test_down_all_removes_leftovers_too(backend: Leaving) -> None:
-    assert main(["down", "--all", "--yes"]) == 0
-    assert up(backend).is_down
-    assert left(backend).is_down
-
-
-def test_down_removes_what_the_config_does_not_name(backend: Leaving) -> None:
-    Path("cluster.yaml").write_text(CLUSTER.replace("worker", "chief"))
-    assert main(["down"]) == 0
-    assert up(backend).is_down
-    assert not left(backend).is_down
-
-
-def test_down_without_a_name_keeps_another_folders_environment(
-    backend: Leaving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "job", "folder", "code", "removed"),
+    [
+        ("--all --yes", "worker", "", 0, ["mnist", "left"]),
+        ("", "chief", "", 0, ["mnist"]),  # its config has changed
+        ("", "worker", "{here}", 0, ["mnist"]),
+        ("", "worker", "/home/\x1b[31mada", 2, []),
+        ("mnist", "worker", "/home/\x1b[31mada", 0, ["mnist"]),
+    ],
+)
+def test_down_removes_leftovers_too_but_no_other_folders_environment(
+    up: FakeEnvironment,
+    left: FakeEnvironment,
+    cli: Cli,
+    arguments: str,
+    job: str,
+    folder: str,
+    code: int,
+    removed: list[str],
 ) -> None:
-    up(backend).folder = "/home/\x1b[31mada"
-    assert main(["down"]) == 2
-    assert capfd.readouterr().err == (
-        "error: environment 'mnist' (local) was booted from /home/\\x1b[31mada, not from here;"
-        " run the command there, or name the environment: `lab down mnist`\n"
-    )
-    assert not up(backend).is_down
-    assert main(["down", "mnist"]) == 0
-    assert up(backend).is_down
-
-
-def test_down_in_its_own_folder(backend: Leaving, tmp_path: Path) -> None:
-    up(backend).folder = str(tmp_path)
-    assert main(["down"]) == 0
-    assert up(backend).is_down
-
-
-class BusyContainer:
-    """One that another command removes already."""
-
-    status = "exited"
-
-    def __init__(self, arguments: str) -> None:
-        self.words = arguments
-        self.waited: list[str] = []
-
-    def remove(self, **_: object) -> None:
-        raise APIError(self.words)
-
-    def wait(self, *, condition: str, timeout: int) -> None:
-        assert timeout > 0
-        self.waited.append(condition)
+    Path("cluster.yaml").write_text(CLUSTER.replace("worker", job))
+    up.folder = folder.format(here=Path.cwd())
+    output = cli("down", *arguments.split(), code=code)
+    assert [each.project for each in (up, left) if each.is_down] == removed
+    if code:
+        assert output.err == (
+            "error: environment 'mnist' (local) was booted from /home/\\x1b[31mada, not from here;"
+            " run the command there, or name the environment: `lab down mnist`\n"
+        )
 
 
 def test_a_container_that_is_being_removed_is_waited_for() -> None:
-    busy = BusyContainer("409 Conflict (removal of container 1 is already in progress)")
-    cleanup._remove(busy)  # type: ignore[arg-type]
-    assert busy.waited == ["removed"]
+    conflict = APIError("409 Conflict (removal of container 1 is already in progress)")
+    busy = Mock(status="exited", **{"remove.side_effect": conflict})
+    cleanup._remove(busy)
+    busy.wait.assert_called_once_with(condition="removed", timeout=ANY)
+    busy.remove.side_effect = APIError("500 (it is stuck)")
     with pytest.raises(APIError, match="it is stuck"):
-        cleanup._remove(BusyContainer("500 (it is stuck)"))  # type: ignore[arg-type]
+        cleanup._remove(busy)

@@ -19,68 +19,53 @@ from lab.task.protocol import TaskStatus
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"Exception: URL fetch failure on {URL}: None -- [Errno -2] Name or service not known",
-        f"Exception: URL fetch failure on {URL}: None -- [Errno -3] Temporary failure in name res",
-        "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
-        "urllib.error.URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
-        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
-        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='storage.googleapis.com',"
-        " port=443): Max retries exceeded with url: /tfds-data/… (502 characters)",
-        "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='www.kaggle.com', port=443):"
-        " Max retries exceeded with url: /api/v1/datasets (Caused by NewConnectionError(",
-        "tensorflow.python.framework.errors_impl.UnavailableError: Error executing an HTTP request:"
-        " libcurl code 6 meaning 'Couldn't resolve host name', error details: Could not resolve",
-        "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme 'gs' not"
-        " implemented (file: 'gs://bucket/x')",
-        "main.py:3: socket.gaierror: [Errno -2] Name or service not known",
-        "httpx.ConnectError: [Errno -2] Name or service not known",
-        "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
-    ],
-)
-def test_a_failed_download_has_a_hint(line: str) -> None:
-    assert failure_hint(line) == f"; {DOWNLOAD}"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"Exception: URL fetch failure on {URL}: 404 -- Not Found",
-        "urllib.error.HTTPError: HTTP Error 404: Not Found",
-        "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>",
-        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8500): Max"
-        " retries exceeded with url: /v1 (Caused by NewConnectionError('[Errno 111] Connection ref",
-        "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all"
-        " addresses; last error: UNKNOWN: ipv4:10.77.0.2:2222: No route to host",
-        "tensorflow.python.framework.errors_impl.NotFoundError: gs.csv; No such file or directory",
-        "FileNotFoundError: [Errno 2] No such file or directory: 'https.csv'",
-        "ConnectionRefusedError: [Errno 111] Connection refused",
-    ],
-)
-def test_other_errors_have_none(line: str) -> None:
-    assert not failure_hint(line)
+DOWNLOADS = [
+    f"Exception: URL fetch failure on {URL}: None -- [Errno -2] Name or service not known",
+    f"Exception: URL fetch failure on {URL}: None -- [Errno -3] Temporary failure in name resol",
+    "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
+    "urllib.error.URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
+    "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='storage.googleapis.com',"
+    " port=443): Max retries exceeded with url: /tfds-data/… (502 characters)",
+    "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='www.kaggle.com', port=443):"
+    " Max retries exceeded with url: /api/v1/datasets (Caused by NewConnectionError(",
+    "tensorflow.python.framework.errors_impl.UnavailableError: Error executing an HTTP request:"
+    " libcurl code 6 meaning 'Couldn't resolve host name', error details: Could not resolve",
+    "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme 'gs' not"
+    " implemented (file: 'gs://bucket/x')",
+    "main.py:3: socket.gaierror: [Errno -2] Name or service not known",
+    "httpx.ConnectError: [Errno -2] Name or service not known",
+    "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+]
+NO_HINT = [
+    f"Exception: URL fetch failure on {URL}: 404 -- Not Found",
+    "urllib.error.HTTPError: HTTP Error 404: Not Found",
+    "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>",
+    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8500): Max"
+    " retries exceeded with url: /v1 (Caused by NewConnectionError('[Errno 111] Connection ref",
+    "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all"
+    " addresses; last error: UNKNOWN: ipv4:10.77.0.2:2222: No route to host",
+    "tensorflow.python.framework.errors_impl.NotFoundError: gs.csv; No such file or directory",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'https.csv'",
+    "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+    "ValueError: no chief node",
+]
+NO_CHIEF = 'ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'
+OTHERS = {
+    f"a.py:3: {NO_CHIEF}": CHIEF,
+    "BlockingIOError: [Errno 11] Unable to synchronously create file (unable to lock file,"
+    " errno = 11, error message = 'Resource temporarily unavailable')": ONE_FILE,
+    "OSError: [Errno 11] Unable to open file (unable to lock file, errno = 11)": ONE_FILE,
+    'main.py:31: InternalError: Task 2 was not defined in job "worker"': FEWER_TASKS,
+    'main.py:31: InternalError: Job "ps" was not defined in cluster': FEWER_TASKS,
+}
 
 
 @pytest.mark.parametrize(
     ("line", "hint"),
-    [
-        (
-            'a.py:3: ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.',
-            CHIEF,
-        ),
-        (
-            "BlockingIOError: [Errno 11] Unable to synchronously create file (unable to lock file,"
-            " errno = 11, error message = 'Resource temporarily unavailable')",
-            ONE_FILE,
-        ),
-        ("OSError: [Errno 11] Unable to open file (unable to lock file, errno = 11)", ONE_FILE),
-        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", ""),
-        ("ValueError: no chief node", ""),
-    ],
+    [(line, DOWNLOAD) for line in DOWNLOADS] + [(line, "") for line in NO_HINT] + [*OTHERS.items()],
 )
-def test_other_hints(line: str, hint: str) -> None:
+def test_errors_have_hints(line: str, hint: str) -> None:
     assert failure_hint(line) == (f"; {hint}" if hint else "")
 
 
@@ -101,9 +86,7 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Pa
         output.error_lines.feed(line)
     none = OomKills(None, None)
     assert failed(1, output, (none, none)).reason.endswith(f"; {DOWNLOAD}")
-    output.error_lines.feed(
-        b'ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'
-    )
+    output.error_lines.feed(NO_CHIEF.encode())
     assert failed(1, output, (none, none)).reason.endswith(f'"chief" node; {CHIEF}')
     output.error_lines.feed(b"NotFoundError: t/model.ckpt-0_temp; No such file or directory")
     unshared = failed(1, output, (none, none), ps_count=2)
@@ -114,14 +97,3 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Pa
         status = TaskStatus("worker-0", outcome.state, reason=outcome.reason)
         assert TaskStatus.from_json(status.to_json()).reason == outcome.reason
     os.close(reading)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'main.py:31: InternalError: Task 2 was not defined in job "worker"',
-        'main.py:31: InternalError: Job "ps" was not defined in cluster',
-    ],
-)
-def test_a_task_that_the_programs_cluster_lacks_has_a_hint(line: str) -> None:
-    assert failure_hint(line) == f"; {FEWER_TASKS}"

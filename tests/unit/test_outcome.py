@@ -125,25 +125,23 @@ def test_tasks_with_the_same_reason_are_reported_once(
     cluster = {"worker": ["tf1:1", "tf1:2", "tf1:3", "tf1:4"]}
     made.create(RunInfo("r", RunSpec("own", own=True), cluster=cluster))
     error, silent = "train.py:3: ValueError: bad", "exit code 3"
-    peer = f"worker-1 failed: {error}"
+    failed, exited = State.FAILED, Cause.EXIT_CODE
     ends = [
-        (State.FAILED, silent, Cause.EXIT_CODE, 3),
-        (State.FAILED, error, Cause.EXIT_CODE, 1),
-        (State.FAILED, error, Cause.EXIT_CODE, 1),
-        (State.CANCELLED, peer, Cause.PEER_LOST, None),
+        (failed, 0, silent, exited, 3, 9.0),
+        (failed, 0, error, exited, 1, 9.0),
+        (failed, 0, error, exited, 1, 8.0),
+        (State.CANCELLED, 0, f"worker-1 failed: {error}", Cause.PEER_LOST, None, 9.0),
     ]
-    for index, (state, reason, cause, code) in enumerate(ends):
+    for folder in (made.status(""), made.log("")):
+        folder.parent.mkdir()
+    for index, (*facts, ended) in enumerate(ends):
         task = f"worker-{index}"
-        status = TaskStatus(task, state, 0, reason, cause, code, ended_unix=9.0 - (index == 2))
-        for path in (made.status(task), made.log(task)):
-            path.parent.mkdir(exist_ok=True)
-        write_status(made.status(task), status)
+        write_status(made.status(task), TaskStatus(task, *facts, ended_unix=ended))
         made.log(task).write_bytes(b"last of %s\n" % task.encode())
     statuses = read_statuses(made, made.read())
     state, reason = verdict(made.read(), statuses)
     assert (state, reason) == (State.FAILED, f"worker-2 and 1 other failed: {error}")
     assert explain(statuses["worker-3"]) == "cancelled: worker-1 failed"
-
     update(made, state=state, reason=reason)
     with pytest.raises(LabError) as raised:
         check_succeeded(made, summarize(made), notify)

@@ -27,13 +27,6 @@ def write(path: Path, data: bytes = OURS + b"new\n", *, force: bool = False) -> 
     write_output(path, data)
 
 
-def make_device(path: Path, kind: int, number: int) -> None:
-    try:
-        os.mknod(path, kind | 0o666, number)
-    except PermissionError:
-        lacking("no device can be made here")
-
-
 def test_a_new_file_and_one_of_ours_are_written(tmp_path: Path) -> None:
     path = tmp_path / "out"
     write(path)
@@ -41,13 +34,10 @@ def test_a_new_file_and_one_of_ours_are_written(tmp_path: Path) -> None:
     write(path, OURS + b"again\n")
     assert path.read_bytes() == OURS + b"again\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.write_bytes(b"")  # nobody's
+    write(path)
+    assert path.read_bytes() == OURS + b"new\n"
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "out").touch()
-    write(tmp_path / "out")
-    assert (tmp_path / "out").read_bytes() == OURS + b"new\n"
 
 
 def test_another_tools_file_needs_force(tmp_path: Path) -> None:
@@ -75,17 +65,16 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert target.read_bytes() == b"mine"
 
 
-def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
-    device = tmp_path / "null"
-    make_device(device, stat.S_IFCHR, os.makedev(1, 3))
+def test_a_device_is_written_to_and_never_replaced_and_a_disk_is_not(tmp_path: Path) -> None:
+    device, disk = tmp_path / "null", tmp_path / "disk"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        os.mknod(disk, stat.S_IFBLK | 0o666, os.makedev(7, 99))
+    except PermissionError:
+        lacking("no device can be made here")
     write(device)
     write(device, force=True)
     assert stat.S_ISCHR(device.stat().st_mode)
-
-
-def test_a_disk_is_never_written_to(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    make_device(disk, stat.S_IFBLK, os.makedev(7, 99))
     with pytest.raises(InputError, match="disk is a block device"):
         write(disk, force=True)
 
@@ -110,13 +99,10 @@ def test_standard_output_is_written_to(tmp_path: Path, name: str, into: str) -> 
         "print('before', flush=True); write_output(Path(sys.argv[1]), b'data\\n'); print('after')"
     )
     command = [sys.executable, "-c", program, name]
-    if into == "file":
-        with (tmp_path / "out").open("wb") as file:
-            subprocess.run(command, stdout=file, check=True)
-        found = (tmp_path / "out").read_bytes()
-    else:
-        found = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-    assert found == b"before\ndata\nafter\n"
+    with (tmp_path / "out").open("wb") as file:
+        out = file if into == "file" else subprocess.PIPE
+        piped = subprocess.run(command, stdout=out, check=True).stdout
+    assert (piped or (tmp_path / "out").read_bytes()) == b"before\ndata\nafter\n"
 
 
 def test_an_unwritable_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

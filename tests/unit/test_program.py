@@ -1,14 +1,20 @@
-"""A user's program: its checks, its copied files, and its flags."""
+"""A user's program, a file or a module: its checks, its copied files, and its start."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from lab.api.args import program_args
 from lab.errors import InputError
 from lab.run import program as programs
 from lab.run.program import names_a_program, read_program
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.command import argv, environ
+from lab.task.protocol import Request, RunSpec
 
 
 def write(folder: Path, **files: str) -> None:
@@ -25,20 +31,16 @@ def test_names_of_programs() -> None:
 
 
 def test_only_modules_and_packages_beside_it_are_copied(tmp_path: Path) -> None:
-    write(tmp_path, main="import other", other="", pkg__in____init__="", pkg__in__deep__in__x="")
-    write(tmp_path, loose__in__no_package="")
+    write(tmp_path, main="import other, utils.one, elsewhere.x", other="")
+    write(tmp_path, pkg__in____init__="", pkg__in__deep__in__x="", loose__in__no_package="")
+    write(tmp_path, utils__in__one="", utils__in__two="")
     (tmp_path / "data.bin").write_bytes(b"x" * 1000)
     (tmp_path / "elsewhere").symlink_to("/etc")
     program = read_program(str(tmp_path / "main.py"))
     program.copy_to(tmp_path / "copy", tmp_path / "data", tmp_path / "original")
-    copied = {p.relative_to(tmp_path / "copy") for p in (tmp_path / "copy").rglob("*.py")}
-    assert copied == {
-        Path("main.py"),
-        Path("other.py"),
-        Path("pkg/__init__.py"),
-        Path("pkg/deep/x.py"),
-    }
-    assert not (tmp_path / "copy" / "data.bin").exists()
+    copied = {str(p.relative_to(tmp_path / "copy")) for p in (tmp_path / "copy").rglob("*.*")}
+    packages = {"pkg/__init__.py", "pkg/deep/x.py", "utils/one.py", "utils/two.py"}
+    assert copied == {"main.py", "other.py", *packages}
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "original").exists()
     assert program.name == "main"
@@ -113,21 +115,18 @@ def test_an_unreadable_directory_holds_no_module(
     assert read_program(str(tmp_path / "main.py")).files == (Path("main.py"),)
 
 
-def test_an_imported_directory_without_init_is_copied(tmp_path: Path) -> None:
-    write(tmp_path, main="import utils.one, elsewhere.x", utils__in__one="", utils__in__two="")
-    write(tmp_path, other__in__three="")
-    files = read_program(str(tmp_path / "main.py")).files
-    assert files == (Path("main.py"), Path("utils/one.py"), Path("utils/two.py"))
-
-
-def test_invalid_programs_fail(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no program .*nowhere\.py; check its path"):
-        read_program(str(tmp_path / "nowhere.py"))
-    with pytest.raises(InputError, match=r"is not a Python program; name a file that ends in \.py"):
-        read_program(str(tmp_path / "run.sh"))
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("nowhere.py", r"no program .*nowhere\.py; check its path"),
+        ("run.sh", r"is not a Python program; name a file that ends in \.py"),
+        ("folder.py", "cannot be read"),
+    ],
+)
+def test_invalid_programs_fail(tmp_path: Path, name: str, error: str) -> None:
     (tmp_path / "folder.py").mkdir()
-    with pytest.raises(InputError, match="cannot be read"):
-        read_program(str(tmp_path / "folder.py"))
+    with pytest.raises(InputError, match=error):
+        read_program(str(tmp_path / name))
 
 
 def test_a_whole_home_directory_is_not_copied(
@@ -137,3 +136,103 @@ def test_a_whole_home_directory_is_not_copied(
     write(tmp_path, main="", a="", b="", c="")
     with pytest.raises(InputError, match=r"Python files: 4 files, 0 MiB; put .* its own directory"):
         read_program(str(tmp_path / "main.py"))
+
+
+# ---- Modules: `lab run -m trainer.task`.
+
+FILES = {
+    "trainer/__init__.py": "",
+    "trainer/task.py": "from . import near\nfrom models.net import SIZE\n"
+    "import pathlib, sys\nprint(SIZE, near.X, sys.argv[1:], open('sizes.csv').read())\n"
+    "print((pathlib.Path(__file__).parent / 'words.txt').read_text())\n",
+    "trainer/near.py": "X = 1\n",
+    "trainer/words.txt": "beside the module",
+    "trainer/__main__.py": "print('whole')\n",
+    "models/net.py": "SIZE = 3\n",
+    "alone.py": "print('alone')\n",
+    "sizes.csv": "7",
+    "broken/__init__.py": "x =\n",
+    "broken/task.py": "",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "project")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "printed"),
+    [
+        ("trainer.task", "trainer-task", "3 1 ['--epochs=2'] 7\nbeside the module\n"),
+        ("trainer", "trainer", "whole\n"),
+        ("alone", "alone", "alone\n"),
+    ],
+)
+@pytest.mark.usefixtures("project")
+def test_a_module_is_copied_and_started(
+    tmp_path: Path, module: str, name: str, printed: str
+) -> None:
+    own = read_program(module, module=True)
+    assert (own.program, own.name) == (module, name)
+    run = tmp_path / "runs/r1"
+    own.copy_to(run / "program", run / "files", run / "original")
+    (run / "files").mkdir(exist_ok=True)
+    spec = own.complete(RunSpec(name, module, ("--epochs=2",), module=True))
+    request = Request("r1", spec, {"worker": ["tf1:1"]})
+    config = AgentConfig(
+        project="p",
+        node="tf1",
+        task="worker-0",
+        cluster=request.cluster,
+        runs=tmp_path / "runs",
+        scripts=tmp_path,
+        data=tmp_path,
+    )
+    command = [each for each in argv(config, request) if "_hosts=" not in each]
+    assert command[:4] == [sys.executable, "-m", "lab.task.own", "-m"]
+    started = [each for each in command if not each.startswith(("--job_name", "--task_index"))]
+    ended = subprocess.run(
+        started,
+        cwd=run / "files",
+        env=environ(config, request, 0, {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stdout == printed, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("trainer/task.py", r"-m: trainer/task\.py is not the name of a module; write trainer\.t"),
+        ("trainer.no", r"no module trainer\.no: .* has neither trainer/no\.py nor trainer/no/__ma"),
+        ("models", r"no module models: .* has neither models\.py nor models/__main__\.py"),
+        ("..models", r"-m: \.\.models is not the name of a module"),
+        ("", r"-m:  is not the name of a module; write it as trainer\.task"),
+        ("broken.task", r"broken/__init__\.py:1:4: invalid syntax; fix the program"),
+    ],
+)
+@pytest.mark.usefixtures("project")
+def test_invalid_modules(name: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        read_program(name, module=True)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_module_of_tensorflow_1_is_a_listing() -> None:
+    Path("trainer/near.py").write_text("import tensorflow as tf\nX = tf.Session\n", "utf-8")
+    own = read_program("trainer.task", module=True)
+    assert next(own.notes()).startswith("trainer.task uses TensorFlow 1 (tf.Session, line 2 of tr")
+
+
+@pytest.mark.usefixtures("project")
+def test_the_flags_of_a_module_are_not_known() -> None:
+    with pytest.raises(InputError, match="the flags of async are not known"):
+        program_args("async", {"epochs": 2}, module=True)

@@ -74,8 +74,3 @@ def test_programs_that_check_their_step_join_by_themselves(experiment: Experimen
     ]
     looks = any(call.args or call.keywords for call in waits)
     assert looks == experiment.joins_at_step
-
-
-def test_only_the_synchronous_program_aggregates() -> None:
-    assert "replicas_to_aggregate" in own_flags(SCRIPTS / "mnist_sync.py")
-    assert "replicas_to_aggregate" not in EXPERIMENTS["async"].flags

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.cli import main
 from lab.run.collect import View
 from lab.run.program_output import MOST_PER_S, PrintedLines, readable
 from lab.run.run_info import RunInfo
@@ -17,6 +16,7 @@ from lab.run.store import RunDir
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
+from tests.support.cli import Cli
 from tests.support.fakes import PLAN
 from tests.support.specs import update
 
@@ -55,23 +55,17 @@ class Shown:
         self.lines += [f"{task}: {line}" for line in lines]
 
 
-def test_complete_lines_are_shown_in_order() -> None:
+def test_complete_lines_are_shown_in_order_and_a_resent_log_anew() -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"one\ntw")
     shown.printed.feed("b-0", b"other\n")
     assert shown.lines == ["a-0: one", "b-0: other"]
-    shown.printed.feed("a-0", b"o\nthree")
-    shown.printed.close()
-    assert shown.lines == ["a-0: one", "b-0: other", "a-0: two", "a-0: three"]
-    assert shown.notices == []
-
-
-def test_a_resent_log_does_not_continue_the_last_line() -> None:
-    shown = Shown()
-    shown.printed.feed("a-0", b"half")
+    shown.printed.feed("a-0", b"o\nhalf")
     shown.printed.forget("a-0")
-    shown.printed.feed("a-0", b"again\n")
-    assert shown.lines == ["a-0: again"]
+    shown.printed.feed("a-0", b"again\nthree")
+    shown.printed.close()
+    assert shown.lines[2:] == ["a-0: two", "a-0: again", "a-0: three"]
+    assert shown.notices == []
 
 
 def test_tensorflows_lines_of_all_tasks_are_one_notice() -> None:
@@ -152,14 +146,6 @@ type_id: TFT_OPTIONAL
 \tfor Tuple type infernce function 0
 \twhile inferring type of node 'dnn/zero_fraction/cond/output/_9'
 """,
-    "older dump": b"""\
-2026-11-26 07:39:17.189858: I tensorflow/core/eager_impl.cc:318] SessionOptions: device_count {
-  key: "CPU"
-}
-device_count {
-}
-
-""",
     "config by Abseil": b"""\
 I1126 07:40:42.708150 140400236686208 run_config.py:548] TF_CONFIG environment variable: {'cluster'
 I1126 07:40:42.712150 140400236686208 estimator.py:201] Using config: {'_session_config': a: true
@@ -197,15 +183,6 @@ into the labels input on backprop by default.
 
 See `tf.nn.softmax_cross_entropy_with_logits_v2`.
 
-""",
-    "back_prop": b"""\
-WARNING:tensorflow:From a.py:3: calling map_fn (from x) with back_prop=False is deprecated
-Instructions for updating:
-back_prop=False is deprecated. Consider using tf.stop_gradient instead.
-Instead of:
-results = tf.map_fn(fn, elems, back_prop=False)
-Use:
-results = tf.nest.map_structure(tf.stop_gradient, tf.map_fn(fn, elems))
 """,
     "warnings": b"""\
 /x/.venv/lib/python3.11/site-packages/keras/src/layers/core/dense.py:93: UserWarning: Do not pass
@@ -310,17 +287,15 @@ def run(tmp_path: Path) -> RunDir:
     return made
 
 
-def logs(run: RunDir, *flags: str) -> int:
-    return main(["logs", run.run_id, "--runs-dir", str(run.path.parent), *flags])
+def of(run: RunDir, *flags: str) -> list[str]:
+    """`lab logs` of a run."""
+    return ["logs", run.run_id, "--runs-dir", str(run.path.parent), *flags]
 
 
-def test_the_lines_of_a_run_have_a_task_prefix(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_lines_of_a_run_have_a_task_prefix(run: RunDir, cli: Cli) -> None:
     run.log("worker-0").write_bytes(RENDEZVOUS + b"one\n\x1b[31mtwo\n" + TRACEBACK)
     run.log("ps-0").write_bytes(b"serves\n")
-    assert logs(run) == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*of(run))
     assert out.splitlines()[:3] == [
         "ps-0      | serves",
         "worker-0  | one",
@@ -330,26 +305,19 @@ def test_the_lines_of_a_run_have_a_task_prefix(
     assert "Traceback" in out
     assert "`lab logs 20261124-0100-own-1a2b --tensorflow`" in err
 
-    assert logs(run, "--task", "worker-0", "--tensorflow", "--tail", "8") == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*of(run, "--task", "worker-0", "--tensorflow", "--tail", "8"))
     assert out.startswith("worker-0  | W0000 00:00")
     assert err == ""
-    assert logs(run, "--tail", "1") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(cli(*of(run, "--tail", "1")).out.splitlines()) == 2
 
 
-def test_a_run_without_a_line(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    assert logs(run) == 0
-    out, err = capsys.readouterr()
+def test_a_run_without_a_line_and_one_under_way(run: RunDir, cli: Cli) -> None:
+    out, err = cli(*of(run))
     assert out == ""
     assert "printed a line" in err
-
-
-def test_a_run_under_way(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     update(run, state=State.TRAINING)
     run.log("worker-0").write_bytes(b"one\n")
-    assert logs(run) == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*of(run))
     assert out == "worker-0  | one\n"
     assert "has not ended; collect the rest with `lab attach" in err
 
@@ -364,23 +332,22 @@ def test_a_run_under_way(run: RunDir, capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_invalid_tasks_of_a_run_are_refused(
-    run: RunDir, flags: list[str], what: str, capsys: pytest.CaptureFixture[str]
+    run: RunDir, flags: list[str], what: str, cli: Cli
 ) -> None:
-    assert logs(run, *flags) == 2
-    assert what in capsys.readouterr().err
+    assert what in cli(*of(run, *flags), code=2).err
 
 
 @pytest.mark.parametrize("flags", [["--tensorflow"], ["--runs-dir", "x"]])
-def test_a_wrong_argument_names_the_form(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["logs", *flags]) == 2
-    assert f"{flags[0]} is only for a run; name a run: `lab logs last`" in capsys.readouterr().err
+def test_a_wrong_argument_names_the_form(flags: list[str], cli: Cli) -> None:
+    assert (
+        f"{flags[0]} is only for a run; name a run: `lab logs last`"
+        in cli("logs", *flags, code=2).err
+    )
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
 def test_a_log_that_is_no_regular_file_is_not_read(
-    run: RunDir, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run: RunDir, kind: str, cli: Cli, tmp_path: Path
 ) -> None:
     log = run.log("worker-0")
     if kind == "link":
@@ -390,7 +357,6 @@ def test_a_log_that_is_no_regular_file_is_not_read(
         os.mkfifo(log)
     else:
         log.mkdir()
-    assert logs(run) != 0
-    out, err = capsys.readouterr()
+    out, err = cli(*of(run), code=1)
     assert "secret" not in out
     assert "it is not a regular file" in err

@@ -12,6 +12,7 @@ from lab.errors import InputError
 from lab.run import data_files
 from lab.run.program import names_a_program, read_program
 from lab.run.project import experiment_of
+from lab.run.python2 import Conversion
 from lab.task.protocol import TaskProgram
 
 OLD = """\
@@ -211,51 +212,48 @@ def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
     assert not (tmp_path / "original/new.py").exists()
 
 
+def listing_of(folder: Path, source: str | bytes) -> Conversion | None:
+    """How a printed program is converted."""
+    data = source.encode() if isinstance(source, str) else source
+    (folder / "main.py").write_bytes(data)
+    return read_program(str(folder / "main.py"), listing=True).converted.get(Path("main.py"))
+
+
 @pytest.mark.parametrize(
     ("source", "converted"),
     [
         ("try: pass\nexcept E, e: print `e`", "try: pass\nexcept E as e: print(repr(e))"),
         ("from __future__ import division\nprint 1 / 2", "\nprint(1 / 2)"),
-        ("# -*- coding: latin-1 -*-\nprint 'é'", "# -*- coding: latin-1 -*-\nprint('é')"),
         ("import os\r\nprint 0777\r\n", "import os\nprint(0o777)"),
+        ("for i in xrange(3): print('a', i)", "for i in range(3): print('a', i)"),
+        ("import cPickle as p\nprint('a', 1)", "import pickle as p\nprint('a', 1)"),
+        ("for k in d.iteritems(): print(k)", "for k in d.items(): print(k)"),
+        ("print(d.has_key(1), raw_input())", "print(1 in d, input())"),
+        # Within a package it would become `from . import part`, which a program cannot do.
+        ("import part\nprint part.x", "import part\nprint(part.x)"),
+        # Tabs count to the next eighth column.
+        ("if x:\n        y = 1\n\tz = 2", "if x:\n        y = 1\n        z = 2"),
+        ("if x:\n    if y:\n\tz = 2", "if x:\n    if y:\n        z = 2"),
+        (
+            "if x:\n        y = '''\n\ta'''\n\tz\tor 3",
+            "if x:\n        y = '''\n\ta'''\n        z\tor 3",
+        ),
+        ("if x:\n        print `1`\n\tprint 2", "if x:\n        print(repr(1))\n        print(2)"),
     ],
 )
 def test_converted_files(tmp_path: Path, source: str, converted: str) -> None:
-    encoding = "latin-1" if "latin" in source else "utf-8"
-    (tmp_path / "main.py").write_bytes(source.encode(encoding))
-    own = read_program(str(tmp_path / "main.py"), listing=True)
-    assert own.converted[Path("main.py")].source == f"{converted}\n".encode(encoding)
-    assert not own.converted[Path("main.py")].divides
+    write(tmp_path, part="x = 1", __init__="")
+    found = listing_of(tmp_path, source)
+    assert found is not None
+    assert found.source == f"{converted}\n".encode()
+    assert not found.divides
+    assert found.changes.get("tabs", 0) == ("\n\t" in source)
 
 
-def test_an_import_of_a_module_beside_a_program_stays(tmp_path: Path) -> None:
-    # Within a package it would become `from . import part`, which a program cannot do.
-    program = write(tmp_path, main="import part\nprint part.x", part="x = 1", __init__="")
-    own = read_program(str(program), listing=True)
-    assert own.converted[Path("main.py")].source == b"import part\nprint(part.x)\n"
-
-
-@pytest.mark.parametrize(
-    ("source", "expanded"),
-    [
-        ("if x:\n        y = 1\n\tz = 2\n", "if x:\n        y = 1\n        z = 2\n"),
-        ("if x:\n    if y:\n\tz = 2\n", "if x:\n    if y:\n        z = 2\n"),
-        (
-            "if x:\n        y = '''\n\ttext'''\n\tz = 2\tor 3\n",
-            "if x:\n        y = '''\n\ttext'''\n        z = 2\tor 3\n",
-        ),
-        (
-            "if x:\n        print `1`\n\tprint 2\n",
-            "if x:\n        print(repr(1))\n        print(2)\n",
-        ),
-    ],
-)
-def test_tabs_of_the_indentation_count_to_the_next_eighth_column(
-    tmp_path: Path, source: str, expanded: str
-) -> None:
-    own = read_program(str(write(tmp_path, main=source)), listing=True)
-    assert own.converted[Path("main.py")].source.decode() == expanded
-    assert own.converted[Path("main.py")].changes["tabs"] == 1
+def test_a_converted_file_keeps_its_encoding(tmp_path: Path) -> None:
+    found = listing_of(tmp_path, "# -*- coding: latin-1 -*-\nprint 'é'".encode("latin-1"))
+    assert found is not None
+    assert found.source == "# -*- coding: latin-1 -*-\nprint('é')\n".encode("latin-1")
 
 
 def test_an_import_within_a_package_becomes_relative(tmp_path: Path) -> None:
@@ -271,24 +269,6 @@ def test_an_import_within_a_package_becomes_relative(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "converted"),
-    [
-        ("for i in xrange(3): print('a', i)", "for i in range(3): print('a', i)"),
-        ("import cPickle as p\nprint('a', 1)", "import pickle as p\nprint('a', 1)"),
-        ("for k in d.iteritems(): print(k)", "for k in d.items(): print(k)"),
-        ("print(d.has_key(1), raw_input())", "print(1 in d, input())"),
-    ],
-)
-def test_names_of_python_2_in_a_listing_are_converted(
-    tmp_path: Path, source: str, converted: str
-) -> None:
-    program = write(tmp_path, main=source)
-    own = read_program(str(program), listing=True)
-    assert own.converted[Path("main.py")].source.decode() == f"{converted}\n"
-    assert not read_program(str(program)).converted
-
-
-@pytest.mark.parametrize(
     "source",
     [
         "xrange = range\nxrange(3)",
@@ -301,24 +281,25 @@ def test_names_of_python_2_in_a_listing_are_converted(
     ],
 )
 def test_names_that_a_program_defines_stay(tmp_path: Path, source: str) -> None:
-    assert not read_program(str(write(tmp_path, main=source)), listing=True).converted
+    assert listing_of(tmp_path, source) is None
 
 
-@pytest.mark.parametrize("source", ["print 'x'\ndef (:\n", "print 'x'\nreturn 1\n", "print 1\n\tx"])
-def test_other_syntax_errors_stay(tmp_path: Path, source: str) -> None:
-    with pytest.raises(InputError, match=r"main\.py:[123]:"):
-        read_program(str(write(tmp_path, main=source)), listing=True)
-
-
-def test_a_failed_conversion_is_named(tmp_path: Path) -> None:
-    program = write(tmp_path, main="print 'x'\nf(async=True)\n")
-    with pytest.raises(
-        InputError, match=r":1:1: Missing .*; the conversion from Python 2 fails; f"
-    ):
-        read_program(str(program), listing=True)
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("print 'x'\ndef (:\n", r"main\.py:[123]:"),
+        ("print 'x'\nreturn 1\n", r"main\.py:[123]:"),
+        ("print 1\n\tx", r"main\.py:[123]:"),
+        ("print 'x'\nf(async=True)\n", ":1:1: Missing .*; the conversion from Python 2 fails; f"),
+    ],
+)
+def test_other_syntax_errors_stay(tmp_path: Path, source: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        listing_of(tmp_path, source)
 
 
 def test_only_a_listing_is_converted(tmp_path: Path) -> None:
+    assert not read_program(str(write(tmp_path, main="xrange(3)"))).converted
     with pytest.raises(InputError, match=r"main\.py:2:1: Missing parentheses in call to 'print'"):
         read_program(str(write(tmp_path, main="x = 1\nprint x")))
 

@@ -23,20 +23,18 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "socket", "device", "loop"])
 def test_a_pipe_does_not_block(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "it"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(os.path.relpath(path))
-    elif kind == "device":
-        path = Path("/dev/zero")
-    else:
-        (tmp_path / "file").write_text("text")
-        path.symlink_to("file" if kind == "link" else "it")
+    (tmp_path / "file").write_text("text")
+    with socket.socket(socket.AF_UNIX) as server:
+        {
+            "link": lambda: path.symlink_to("file"),
+            "pipe": lambda: os.mkfifo(path),
+            "folder": path.mkdir,
+            "socket": lambda: server.bind(os.path.relpath(path)),
+            "device": lambda: path.symlink_to("/dev/zero"),
+            "loop": lambda: path.symlink_to("it"),
+        }[kind]()
     with pytest.raises(ValueError, match="not a regular file"):
-        read_regular(path)
+        read_regular(Path("/dev/zero") if kind == "device" else path)
 
 
 def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:

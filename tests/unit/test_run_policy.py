@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
+from tests.support.cli import Cli
 from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
 from tests.support.specs import update
 
@@ -60,59 +63,55 @@ def only_run() -> RunDir:
         (["--global_steps", "500", "--start", "worker-1: after 501 steps"], "500"),
         (["--epochs", "2", "--start", "worker-0: 1s; worker-1: after 1,101 steps"], "1,100"),
         (["--epochs", "1", "--batch_size", "1000", "--start", "worker-1: after 56 steps"], "55"),
+        (["--epochs", "2", "--start", "worker-1: after 1,100 steps"], ""),
+        (["--global_steps", "500", "--start", "worker-1: after 500 steps"], ""),
+        (["--epochs", "1", "--start", "worker-1: 2000s"], ""),
     ],
 )
-def test_an_unreachable_step_is_refused(
+def test_an_unreachable_step_is_refused_and_the_last_one_accepted(
     environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     arguments: list[str],
     made: str,
 ) -> None:
-    assert main([*RUN, *arguments]) == 2
-    output = capsys.readouterr().err
-    assert f"the others make only {made} steps, not " in output
-    assert "; give a smaller step, or train longer" in output
-    assert not environment.runs()
-    assert not Path("runs").exists()
+    output = cli(*RUN, *arguments, code=2 if made else 0).err
+    if made:
+        assert f"the others make only {made} steps, not " in output
+        assert "; give a smaller step, or train longer" in output
+        assert not environment.runs()
+        assert not Path("runs").exists()
+    else:
+        assert asked(environment).spec.start
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--epochs", "2", "--start", "worker-1: after 1,100 steps"],
-        ["--global_steps", "500", "--start", "worker-1: after 500 steps"],
-        ["--epochs", "1", "--start", "worker-1: 2000s"],
-    ],
-)
-def test_the_last_step_is_accepted(environment: FakeEnvironment, arguments: list[str]) -> None:
-    environment.tasks_do = train
-    assert main([*RUN, *arguments]) == 0
-    assert asked(environment).spec.start
-
-
-def test_the_request_has_the_flags(environment: FakeEnvironment) -> None:
+def test_the_request_has_the_flags(environment: FakeEnvironment, cli: Cli) -> None:
     arguments = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
-    assert (
-        main([*RUN, *arguments, "--ready-within", "90s", "--stall", "1m", "--max-time", "10m"]) == 0
-    )
-    request = asked(environment)
-    assert (request.spec.on_failure, request.spec.restarts) == (OnFailure.RESTART, 2)
-    assert request.spec.start == {"worker-1": "after 500 steps"}
-    assert (request.spec.ready_s, request.spec.stall_s, request.spec.gang) == (90.0, 60.0, False)
-    assert request.spec.max_time_s == 600
-    info = only_run().read()
-    assert (info.spec.on_failure, info.spec.start) == (OnFailure.RESTART, request.spec.start)
+    times = ["--ready-within", "90s", "--stall", "1m", "--max-time", "10m"]
+    cli(*RUN, *arguments, *times)
+    expected = {
+        "on_failure": OnFailure.RESTART,
+        "restarts": 2,
+        "start": {"worker-1": "after 500 steps"},
+        "ready_s": 90.0,
+        "stall_s": 60.0,
+        "gang": False,
+        "max_time_s": 600,
+    }
+    for spec in (asked(environment).spec, only_run().read().spec):
+        assert {name: getattr(spec, name) for name in expected} == expected
 
 
 def test_a_python_2_listing_is_converted_and_sent_with_its_data(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+    environment: FakeEnvironment, cli: Cli
 ) -> None:
     Path("old").mkdir()
     Path("old/a.py").write_text("print open('in.csv').read()\n")
     Path("old/in.csv").write_text("1,2")
     Path("old/given.csv").write_text("3")
-    assert main(["run", "--listing", "old/a.py", "--gpus", "none", "--", "--f=given.csv"]) == 0
-    assert "a.py: converted from Python 2: print 1\n" in capsys.readouterr().err
+    assert (
+        "a.py: converted from Python 2: print 1\n"
+        in cli("run", "--listing", "old/a.py", "--gpus", "none", "--", "--f=given.csv").err
+    )
     run, volume = only_run(), environment.volume
     there = volume.run(run.run_id)
     assert (there / "program/a.py").read_text() == "print(open('in.csv').read())\n"
@@ -123,40 +122,32 @@ def test_a_python_2_listing_is_converted_and_sent_with_its_data(
     assert not (there / "original").exists()
 
 
-def test_only_a_service_may_have_no_program(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_service_may_have_no_program(environment: FakeEnvironment, cli: Cli) -> None:
     Path("a.py").write_text("p.add_argument('--task_index')")
-    assert main(["run", "worker-0=a.py,worker-1=a.py", "--gpus", "none"]) == 0
+    cli("run", "worker-0=a.py,worker-1=a.py", "--gpus", "none")
+    request = asked(environment)
+    assert request.spec.program_of("ps-0") is None
+    assert request.spec.program_of("worker-1") == TaskProgram("a.py", ("--task_index={index}",))
+    again = RunInfo.of_request(request, backend="local", project="two")
+    assert only_run().read().spec.programs == again.spec.programs == request.spec.programs
     assert (
-        asked(environment).spec.program_of("ps-0"),
-        asked(environment).spec.program_of("worker-1"),
-    ) == (
-        None,
-        TaskProgram("a.py", ("--task_index={index}",)),
+        "error: worker-1 has no program; add worker-1=FILE.py\n"
+        in cli("run", "worker-0=a.py", "--gpus", "none", code=2).err
     )
-    assert only_run().read().spec.programs == asked(environment).spec.programs
-    again = RunInfo.of_request(asked(environment), backend="local", project="two")
-    assert again.spec.programs == asked(environment).spec.programs
-    assert main(["run", "worker-0=a.py", "--gpus", "none"]) == 2
-    assert "error: worker-1 has no program; add worker-1=FILE.py\n" in capsys.readouterr().err
 
 
-def test_the_user_says_what_flags_mean(
-    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_user_says_what_flags_mean(environment: FakeEnvironment, cli: Cli) -> None:
     Path("a.py").write_text("p.add_argument('--kind')\np.add_argument('--number')")
     own = ["run", "./a.py", "--gpus", "none"]
-    assert main(own) == 0
+    output = cli(*own).err
     assert asked(environment).spec.cluster_args == ()
     notice = "warning: a.py declares flags, but none that lab knows for its job or index (--kind, -"
-    assert notice in capsys.readouterr().err
+    assert notice in output
     assert any(notice in line for line in only_run().read().notices)
-    assert main([*own, "--map", "kind=job_name", "--map", "number=task_index"]) == 0
+    cli(*own, "--map", "kind=job_name", "--map", "number=task_index")
     assert asked(environment).spec.cluster_args == ("--kind={job}", "--number={index}")
     assert command(only_run().read()).endswith(" --map kind=job_name,number=task_index")
-    assert main([*own, "--", "--kind={job}", "--number={index}"]) == 0
-    assert "a.py declares" not in capsys.readouterr().err
+    assert "a.py declares" not in cli(*own, "--", "--kind={job}", "--number={index}").err
     spec = asked(environment).spec
     assert (spec.cluster_args, spec.args) == ((), ("--kind={job}", "--number={index}"))
 
@@ -174,125 +165,85 @@ def test_the_user_says_what_flags_mean(
     ],
 )
 def test_a_meaning_that_lab_does_not_know_is_refused(
-    argv: list[str], error: str, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+    argv: list[str], error: str, environment: FakeEnvironment, cli: Cli
 ) -> None:
     Path("a.py").write_text("")
-    assert main(["run", "--gpus", "none", *argv]) == 2
-    assert f"error: {error}" in capsys.readouterr().err
+    assert f"error: {error}" in cli("run", "--gpus", "none", *argv, code=2).err
     assert environment.runs() == []
 
 
-def test_by_default_a_failure_ends_the_run(environment: FakeEnvironment) -> None:
-    assert main(["run", "sync", "--gpus", "none"]) == 0
-    request = asked(environment)
-    assert (request.spec.on_failure, request.spec.restarts, request.spec.gang) == (
-        OnFailure.FAIL,
-        0,
-        True,
-    )
-    assert request.spec.ready_s == 120.0
+def policy(environment: FakeEnvironment) -> tuple[OnFailure, int]:
+    return asked(environment).spec.on_failure, asked(environment).spec.restarts
 
 
-def test_an_experiment_may_set_the_failure_policy(environment: FakeEnvironment) -> None:
+def test_an_experiment_may_set_the_failure_policy(environment: FakeEnvironment, cli: Cli) -> None:
+    cli("run", "sync", "--gpus", "none")
+    assert policy(environment) == (OnFailure.FAIL, 0)
+    assert (asked(environment).spec.gang, asked(environment).spec.ready_s) == (True, 120.0)
     Path("cluster.yaml").write_text(CLUSTER.replace("jobs: {", "jobs: {chief: {on: [tf1]}, "))
     Path("scripts/coordinator.py").write_text("")
     environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     arguments = ["run", "coordinator", "--gpus", "none"]
     assert main(arguments) == 1  # no step is counted here
-    assert (asked(environment).spec.on_failure, asked(environment).spec.restarts) == (
-        OnFailure.RESTART,
-        3,
-    )
-    assert main([*arguments, "--on-failure", "fail"]) == 1
-    assert asked(environment).spec.on_failure is OnFailure.FAIL
+    assert policy(environment) == (OnFailure.RESTART, 3)
+    cli(*arguments, "--on-failure", "fail", code=1)
+    assert policy(environment)[0] is OnFailure.FAIL
 
 
-def test_the_flag_overrides_the_config(environment: FakeEnvironment) -> None:
+def test_the_flag_overrides_the_config(environment: FakeEnvironment, cli: Cli) -> None:
     start = "start: {worker-1: 10s, worker-0: 3s}\n"
     Path("cluster.yaml").write_text(CLUSTER + start)
     # A schedule is a run's: the environment stays the same one.
-    assert main([*RUN, "--start", "worker-1: 20s"]) == 0
+    cli(*RUN, "--start", "worker-1: 20s")
     assert asked(environment).spec.start == {"worker-1": "20s", "worker-0": "3s"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--on-failure", "never"], "fail, restart, restart:N (N from 1 to 999), or continue"),
-        (["--start", "worker-7: 3s"], "no task 'worker-7'; did you mean 'worker-"),
-        (
-            ["--start", "ps-0: after 5 steps"],
-            "the others make no step without ps-0; give it a time",
-        ),
-        (["--start", "worker-1: soon"], "'soon' is not a start time"),
-        (["--start", "worker-1"], "TASK: MOMENT; …, such as worker-1: 10s"),
-        (["--resume", "last"], "no run in runs"),
+        ("async --on-failure never", "fail, restart, restart:N (N from 1 to 999), or continue"),
+        ("async --start 'worker-7: 3s'", "no task 'worker-7'; did you mean 'worker-"),
+        ("async --start 'ps-0: after 5 steps'", "the others make no step without ps-0; give it a "),
+        ("async --start 'worker-1: soon'", "'soon' is not a start time"),
+        ("async --start worker-1", "TASK: MOMENT; …, such as worker-1: 10s"),
+        ("async --resume last", "no run in runs"),
+        ("sync --start 'worker-1: after 9 steps'", "makes no step without worker-1"),
+        ("sync --on-failure continue", "experiment 'sync' needs all of its workers; use --on-fail"),
     ],
 )
-def test_invalid_options_are_refused_before_start(
-    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*RUN, *arguments]) == 2
-    assert message in capfd.readouterr().err
+def test_invalid_options_are_refused_before_start(arguments: str, message: str, cli: Cli) -> None:
+    assert message in cli("run", "--gpus", "none", *shlex.split(arguments), code=2).err
     assert not Path("runs").exists()
 
 
-def test_sync_cannot_wait_for_a_step_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["run", "sync", "--gpus", "none", "--start", "worker-1: after 9 steps"]
-    assert main(arguments) == 2
-    assert "makes no step without worker-1" in capfd.readouterr().err
-
-
-def test_sync_needs_every_worker(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "sync", "--gpus", "none", "--on-failure", "continue"]) == 2
-    err = capfd.readouterr().err
-    assert (
-        "--on-failure continue: experiment 'sync' needs all of its workers; use --on-failure" in err
-    )
-
-
 @pytest.mark.parametrize(
-    ("start", "message"),
+    ("line", "message"),
     [
-        ("{worker-9: 3s}", "start.worker-9: there is no task worker-9; did you mean"),
-        ("{worker-0: after 9 steps}", "start.worker-0: the others make no step without worker-0"),
-        ("{worker-1: 10}", "start.worker-1: must be a moment such as 10s, or: after 500 steps"),
-        ("{worker-1: soon}", "start.worker-1: must be a moment"),
-        ("{Worker: 3s}", "start.Worker: must be a task's name, such as worker-1"),
-        ("[worker-1]", "start: must be a mapping"),
+        ("start: {worker-9: 3s}", "start.worker-9: there is no task worker-9; did you mean"),
+        ("start: {worker-0: after 9 steps}", "start.worker-0: the others make no step without wo"),
+        ("start: {worker-1: 10}", "start.worker-1: must be a moment such as 10s, or: after 500 s"),
+        ("start: {worker-1: soon}", "start.worker-1: must be a moment"),
+        ("start: {Worker: 3s}", "start.Worker: must be a task's name, such as worker-1"),
+        ("start: [worker-1]", "start: must be a mapping"),
+        ("faults: [boom worker-1]", "faults[0]: must be a fault such as kill worker-1 after 500 "),
+        ("faults: [3]", "faults[0]: must be a fault such as kill worker-1 after 500 steps; not t"),
+        ("faults: [kill ps-0, kill worker-9]", "faults[1]: no task or node 'worker-9'; did you"),
+        ("faults: kill worker-1", "faults: must be a list"),
     ],
 )
-def test_a_configs_schedule_is_checked(start: str, message: str) -> None:
-    Path("cluster.yaml").write_text(f"{CLUSTER}start: {start}\n")
-    with pytest.raises(ConfigError) as caught:
+def test_a_configs_schedule_and_faults_are_checked(line: str, message: str) -> None:
+    Path("cluster.yaml").write_text(f"{CLUSTER}{line}\n")
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_cluster(Path("cluster.yaml"))
-    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("faults", "message"),
-    [
-        ("[boom worker-1]", "faults[0]: must be a fault such as kill worker-1 after 500 steps ("),
-        ("[3]", "faults[0]: must be a fault such as kill worker-1 after 500 steps; not the"),
-        ("[kill worker-1, kill worker-9]", "faults[1]: no task or node 'worker-9'; did you"),
-        ("kill worker-1", "faults: must be a list"),
-    ],
-)
-def test_a_configs_faults_are_checked(faults: str, message: str) -> None:
-    Path("cluster.yaml").write_text(f"{CLUSTER}faults: {faults}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_cluster(Path("cluster.yaml"))
-    assert message in str(caught.value)
-
-
-def test_faults_of_config_and_flag_are_requested(
-    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_of_config_and_flag_are_requested(environment: FakeEnvironment, cli: Cli) -> None:
     Path("cluster.yaml").write_text(CLUSTER + "faults: [cut:2s worker-1 after 5s]\n")
-    assert main([*RUN, "--fault", "kill worker-1 after 9 steps"]) == 0
+    cli(*RUN, "--fault", "kill worker-1 after 9 steps")
     assert asked(environment).spec.faults == ("cut:2s tf3 after 5s", "kill worker-1 after 9 steps")
-    assert main([*RUN, "--detach"]) == 2
-    assert "fault 'cut:2s tf3 after 5s' needs an attached client" in capfd.readouterr().err
+    assert (
+        "fault 'cut:2s tf3 after 5s' needs an attached client" in cli(*RUN, "--detach", code=2).err
+    )
 
 
 # ---- resume
@@ -314,9 +265,11 @@ def failed_run(environment: FakeEnvironment, *arguments: str, name: str = "async
     return only_run()
 
 
-def test_it_resumes_from_the_checkpoints_to_the_same_end(environment: FakeEnvironment) -> None:
+def test_it_resumes_from_the_checkpoints_to_the_same_end(
+    environment: FakeEnvironment, cli: Cli
+) -> None:
     old = failed_run(environment, "--epochs", "4", "--batch_size", "50", "--seed", "7")
-    assert main([*RUN, "--resume", "last"]) == 0
+    cli(*RUN, "--resume", "last")
     request = asked(environment)
     arguments = ("--epochs=4", "--batch_size=50", "--seed=7")
     # Two workers, each 4 times 1,100 batches of 50.
@@ -331,106 +284,104 @@ def test_it_resumes_from_the_checkpoints_to_the_same_end(environment: FakeEnviro
     assert summary["resumed_from"] == old.run_id
 
 
-def test_a_global_end_stays_and_flags_win(environment: FakeEnvironment) -> None:
-    failed_run(environment, "--global_steps", "900")
-    assert main([*RUN, "--resume", "last", "--record_every", "5"]) == 0
-    assert asked(environment).spec.args[-2:] == ("--global_steps=900", "--record_every=5")
-
-
-def test_experiment_defaults_do_not_override_the_resumed_run(
+@pytest.mark.parametrize(
+    ("experiment", "first", "more", "last"),
+    [
+        ("async", ["--global_steps", "900"], ["--record_every=5"], ["--record_every=5"]),
+        ("async-mlp", ["--global_steps", "900"], [], []),  # its defaults do not override
+        ("async", [], ["--", "--batch_size", "abc"], ["--batch_size", "abc"]),  # passed on
+    ],
+)
+def test_a_global_end_stays_and_flags_win(
     environment: FakeEnvironment,
+    experiment: str,
+    first: list[str],
+    more: list[str],
+    last: list[str],
+    cli: Cli,
 ) -> None:
-    failed_run(environment, "--global_steps", "900", name="async-mlp")
-    assert main(["run", "async-mlp", "--gpus", "none", "--resume", "last"]) == 0
-    arguments = asked(environment).spec.args
-    assert "--model=mlp" in arguments
-    assert [word for word in arguments if "global_steps" in word][-1] == "--global_steps=900"
+    failed_run(environment, *first, name=experiment)
+    cli("run", experiment, "--gpus", "none", "--resume", "last", *more)
+    arguments = list(asked(environment).spec.args)
+    ends = [each for each in arguments if "global_steps" in each]
+    assert ends[-1:] == ["--global_steps=900"] * bool(first)
+    assert arguments[len(arguments) - len(last) :] == last
 
 
 def test_later_epochs_count_for_the_first_runs_workers(
-    environment: FakeEnvironment,
+    environment: FakeEnvironment, cli: Cli
 ) -> None:
     failed_run(environment, "--epochs", "4")
     first = failed_run(environment, "--resume", "last")
     update(first, cluster={"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf2:2"]})
-    assert main([*RUN, "--resume", first.run_id, "--epochs", "5"]) == 0
+    cli(*RUN, "--resume", first.run_id, "--epochs", "5")
     # 5 epochs of 550 batches of two workers; the end of the first resumption no longer counts.
     ends = [word for word in asked(environment).spec.args if word.startswith("--global_steps")]
     assert ends == ["--global_steps=5500"]
-    assert main([*RUN, "--resume", first.run_id]) == 0
+    cli(*RUN, "--resume", first.run_id)
     assert "--global_steps=4400" in asked(environment).spec.args
 
 
-def test_it_uses_only_the_runs_checkpoints(
-    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_uses_only_the_runs_checkpoints(environment: FakeEnvironment, cli: Cli) -> None:
     failed_run(environment)
-    assert main([*RUN, "--resume", "last", "--checkpoint_dir", "/x"]) == 2
-    assert "--resume uses the checkpoints of run" in capfd.readouterr().err
+    assert (
+        "--resume uses the checkpoints of run"
+        in cli(*RUN, "--resume", "last", "--checkpoint_dir", "/x", code=2).err
+    )
 
 
-def test_invalid_program_arguments_are_passed_on(environment: FakeEnvironment) -> None:
-    failed_run(environment)
-    assert main([*RUN, "--resume", "last", "--", "--batch_size", "abc"]) == 0
-    assert asked(environment).spec.args[-2:] == ("--batch_size", "abc")
-
-
-def test_sync_ends_at_its_planned_step(environment: FakeEnvironment) -> None:
+def test_sync_ends_at_its_planned_step(environment: FakeEnvironment, cli: Cli) -> None:
     failed_run(environment, "--epochs", "4", name="sync")
-    assert main(["run", "sync", "--gpus", "none", "--resume", "last"]) == 0
+    cli("run", "sync", "--gpus", "none", "--resume", "last")
     assert "--epochs=4" in asked(environment).spec.args
     assert "global_steps" not in str(asked(environment).spec.args)
 
 
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("another experiment", "run {} is a run of 'async', not of 'sync'"),
+        ("own data", "was trained on your own data, /data; give the same data"),
+        ("partial", "is failed and not completely collected; not collected: `lab collect {}"),
+        ("training", "has not ended: it is training; no client follows it: `lab attach {}"),
+        ("followed", "has not ended: it is training; end it with `lab cancel"),
+        ("no checkpoint", "left no checkpoint in"),
+    ],
+)
 def test_resume_of_wrong_runs_is_refused(
-    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+    environment: FakeEnvironment, cli: Cli, case: str, message: str
 ) -> None:
     run = failed_run(environment)
-    for name, arguments, message in (
-        ("sync", [], f"run {run.run_id} is a run of 'async', not of 'sync'"),
-        ("async", ["data"], "was trained on your own data, /data; give the same data"),
-        (
-            "async",
-            ["state"],
-            f"is failed and not completely collected; not collected: `lab collect {run.run_id}",
-        ),
-        (
-            "async",
-            ["trains"],
-            f"has not ended: it is training; no client follows it: `lab attach {run.run_id}",
-        ),
-        ("async", ["followed"], "has not ended: it is training; end it with `lab cancel"),
-        ("async", ["none"], "left no checkpoint in"),
-    ):
-        if "data" in arguments:
-            update(run, data_dir="/data")
-        if "state" in arguments:
-            update(run, data_dir="", state=State.TRAINING)
-        if "state" in arguments:
-            update(run, collected=False)
-        if "trains" in arguments:
-            status = TaskStatus("worker-0", State.TRAINING)
-            write_atomically(environment.volume.status(run.run_id, "worker-0"), status.to_json())
-        followed = run.locked() if "followed" in arguments else contextlib.nullcontext()
-        if "none" in arguments:
-            update(run, state=State.FAILED, collected=True)
-            (run.checkpoints / "model-200.index").unlink()
-        with followed:
-            assert main(["run", name, "--gpus", "none", "--resume", run.run_id]) == 2
-        assert message in capfd.readouterr().err
+    if case == "own data":
+        update(run, data_dir="/data")
+    if case in {"partial", "training", "followed"}:
+        update(run, state=State.TRAINING, collected=False)
+    if case in {"training", "followed"}:
+        status = TaskStatus("worker-0", State.TRAINING)
+        write_atomically(environment.volume.status(run.run_id, "worker-0"), status.to_json())
+    if case == "no checkpoint":
+        (run.checkpoints / "model-200.index").unlink()
+    name = "sync" if case == "another experiment" else "async"
+    with run.locked() if case == "followed" else contextlib.nullcontext():
+        assert (
+            message.format(run.run_id)
+            in cli("run", name, "--gpus", "none", "--resume", run.run_id, code=2).err
+        )
 
 
 def test_resume_with_an_engine_that_does_not_answer(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     run = failed_run(environment)
     update(run, collected=False, project="gone")
 
-    def deaf(*_: object) -> None:
-        raise LabError("no engine answers")
+    def find(_backend: FakeBackend, project: str) -> FakeEnvironment:
+        if project == "gone":
+            raise LabError("no engine answers")
+        return environment
 
-    monkeypatch.setattr("lab.run.status._probe", deaf)
-    assert main([*RUN, "--resume", run.run_id]) == 0
+    monkeypatch.setattr(FakeBackend, "find_any", find)
+    cli(*RUN, "--resume", run.run_id)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ def step(
     )
 
 
+def resumes(step: int, time: float, **fields: object) -> dict[str, object]:
+    """The event that names the checkpoint."""
+    return record("worker-0", 1, "event", global_step=step, time_unix=time, **fields)
+
+
 def fed(info: RunInfo, *records: dict[str, object]) -> RunProgress:
     progress = RunProgress(info)
     for each in records:
@@ -52,14 +57,28 @@ def fed(info: RunInfo, *records: dict[str, object]) -> RunProgress:
     return progress
 
 
-def test_global_steps_determine_the_end() -> None:
-    progress = fed(run(global_steps=1000, epochs=50))
+THOUSAND = run(global_steps=1000, epochs=50)
+
+
+@pytest.mark.parametrize(
+    ("records", "share", "left_s"),
+    [
+        ([], 0, None),
+        ([step(200, 10.0), step(400, 14.0)], 0.4, 600 / 50),
+        ([step(100, 10.0), step(150, 12.9)], 0.15, None),  # the rate is not stable yet
+        ([step(100, 10.0), step(150, 12.9), step(200, 14.0)], 0.2, 800 * 4 / 100),
+        ([step(100, 10.0), step(200, 14.0), step(1000, 20.0)], 1, 0),
+        ([resumes(600, 1.0)], 0.6, None),
+        ([resumes(600, 1.0), step(620, 10.0), step(700, 14.0)], 0.7, 300 / 20),
+    ],
+)
+def test_global_steps_determine_the_end(
+    records: list[dict[str, object]], share: float, left_s: float | None
+) -> None:
+    progress = fed(THOUSAND, *records)
     assert progress.has_end
-    assert progress.share({}) == 0
-    assert progress.left_s({}) is None
-    progress = fed(run(global_steps=1000, epochs=50), step(200, 10.0), step(400, 14.0))
-    assert progress.share({}) == 0.4
-    assert progress.left_s({}) == pytest.approx(600 / 50)
+    assert progress.share({}) == share
+    assert progress.left_s({}) == (left_s if left_s is None else pytest.approx(left_s))
 
 
 @pytest.mark.parametrize(
@@ -90,64 +109,30 @@ def test_with_own_data_the_first_epoch_shows_the_end() -> None:
     assert fed(info, step(90, 1.0), step(100, 2.0, 50, kind="epoch", epoch=0)).end_step({}) == 400
 
 
-def test_the_time_left_is_shown_when_the_rate_is_stable() -> None:
-    progress = fed(run(global_steps=1000), step(100, 10.0), step(150, 12.9))
-    assert progress.left_s({}) is None
-    progress.add("worker-0", step(200, 14.0))
-    assert progress.left_s({}) == pytest.approx(800 * 4 / 100)
-    progress.add("worker-0", step(1000, 20.0))
-    assert progress.left_s({}) == 0
-
-
-def test_a_resumed_run_begins_at_its_checkpoint() -> None:
-    resumed = record("worker-0", 0, "event", global_step=600, time_unix=1.0)
-    progress = fed(run(global_steps=1000), resumed)
-    assert progress.share({}) == 0.6
-    progress.add("worker-0", step(620, 10.0))
-    progress.add("worker-0", step(700, 14.0))
-    assert progress.left_s({}) == pytest.approx(300 / 20)
-
-
 def test_a_restart_goes_back_to_the_checkpoint() -> None:
-    progress = fed(
-        run("sync", global_steps=1000),
-        step(500, 10.0),
-        step(700, 20.0),
-        record("worker-0", 0, "start", attempt=1, time_unix=30.0),
-    )
-    assert progress.share({}) == 0
+    start = record("worker-0", 0, "start", attempt=1, time_unix=30.0)
+    progress = fed(run("sync", global_steps=1000), step(500, 10.0), step(700, 20.0), start)
     progress.add("worker-1", step(710, 20.5))  # a late record of the first attempt
     progress.add("worker-1", step(710, 30.5))
     assert progress.share({}) == 0
-    progress.add(
-        "worker-0", record("worker-0", 1, "event", attempt=1, global_step=400, time_unix=31.0)
-    )
-    assert progress.share({}) == 0.4
-    assert progress.left_s({}) is None
+    progress.add("worker-0", resumes(400, 31.0, attempt=1))
+    assert (progress.share({}), progress.left_s({})) == (0.4, None)
     progress.add("worker-0", step(410, 32.0, attempt=1))
     progress.add("worker-0", step(450, 36.0, attempt=1))
     assert progress.left_s({}) == pytest.approx(550 / 10)
 
 
 def test_an_asynchronous_worker_that_restarts_changes_nothing() -> None:
-    progress = fed(
-        run(global_steps=1000),
-        step(500, 10.0),
-        record("worker-0", 0, "start", attempt=1, time_unix=11.0),
-    )
-    progress.add("worker-1", step(520, 12.0))
+    start = record("worker-0", 0, "start", attempt=1, time_unix=11.0)
+    progress = fed(THOUSAND, step(500, 10.0), start, step(520, 12.0))
     progress.add("worker-0", step(540, 13.0, 10, attempt=1))
     assert progress.share({}) == 0.54
 
 
 def test_records_that_are_passed_again_change_nothing() -> None:
-    records = [
-        step(500, 10.0),
-        record("worker-0", 1, "event", attempt=1, global_step=400, time_unix=20.0),
-        step(450, 21.0, attempt=1),
-        step(490, 25.0, attempt=1),
-    ]
-    progress = fed(run(global_steps=1000), *records)
+    again = [step(450, 21.0, attempt=1), step(490, 25.0, attempt=1)]
+    records = [step(500, 10.0), resumes(400, 20.0, attempt=1), *again]
+    progress = fed(THOUSAND, *records)
     before = progress.share({}), progress.left_s({})
     for each in (*records, records[0]):
         progress.add("worker-0", each)

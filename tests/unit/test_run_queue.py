@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,11 +18,13 @@ from lab.backends.state import Busy, locked
 from lab.errors import LabError
 from lab.run.run_queue import clean, turn
 from lab.service.target import Target, run_in_turn
-from lab.task.protocol import Request, RunSpec
+from lab.task.protocol import Request
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.disks import fill, read_only, small_disk
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end
+from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
+
+NONE = FakeBackend()
 
 CHILD = """\
 import sys
@@ -127,17 +129,13 @@ def test_without_wait_it_is_refused_and_leaves_no_ticket(
     first = ask(children, "r1")
     assert line(first) == "has its turn"
     held = tickets(folder)
-    with (
-        pytest.raises(Busy) as caught,
-        turn(FakeBackend(), "mnist", wait=False, notify=quiet),
-    ):
-        pytest.fail("it had its turn")
-    assert str(caught.value) == (
-        "run r1 is under way in environment 'mnist'; follow it with `lab attach r1`, or wait for"
-        " it with `lab run --wait`"
+    message = (
+        r"run r1 is under way in environment 'mnist'; .* `lab attach r1`, or .*`lab run --wait`"
     )
+    with pytest.raises(Busy, match=message), turn(NONE, "mnist", wait=False, notify=quiet):
+        pytest.fail("it had its turn")
     assert tickets(folder) == held
-    with turn(FakeBackend(), "another", wait=False, notify=quiet):
+    with turn(NONE, "another", wait=False, notify=quiet):
         pass
 
 
@@ -149,10 +147,8 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
         assert line(waiting) == (
             "waiting for another command in environment 'mnist': position 1 in the queue"
         )
-        with (
-            pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for it"),
-            turn(FakeBackend(), "mnist", wait=False, notify=quiet),
-        ):
+        ahead = pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for")
+        with ahead, turn(NONE, "mnist", wait=False, notify=quiet):
             pytest.fail("it had its turn")
     assert line(waiting) == "has its turn"
 
@@ -160,60 +156,47 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
 def test_a_run_without_its_client_is_awaited(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
-    request = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
-    environment.submit(request)
+    environment.train()
     output: list[str] = []
     order: list[str] = []
 
     def finish() -> None:
         wait_for(lambda: output, "it waits")
-        for task in request.tasks():
+        for task in REQUEST.tasks():
             order.append(task)
             end(environment.volume, "r1", task, State.SUCCEEDED)
 
     thread = threading.Thread(target=finish)
     thread.start()
-    with turn(
-        FakeBackend(environment=environment), "mnist", wait=True, notify=output.append
-    ) as mine:
+    backend = FakeBackend(environment=environment)
+    with turn(backend, "mnist", wait=True, notify=output.append) as mine:
         order.append("turn")
         assert mine.waited
     thread.join(PATIENCE_S)
-    assert order == [*request.tasks(), "turn"]
+    assert order == [*REQUEST.tasks(), "turn"]
     assert output == [waits("r1", 1)]
 
 
 def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
-    (tmp_path / "volume").mkdir()
-
-    class Going(FakeEnvironment):
+    class Unreadable(FakeEnvironment):
         def runs(self) -> list[Request]:
-            backend.environment = None
-            raise LabError("it has gone")
-
-    backend = FakeBackend(environment=Going(tmp_path / "volume"))
-    with turn(backend, "mnist", wait=True, notify=quiet) as mine:
-        assert not mine.waited
-
-    class Damaged(FakeEnvironment):
-        def runs(self) -> list[Request]:
+            self.is_left = is_removed
             raise LabError("its volume cannot be read")
 
-    backend = FakeBackend(environment=Damaged(tmp_path / "volume"))
-    with (
-        pytest.raises(LabError, match="cannot be read"),
-        turn(backend, "mnist", wait=True, notify=quiet),
-    ):
+    backend, is_removed = FakeBackend(environment=Unreadable(tmp_path)), False
+    unreadable = pytest.raises(LabError, match="cannot be read")
+    with unreadable, turn(backend, "mnist", wait=True, notify=quiet):
         pytest.fail("it had its turn")
+    is_removed = True
+    with turn(backend, "mnist", wait=True, notify=quiet) as mine:
+        assert not mine.waited
 
 
 def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("")
-    with (
-        pytest.raises(LabError, match=f"state directory {folder.parent} cannot be used: .*STATE"),
-        turn(FakeBackend(), "mnist", wait=False, notify=quiet),
-    ):
+    message = f"state directory {folder.parent} cannot be used: .*STATE"
+    with pytest.raises(LabError, match=message), turn(NONE, "mnist", wait=False, notify=quiet):
         pytest.fail("it had its turn")
 
 
@@ -222,7 +205,7 @@ def test_a_turn_needs_no_space_on_the_disk(
 ) -> None:
     with small_disk(tmp_path / "state"):
         fill(tmp_path / "state")
-        with turn(FakeBackend(), "mnist", wait=True, notify=quiet) as mine:
+        with turn(NONE, "mnist", wait=True, notify=quiet) as mine:
             mine.begin("r1")
             other = ask(children, "r2")
             assert line(other) == (
@@ -260,33 +243,15 @@ def test_the_files_of_a_killed_command_are_removed(
     assert queue_files(folder) == []
 
 
-@dataclass
-class Tries:
-    """A run that another user's is quicker than, a number of times."""
-
-    refusals: int
-    begun: list[str] = field(default_factory=list)
-
-    def __call__(self, target: Target, begin: object) -> str:
-        self.begun.append(target.plan.name)
-        if len(self.begun) <= self.refusals:
-            raise Busy("run r1 is under way")
-        return "done"
-
-
 def test_a_run_that_another_user_was_quicker_than_waits_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
-    target = Target(FakeBackend(), PLAN, Path(), None)
-    looks: list[Target] = []
-
-    def find() -> Target:
-        looks.append(target)
-        return target
-
-    tries = Tries(2)
-    assert run_in_turn(target, find, tries, wait=True, notify=quiet) == "done"
-    assert (len(tries.begun), len(looks)) == (3, 2)
+    target = Target(NONE, PLAN, Path(), None)
+    tries = Mock(side_effect=[Busy("run r1 is under way"), Busy("run r2 is under way"), "done"])
+    looks = Mock(return_value=target)
+    assert run_in_turn(target, looks, tries, wait=True, notify=quiet) == "done"
+    assert (tries.call_count, looks.call_count) == (3, 2)
+    tries.side_effect = [Busy("run r1 is under way"), "done"]
     with pytest.raises(Busy):
-        run_in_turn(target, find, Tries(1), wait=False, notify=quiet)
+        run_in_turn(target, looks, tries, wait=False, notify=quiet)

@@ -44,12 +44,9 @@ def with_another(name: str) -> RunInfo:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_is_in_the_command_that_makes_the_run_again(name: str) -> None:
-    assert command(with_another(name)) != command(INFO), "add it to lab/report/repro_command.py"
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_is_a_setting(name: str, tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    found = settings_of(run, with_another(name))
-    assert found != settings_of(run, INFO), "add it to lab/run/settings.py"
+def test_an_option_is_a_setting_and_in_the_command_that_makes_the_run_again(
+    name: str, tmp_path: Path
+) -> None:
+    run, other = RunDir(tmp_path), with_another(name)
+    assert command(other) != command(INFO), "add it to lab/report/repro_command.py"
+    assert settings_of(run, other) != settings_of(run, INFO), "add it to lab/run/settings.py"

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
 from lab.backends import Backend, TaskInfo
-from lab.cli import main
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.status import GONE, NEVER_BEGAN, StatusProber, finalize, status_of
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State
-from tests.support.agents import PATIENCE_S
+from tests.support.cli import Cli
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
-from tests.support.specs import update
+from tests.support.specs import held, run_info, update
 
 LONG_AGO = 1000.0
-TRAINS = (State.TRAINING, "", "no client follows it: `lab attach r1`")
+FOLLOW = "no client follows it: `lab attach r1`"
 COLLECT = "not collected: `lab collect r1`"
+ENDED_ALIKE = "ps-0 and 2 others failed: exit code 3"
 
 
 @dataclass
@@ -63,24 +62,17 @@ def run(tmp_path: Path) -> RunDir:
     return RunDir(tmp_path / "runs/r1")
 
 
-def info(state: State = State.STARTING, **more: object) -> RunInfo:
-    return RunInfo(
-        "r1",
-        RunSpec("async"),
-        state=state,
-        project="mnist",
-        cluster=PLAN.cluster_spec(),
-        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},
-    )
+def info(state: State = State.STARTING, run_id: str = "r1", **more: object) -> RunInfo:
+    begun = {"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local"}
+    facts = {**begun, "project": "mnist", "cluster": PLAN.cluster_spec(), **more}
+    return run_info(run_id, state=state, **facts)
 
 
-def submit(environment: FakeEnvironment) -> None:
-    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
-    environment.threads.pop().join()
+NEW = info(State.PENDING, submitted_unix=None, backend="")
 
 
-def volumes(*known: Backend) -> StatusProber:
-    return StatusProber(lambda: known)
+def volumes(*known: Backend, patience_s: float = 10.0) -> StatusProber:
+    return StatusProber(lambda: known, patience_s)
 
 
 def of(run: RunDir, environment: FakeEnvironment | None) -> tuple[State, str, str]:
@@ -105,98 +97,65 @@ def test_a_collected_run_needs_no_query(run: RunDir, settled: RunInfo) -> None:
     assert status_of(run, StatusProber(nobody)).state is settled.state
 
 
-def _hold(path: Path, held: Event, leave: Event) -> None:
-    with RunDir(path).locked():
-        held.set()
-        leave.wait(PATIENCE_S)
-
-
-def test_a_followed_run_needs_no_query(run: RunDir) -> None:
+def test_a_followed_run_needs_no_query_and_has_one_follower(run: RunDir) -> None:
     run.create(info(State.TRAINING))
-    context = multiprocessing.get_context("spawn")
-    held, leave = context.Event(), context.Event()
-    other = context.Process(target=_hold, args=(run.path, held, leave))
-    other.start()
-    try:
-        assert held.wait(PATIENCE_S)
+    with held(run):
         assert run.is_followed()
         assert status_of(run, StatusProber(nobody)).state is State.TRAINING
         with pytest.raises(LabError, match="another process collects"):
             finalize(run, StatusProber(nobody))
-    finally:
-        leave.set()
-        other.join()
     assert not run.is_followed()
 
 
 def test_reading_does_not_block_a_collector(run: RunDir) -> None:
     run.create(info())
-    context = multiprocessing.get_context("spawn")
-    seen, leave = context.Event(), context.Event()
-    other = context.Process(target=_look_again_and_again, args=(run.path, seen, leave))
-    other.start()
+    seen, leave = threading.Event(), threading.Event()
+
+    def look_again_and_again() -> None:
+        while not leave.is_set():
+            run.is_followed()
+            seen.set()
+
+    thread = threading.Thread(target=look_again_and_again)
+    thread.start()
     try:
-        assert seen.wait(PATIENCE_S)
+        assert seen.wait(60)
         for _ in range(200):
             with run.locked():
                 pass
     finally:
         leave.set()
-        other.join()
-
-
-def _look_again_and_again(path: Path, seen: Event, leave: Event) -> None:
-    while not leave.is_set():
-        RunDir(path).is_followed()
-        seen.set()
-
-
-def test_a_run_of_a_killed_client_still_trains(run: RunDir, environment: Shown) -> None:
-    run.create(info())
-    submit(environment)
-    assert of(run, environment) == TRAINS
-
-
-def test_an_abandoned_run_still_trains(run: RunDir, environment: Shown) -> None:
-    run.create(info(State.FAILED, reason="no Docker engine answers"))
-    submit(environment)
-    assert of(run, environment) == TRAINS
+        thread.join()
 
 
 @pytest.mark.parametrize(
-    ("tasks", "state", "reason"),
-    [(train, State.SUCCEEDED, ""), (fails, State.FAILED, "ps-0 and 2 others failed: exit code 3")],
+    ("recorded", "tasks", "alive", "expected"),
+    [
+        (info(), trains, True, (State.TRAINING, "", FOLLOW)),
+        (info(State.FAILED, reason="no engine"), trains, True, (State.TRAINING, "", FOLLOW)),
+        (info(State.TRAINING), train, True, (State.SUCCEEDED, "", COLLECT)),
+        (info(State.TRAINING), fails, True, (State.FAILED, ENDED_ALIKE, COLLECT)),
+        (info(State.TRAINING), trains, False, (State.LOST, GONE, COLLECT)),
+    ],
+    ids=["killed client", "abandoned", "succeeded since", "failed since", "without agents"],
 )
-def test_a_run_that_ended_since_must_be_collected(
+def test_the_volume_has_the_status(
     run: RunDir,
     environment: Shown,
+    recorded: RunInfo,
     tasks: Callable[[Volume, Request], None],
-    state: State,
-    reason: str,
+    alive: bool,
+    expected: tuple[State, str, str],
 ) -> None:
-    run.create(info(State.TRAINING))
+    run.create(recorded)
     environment.tasks_do = tasks
-    submit(environment)
-    assert of(run, environment) == (state, reason, COLLECT)
-
-
-def test_a_run_without_agents_is_lost_and_must_be_collected(
-    run: RunDir, environment: Shown
-) -> None:
-    run.create(info(State.TRAINING))
-    submit(environment)
-    environment.alive = False
-    assert of(run, environment) == (State.LOST, GONE, COLLECT)
+    environment.train()
+    environment.alive = alive
+    assert of(run, environment) == expected
 
 
 @pytest.mark.parametrize("up", [True, False])
-@pytest.mark.parametrize(
-    ("begun", "reason"),
-    [
-        (info(State.TRAINING), GONE),
-        (info(State.PENDING, submitted_unix=None, backend=""), NEVER_BEGAN),
-    ],
-)
+@pytest.mark.parametrize(("begun", "reason"), [(info(State.TRAINING), GONE), (NEW, NEVER_BEGAN)])
 def test_a_run_on_no_volume_is_lost(
     run: RunDir, environment: Shown, begun: RunInfo, reason: str, up: bool
 ) -> None:
@@ -204,81 +163,63 @@ def test_a_run_on_no_volume_is_lost(
     assert of(run, environment if up else None) == (State.LOST, reason, "")
 
 
-def test_a_run_that_has_just_begun_is_not_lost(run: RunDir) -> None:
-    run.create(info(State.PENDING, submitted_unix=None, started_unix=time.time()))
+def test_a_new_run_is_not_lost_and_an_end_is_kept(run: RunDir) -> None:
+    run.create(replace(NEW, started_unix=time.time()))
     assert of(run, None) == (State.PENDING, "", "")
-
-
-def test_an_end_is_kept_without_its_environment(run: RunDir) -> None:
-    run.create(info(State.CANCELLED, reason="interrupted"))
+    run.write(info(State.CANCELLED, reason="interrupted"))
     assert of(run, None) == (State.CANCELLED, "interrupted", "")
 
 
 class Deaf(FakeBackend):
-    """An environment whose engine does not answer."""
+    """A backend whose engine refuses to answer, or is slow."""
 
     asked = 0
+    seconds = 0.0
 
     def find_any(self, project: str) -> FakeEnvironment | None:
         self.asked += 1
+        time.sleep(self.seconds)
         raise LabError("the Docker engine does not answer", "restart it")
-
-
-class Slow(FakeBackend):
-    """An environment whose engine is slow."""
-
-    asked = 0
-
-    def find_any(self, project: str) -> FakeEnvironment | None:
-        self.asked += 1
-        time.sleep(1)
-        return None
 
 
 def test_only_the_runs_backend_is_queried_once(run: RunDir) -> None:
     run.create(info(backend="compose"))
     deaf = Deaf("compose")
     ask = volumes(FakeBackend("local"), deaf)
-    for _ in range(2):
+    for project, asked in (("mnist", 1), ("mnist", 1), ("other", 2)):
+        update(run, project=project)  # the fault may have been the first one's alone
         with pytest.raises(LabError, match="does not answer"):
             status_of(run, ask)
-    assert deaf.asked == 1
-    update(run, project="other")  # the fault may have been the first one's alone
-    with pytest.raises(LabError, match="does not answer"):
-        status_of(run, ask)
-    assert deaf.asked == 2
+        assert deaf.asked == asked
     update(run, backend="local")
     assert status_of(run, ask).state is State.LOST
 
 
 def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir) -> None:
-    run.create(info(backend="", submitted_unix=None))
+    run.create(NEW)
     ask = volumes(Deaf("compose", fault="there is no docker command"), FakeBackend("local"))
     assert status_of(run, ask).reason == NEVER_BEGAN
 
 
 def test_a_slow_engine_is_not_awaited(run: RunDir) -> None:
     run.create(info())
-    slow = Slow("local")
-    ask = StatusProber(lambda: [slow], patience_s=0.01)
+    slow = Deaf("local")
+    slow.seconds = 1
+    ask = volumes(slow, patience_s=0.01)
     for project in ("mnist", "other"):
         update(run, project=project)
-        with pytest.raises(
-            LabError, match=r"backend local does not answer within 0.01 s; check it with `lab do"
-        ):
+        with pytest.raises(LabError, match=r"does not answer within 0.01 s; check it with `lab do"):
             status_of(run, ask)
     assert slow.asked == 1
 
 
 def test_only_a_final_loss_is_stored(run: RunDir, environment: Shown) -> None:
     run.create(info(State.TRAINING))
-    submit(environment)
-    here = volumes(FakeBackend("local", environment))
-    finalize(run, here)
-    assert run.read().state is State.TRAINING
-    environment.alive = False
-    finalize(run, here)
-    assert run.read().state is State.TRAINING  # its files still must be collected
+    environment.train()
+    for alive in (True, False):  # its files still must be collected
+        environment.alive = alive
+        finalize(run, volumes(FakeBackend("local", environment)))
+        assert run.read().state is State.TRAINING
     finalize(run, volumes(FakeBackend("local")))
     assert (run.read().state, run.read().reason) == (State.LOST, GONE)
     assert json.loads(run.summary_path.read_text())["state"] == "lost"
@@ -291,127 +232,97 @@ def test_only_a_final_loss_is_stored(run: RunDir, environment: Shown) -> None:
 @pytest.fixture
 def backend(
     environment: Shown, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeBackend]:
+) -> FakeBackend:
     """A backend with an environment that is up, seen from a directory without a config."""
     made = FakeBackend("local", environment)
     for name in ("cli.commands.runs", "cli.commands.show", "service.environments"):
         monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    run.create(info(State.STARTING))
-    yield made
-
-
-def shown(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
-    assert main(arguments) == code
-    out, err = capfd.readouterr()
-    return out, err
+    run.create(info())
+    return made
 
 
 def test_runs_and_show_report_the_real_state(
-    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: Shown, cli: Cli
 ) -> None:
-    submit(environment)
-    out, err = shown(capfd, "runs")
+    environment.train()
+    out, err = cli("runs")
     assert "training" in out
-    assert err == "run r1 training: no client follows it: `lab attach r1`\n"
-    (row,) = json.loads(shown(capfd, "runs", "--json")[0])
-    assert (row["state"], row["note"]) == ("training", "no client follows it: `lab attach r1`")
-    out, err = shown(capfd, "show", "r1", "--json")
+    assert err == f"run r1 training: {FOLLOW}\n"
+    (row,) = json.loads(cli("runs", "--json").out)
+    assert (row["state"], row["note"]) == ("training", FOLLOW)
+    out, err = cli("show", "r1", "--json")
     told = json.loads(out)
     assert (told["state"], {task["state"] for task in told["tasks"]}) == ("training", {"training"})
-    assert err == "run r1: no client follows it: `lab attach r1`\n"
+    assert err == f"run r1: {FOLLOW}\n"
     assert not (Path("runs/r1") / "status").exists()  # a read-only command writes nothing
 
 
 @pytest.mark.parametrize("command", [["runs"], ["show", "r1"]])
 def test_an_engine_that_does_not_answer_is_one_line(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    backend: FakeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Cli,
     command: list[str],
-) -> None:  # fmt: skip
+) -> None:
     module = importlib.import_module(f"lab.cli.commands.{command[0]}")
     monkeypatch.setattr(module, "backends", lambda: [Deaf("local")])
-    out, err = shown(capfd, *command)
+    out, err = cli(*command)
     assert "starting" in out
-    assert err == ("run r1: its status is unknown: the Docker engine does not answer; restart it\n")
+    assert err == "run r1: its status is unknown: the Docker engine does not answer; restart it\n"
 
 
-def test_ps_shows_lost_tasks_as_lost(
-    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+def test_an_environment_without_agents_has_lost_tasks_and_nothing_to_cancel(
+    backend: FakeBackend, environment: Shown, cli: Cli
 ) -> None:
-    submit(environment)
+    environment.train()
     end(environment.volume, "r1", "worker-1", State.SUCCEEDED)
     environment.alive = False
-    rows = json.loads(shown(capfd, "ps", "--json")[0])
-    assert [(row["state"], row["reason"], row["cause"]) for row in rows] == [
-        ("lost", GONE, "node lost"),
-        ("lost", GONE, "node lost"),
-        ("succeeded", "", None),
-    ]
+    rows = json.loads(cli("ps", "--json").out)
+    lost = ("lost", GONE, "node lost")
+    found = [(row["state"], row["reason"], row["cause"]) for row in rows]
+    assert found == [lost, lost, ("succeeded", "", None)]
+    assert "run r1 has no task to cancel" in cli("cancel", "r1", code=2).err
+    assert not environment.volume.cancel("r1").exists()
 
 
-def test_attach_and_collect_store_a_loss(
-    backend: FakeBackend, run: RunDir, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_attach_and_collect_store_a_loss(backend: FakeBackend, run: RunDir, cli: Cli) -> None:
     backend.environment = None
     again = RunDir(run.path.parent / "r2")
-    again.create(replace(info(State.TRAINING), run_id="r2"))
-    assert "run r1 lost (its environment no longer runs)" in shown(capfd, "attach", "r1", code=1)[1]
+    again.create(info(State.TRAINING, "r2"))
+    assert "run r1 lost (its environment no longer runs)" in cli("attach", "r1", code=1).err
     assert run.read().state is State.LOST
-    shown(capfd, "collect")
+    cli("collect")
     assert again.read().state is State.LOST
     update(run, state=State.TRAINING)
-    shown(capfd, "collect", "r1", code=2)
+    cli("collect", "r1", code=2)
     assert run.read().state is State.LOST
 
 
 def test_collect_continues_after_an_unreadable_environment(
-    backend: FakeBackend, run: RunDir, environment: Shown, monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    broken = Shown(environment.root, project="broken")
-    submit(environment)
-    train(environment.volume, environment.runs()[0])
+    backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli
+) -> None:
+    environment.tasks_do = train
+    environment.train()
     update(run, collected=False)
     lost = RunDir(run.path.parent / "r2")
-    lost.create(replace(info(State.TRAINING), run_id="r2", project="other"))
-    RunDir(run.path.parent / "r0").create(
-        replace(info(State.TRAINING), run_id="r0", project="broken")
-    )
-    monkeypatch.setattr(backend, "all", lambda: [broken, environment])
-    monkeypatch.setattr(
-        backend, "find_any", lambda project: broken if project == "broken" else None
-    )
-
-    def unreadable() -> list[Request]:
-        raise LabError("the run volume cannot be read")
-
-    monkeypatch.setattr(broken, "runs", unreadable)
-    err = shown(capfd, "collect", code=1)[1]
-    assert err.endswith("error: the run volume cannot be read\n")
+    lost.create(info(State.TRAINING, "r2", project="other"))
+    RunDir(run.path.parent / "r0").create(info(State.TRAINING, "r0", project="broken"))
+    broken = Shown(environment.root / "broken", project="broken")
+    broken.volume.requests.parent.mkdir()
+    broken.volume.requests.touch()
+    backend.others = (broken,)
+    assert "broken cannot be used: Not a directory" in cli("collect", code=1).err
     assert run.complete()
     assert lost.read().state is State.LOST
 
 
-def test_a_run_of_another_project_that_has_stopped_is_found(
-    backend: FakeBackend, run: RunDir, environment: Shown, monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    submit(environment)
-    train(environment.volume, environment.runs()[0])
-    environment.alive = False
-    monkeypatch.setattr(backend, "all", list)  # it is not up
-    shown(capfd, "collect", "r1")
-    assert run.complete()
-
-
-def test_a_removed_environment_has_nothing_to_cancel(
-    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+def test_a_run_of_an_environment_that_has_stopped_is_found(
+    backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli
 ) -> None:
-    submit(environment)
-    environment.alive = False
-    assert shown(capfd, "cancel", "r1", code=2)[1] == (
-        "error: run r1 has no task to cancel: its environment no longer runs;"
-        " collect its files with `lab collect r1`\n"
-    )
-    assert not environment.volume.cancel("r1").exists()
+    environment.tasks_do = train
+    environment.train()
+    environment.alive, environment.is_left = False, True
+    cli("collect", "r1")
+    assert run.complete()

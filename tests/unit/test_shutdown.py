@@ -12,78 +12,45 @@ from lab.task.protocol.states import Cause, State
 
 FIRST = TaskOutcome(State.CANCELLED, "first", Cause.INTERRUPTED)
 LATER = TaskOutcome(State.FAILED, "later", Cause.SIGNAL)
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+AT_ONCE = (0.0, (FIRST, GRACE_S, False), TERM)
+
+Step = tuple[float, tuple[TaskOutcome, float, bool] | str, int | None]
+"""Seconds since the last step; a decision, "alone" or ""; the signal that the program then gets."""
 
 
 class Program:
-    """Counts the signals that it gets, and ignores them."""
+    """Keeps the signal that it gets, and ignores it."""
 
-    def __init__(self) -> None:
-        self.got: list[int] = []
+    got: int | None = None
 
     def ended(self) -> bool:
         return False
 
     def signal(self, number: int) -> None:
-        self.got.append(number)
+        self.got = number
 
 
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(outcomes.time, "monotonic", lambda: self.now)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def pressed(stop: Shutdown, *, alone: bool = False) -> list[int]:
-    program = Program()
-    stop.escalate(program, alone=alone)
-    return program.got
-
-
-def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(clock: Clock) -> None:
-    stop = Shutdown()
-    assert pressed(stop) == []
-    stop.decide(FIRST, grace_s=GRACE_S, after_peers=False)
-    assert pressed(stop) == [signal.SIGTERM]
-    clock.now += GRACE_S - 0.01
-    assert pressed(stop) == []
-    clock.now += 0.01
-    assert pressed(stop) == [signal.SIGKILL]
-
-
-def test_a_second_request_without_grace_kills_at_once_and_the_first_verdict_stays(
-    clock: Clock,
-) -> None:
-    stop = Shutdown()
-    stop.decide(FIRST, grace_s=GRACE_S, after_peers=False)
-    assert pressed(stop) == [signal.SIGTERM]
-    stop.decide(LATER, grace_s=0, after_peers=False)
-    assert pressed(stop) == [signal.SIGKILL]
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(0.0, "", None), AT_ONCE, (GRACE_S - 0.01, "", None), (0.01, "", KILL)],
+        [AT_ONCE, (0.0, (LATER, 0.0, False), KILL)],
+        [AT_ONCE, (GRACE_S - 1, (LATER, GRACE_S, False), None), (1.0, "", KILL)],
+        [(0.0, (FIRST, GRACE_S, True), None), (0.0, "alone", TERM), (GRACE_S, "", KILL)],
+        [(0.0, (FIRST, GRACE_S, True), None), (GRACE_S, "", TERM), (GRACE_S, "", KILL)],
+    ],
+    ids=["ignores SIGTERM", "second without grace", "second with grace", "last one", "service"],
+)
+def test_the_signals_of_a_stop(monkeypatch: pytest.MonkeyPatch, steps: list[Step]) -> None:
+    stop, now = Shutdown(), 100.0
+    monkeypatch.setattr(outcomes.time, "monotonic", lambda: now)
+    for number, (seconds, event, expected) in enumerate(steps):
+        now += seconds
+        if isinstance(event, tuple):
+            outcome, grace_s, after_peers = event
+            stop.decide(outcome, grace_s=grace_s, after_peers=after_peers)
+        program = Program()
+        stop.escalate(program, alone=event == "alone")
+        assert program.got == expected, f"step {number}"
     assert stop.outcome == FIRST
-
-
-def test_a_later_request_with_a_grace_gives_no_further_time(clock: Clock) -> None:
-    stop = Shutdown()
-    stop.decide(FIRST, grace_s=GRACE_S, after_peers=False)
-    assert pressed(stop) == [signal.SIGTERM]
-    clock.now += GRACE_S - 1
-    stop.decide(LATER, grace_s=GRACE_S, after_peers=False)
-    clock.now += 1
-    assert pressed(stop) == [signal.SIGKILL]
-
-
-def test_a_service_is_stopped_when_the_others_have_ended_or_the_grace_is_over(
-    clock: Clock,
-) -> None:
-    for alone, later_s in ((True, 0.0), (False, GRACE_S)):
-        stop = Shutdown()
-        stop.decide(FIRST, grace_s=GRACE_S, after_peers=True)
-        assert pressed(stop) == []
-        clock.now += later_s
-        assert pressed(stop, alone=alone) == [signal.SIGTERM]
-        clock.now += GRACE_S
-        assert pressed(stop) == [signal.SIGKILL]

@@ -18,12 +18,8 @@ from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.cli import write_compose_file
 from lab.backends.local import backend as local
 from lab.backends.local.state import StateDir
-from lab.cli import main
-from lab.cli.commands import up
 from lab.errors import LabError
 from lab.signals import EXIT_INTERRUPTED
-from tests.support.cli import CLUSTER
-from tests.support.fakes import FakeBackend, FakeEnvironment
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -46,12 +42,6 @@ def hit(number: int) -> None:
     signal.raise_signal(number)
 
 
-@pytest.mark.parametrize("number", ALL)
-def test_a_signal_is_like_ctrl_c(number: int) -> None:
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
-        hit(number)
-
-
 class Dying:
     """Receives a signal while Python ignores exceptions."""
 
@@ -64,7 +54,9 @@ class Dying:
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_whose_interrupt_python_ignores_is_sent_again(number: int) -> None:
+def test_a_signal_is_like_ctrl_c_also_if_python_ignores_its_interrupt(number: int) -> None:
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
+        hit(number)
     usual = sys.unraisablehook
     with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
         Dying(number)
@@ -85,18 +77,20 @@ def interrupts(*numbers: int) -> int:
     return count
 
 
-def test_signals_that_follow_each_other_closely_are_one() -> None:
-    assert interrupts(signal.SIGTERM, signal.SIGTERM, signal.SIGINT) == 1
-
-
 @pytest.mark.parametrize(
-    ("second", "count"), [(signal.SIGINT, 2), (signal.SIGQUIT, 2), (signal.SIGHUP, 1)]
+    ("repeat_s", "numbers", "count"),
+    [
+        (60.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), 1),  # they follow closely
+        (0.0, (signal.SIGHUP, signal.SIGINT), 2),
+        (0.0, (signal.SIGHUP, signal.SIGQUIT), 2),
+        (0.0, (signal.SIGHUP, signal.SIGHUP), 1),  # a terminal closes once
+    ],
 )
-def test_a_second_signal_is_another_but_for_a_closed_terminal(
-    monkeypatch: pytest.MonkeyPatch, second: int, count: int
+def test_a_second_signal_is_another_interrupt(
+    monkeypatch: pytest.MonkeyPatch, repeat_s: float, numbers: tuple[int, ...], count: int
 ) -> None:
-    monkeypatch.setattr(signals, "REPEAT_S", 0.0)
-    assert interrupts(signal.SIGHUP, second) == count
+    monkeypatch.setattr(signals, "REPEAT_S", repeat_s)
+    assert interrupts(*numbers) == count
 
 
 def test_a_signal_of_an_inner_block_is_the_first_of_the_outer_one() -> None:
@@ -161,24 +155,26 @@ def test_ignored_ctrl_z_stays_ignored() -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
 
+KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sys.meta_path.insert(0, type('F', (), {'find_spec': staticmethod("
+        f"lambda name, *_: {KILLED} if name == 'lab.cli' else None)}})())\n",
+        f"import atexit\natexit.register(lambda: {KILLED})\n",
+    ],
+    ids=["while it is loaded", "while it is wound up"],
+)
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_shows_no_traceback_and_dumps_no_core(number: int) -> None:
+def test_a_signal_shows_no_traceback_and_dumps_no_core(number: signal.Signals, line: str) -> None:
     """At any moment of a command's life, from its first line on."""
-    program = "import sys, os, signal\nfrom lab import __main__ as lab\n{}lab.main()\n"
-    kill = f"os.kill(os.getpid(), {int(number)})"
-    moments = {
-        "while it is loaded": "sys.meta_path.insert(0, type('F', (), {'find_spec': staticmethod("
-        f"lambda name, *_: {kill} if name == 'lab.cli' else None)}})())\n",
-        "while it is wound up": f"import atexit\natexit.register(lambda: {kill})\n",
-    }
-    for moment, line in moments.items():
-        done = subprocess.run(
-            [sys.executable, "-c", program.format(line), "--version"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, ""), moment
+    line = line.replace("SIGTERM", number.name)
+    program = f"import sys, os, signal\nfrom lab import __main__ as lab\n{line}lab.main()\n"
+    command = [sys.executable, "-c", program, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, "")
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
@@ -194,12 +190,19 @@ def test_an_ignored_hangup_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_deferred_signals() -> None:
+@pytest.mark.parametrize("deferred", [False, True])
+def test_signals_are_deferred_from_the_call_on(deferred: bool) -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.block_interrupts():
+    with (
+        pytest.raises(KeyboardInterrupt),
+        signals.as_interrupt(),
+        signals.blockable_interrupts() as defer,
+    ):
+        if deferred:
+            defer()
         hit(signal.SIGTERM)
         done.append(True)
-    assert done
+    assert bool(done) is deferred
 
 
 def hit_by_all(and_then: Callable[[], None] = lambda: None) -> None:
@@ -240,50 +243,24 @@ def test_a_failed_boot_of_processes_is_always_cleaned_up(tmp_path: Path, heard: 
     assert heard == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminated_up_removes_its_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    class Booting(FakeBackend):
-        def up(self, *_args: object, **_more: object) -> FakeEnvironment:
-            try:
-                hit(number)
-            except KeyboardInterrupt:
-                undone.append(True)
-                raise
-            pytest.fail("it booted on")
+def interrupting(at: object) -> Callable[[int, object], object]:
+    """A `pthread_sigmask` whose first calls with this mask are interrupted."""
+    block, early = signal.pthread_sigmask, [True, True]
 
-    undone: list[bool] = []
-    monkeypatch.setattr(up, "backends", lambda: [Booting()])
-    monkeypatch.chdir(tmp_path)
-    Path("cluster.yaml").write_text(CLUSTER)
-    Path("scripts").mkdir()
-    assert main(["up", "--gpus", "none"]) == EXIT_INTERRUPTED
-    assert undone
+    def told_late(how: int, mask: object) -> object:
+        before = block(how, mask)  # type: ignore[arg-type]
+        if mask == at and early:
+            early.pop()
+            raise KeyboardInterrupt
+        return before
 
-
-def test_deferral_begins_with_the_call() -> None:
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.blockable_interrupts():
-        hit(signal.SIGINT)
-        pytest.fail("it waited")
-    done = []
-    with (
-        pytest.raises(KeyboardInterrupt),
-        signals.as_interrupt(),
-        signals.blockable_interrupts() as defer,
-    ):
-        defer()
-        hit(signal.SIGINT)
-        done.append(True)
-    assert done
+    return told_late
 
 
 def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ignore, block = signal.signal, signal.pthread_sigmask
-    blocked = block(signal.SIG_BLOCK, ())
-    early = [True, True]
+    ignore, blocked = signal.signal, signal.pthread_sigmask(signal.SIG_BLOCK, ())
     done = []
 
     def hit_first(number: int, handler: object) -> object:
@@ -291,37 +268,22 @@ def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
             hit_by_all()
         return ignore(number, handler)  # type: ignore[arg-type]
 
-    def told_late(how: int, mask: object) -> object:
-        before = block(how, mask)  # type: ignore[arg-type]
-        if mask and early:
-            early.pop()
-            raise KeyboardInterrupt
-        return before
-
     with signals.as_interrupt():
         monkeypatch.setattr(signal, "signal", hit_first)
-        monkeypatch.setattr(signal, "pthread_sigmask", told_late)
+        monkeypatch.setattr(signal, "pthread_sigmask", interrupting(signals.HANDLED))
         with signals.ignore_signals():
             done.append(True)
         monkeypatch.undo()
     assert done
-    assert block(signal.SIG_BLOCK, ()) == blocked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
 
 
 def test_a_signal_that_comes_while_what_is_deferred_begins_leaves_nothing_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    block = signal.pthread_sigmask
-    blocked = block(signal.SIG_BLOCK, ())
-
-    def told_late(how: int, mask: object) -> object:
-        before = block(how, mask)  # type: ignore[arg-type]
-        if mask == signals.HANDLED:
-            raise KeyboardInterrupt
-        return before
-
-    monkeypatch.setattr(signal, "pthread_sigmask", told_late)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupting(signals.HANDLED))
     with pytest.raises(KeyboardInterrupt), signals.block_interrupts():
         pytest.fail("it began")
     monkeypatch.undo()
-    assert block(signal.SIG_BLOCK, ()) == blocked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked

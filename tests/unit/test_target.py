@@ -19,17 +19,6 @@ from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
 from tests.support.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
-
-class Dead(FakeBackend):
-    """A backend whose environment has ended and left its run volume."""
-
-    def find(self, project: str) -> None:
-        return None
-
-    def find_any(self, project: str) -> FakeEnvironment | None:
-        return super().find(project)
-
-
 CLUSTER = parse_cluster(
     b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
 )
@@ -79,7 +68,8 @@ def test_a_boot_checks_placement_and_collects_leftovers(
     for thread in dead.threads:
         thread.join(30)
     output: list[str] = []
-    target = target_of(Dead(environment=dead), tmp_path, output)
+    dead.is_left = True
+    target = target_of(FakeBackend(environment=dead), tmp_path, output)
     assert (target.found, output.count(WARNING)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED

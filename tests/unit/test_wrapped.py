@@ -7,7 +7,6 @@ import io
 import os
 import struct
 import termios
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,20 +25,13 @@ NOTICE = f"TensorFlow's own lines are not shown: {COMMAND}"
 PATH = "/home/ada/a-long-directory/another-long-directory/with-hyphens/cluster.yaml:12:5:"
 
 
-def test_a_command_is_never_divided() -> None:
-    assert wrapped(NOTICE, 80, indent="  ") == [
-        "TensorFlow's own lines are not shown:",
-        f"  {COMMAND}",
-    ]
+def test_a_command_a_path_and_a_quoted_name_are_never_divided() -> None:
+    first = "TensorFlow's own lines are not shown:"
+    assert wrapped(NOTICE, 80, indent="  ") == [first, f"  {COMMAND}"]
     assert wrapped(NOTICE, 20)[-1] == COMMAND  # alone on its line, because it is longer
-
-
-def test_a_path_and_a_quoted_name_are_never_divided() -> None:
     line = f"{PATH} nodes.tf2: there is no 'my own file.yaml' here"
-    assert wrapped(line, 60, indent="  ") == [
-        PATH,
-        "  nodes.tf2: there is no 'my own file.yaml' here",
-    ]
+    second = "  nodes.tf2: there is no 'my own file.yaml' here"
+    assert wrapped(line, 60, indent="  ") == [PATH, second]
     assert "  'my own file.yaml' here" in wrapped(line, 35, indent="  ")
 
 
@@ -53,14 +45,10 @@ def test_every_character_but_blanks_stays_and_only_whole_words_are_too_long(
         assert len(each) <= width or " " not in each or "`" in each or "'" in each
 
 
-def columns_of(terminal: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-
 @pytest.mark.parametrize("columns", [80, 50])
 def test_a_notice_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = os.openpty()
-    columns_of(slave, columns)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(slave, "w", encoding="utf-8") as stream, os.fdopen(master, "rb", 0) as screen:
         monkeypatch.setattr("sys.stderr", stream)
         notify(NOTICE)
@@ -71,15 +59,6 @@ def test_a_notice_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatc
     command = with_command_name(COMMAND)
     lines = ["TensorFlow's own lines are not shown:", f"  {command}", "end", ""]
     assert shown.decode().split("\r\n") == lines
-
-
-def test_a_file_has_one_line_for_each_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (tmp_path / "log").open("w+") as stream:
-        monkeypatch.setattr("sys.stderr", stream)
-        notify(NOTICE)
-    assert (tmp_path / "log").read_text() == f"{with_command_name(NOTICE)}\n"
 
 
 def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(

@@ -1,0 +1,346 @@
+"""What the records of a task add up to: steps, rates, losses, and lost records."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.run.progress import LineReader, TaskProgress, read_progress
+from lab.run.run_info import RunInfo
+from lab.run.summarize import summary_of
+from lab.run.summary import Summary
+from lab.task.agent.output import Output
+from lab.task.agent.record_tags import RecordTags
+from lab.task.protocol import RunSpec
+from lab.task.protocol.states import State
+from tests.support.agents import wait_for
+from tests.support.fakes import record
+from tests.support.summaries import INFO, folded, shown
+
+
+@given(
+    kept=st.lists(st.booleans(), min_size=1, max_size=60),
+    attempts=st.integers(1, 3),
+)
+def test_records_lost_counts_every_gap_before_the_last_record(
+    kept: list[bool], attempts: int
+) -> None:
+    progress = TaskProgress("worker-0")
+    for attempt in range(attempts):
+        for seq, is_kept in enumerate(kept):
+            if is_kept:
+                progress.add({**record("worker-0", seq), "attempt": attempt})
+    last = max((number for number, is_kept in enumerate(kept) if is_kept), default=-1)
+    assert progress.lost == attempts * kept[: last + 1].count(False)
+    assert progress.records == attempts * kept.count(True)
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=20))
+def test_records_are_found_wherever_the_pieces_end(cuts: list[int]) -> None:
+    lines = [record("worker-0", seq, loss=seq / 7) for seq in range(5)]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reader = LineReader()
+    pieces = [data[start:stop] for start, stop in pairwise(edges)]
+    assert [found for piece in pieces for found in reader.feed(piece)] == lines
+
+
+def test_a_torn_or_foreign_line_is_skipped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    lines = [json.dumps(record("worker-0", seq)) for seq in range(4)]
+    path.write_bytes(
+        f"{lines[0]}\n{lines[1][:9]}\xff\n[1]\nnull\n{lines[2]}\n{lines[3][:20]}".encode("latin-1")
+    )
+    progress = read_progress(path, "worker-0")
+    assert (progress.records, progress.lost) == (2, 1)
+    assert read_progress(tmp_path / "none.jsonl", "x").records == 0
+
+
+def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> TaskProgress:
+    """The summary of a program that prints these lines at these times, in seconds."""
+    job, _, index = task.rpartition("-")
+    path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep)
+        patch.setattr("lab.task.agent.output.unix_time", lambda: clock[0])
+        patch.setattr("lab.task.agent.output.time", fake)
+        reading, writing = os.pipe()
+        output = Output(reading, path, log, lambda _: None, RecordTags("r", 0, job, int(index)))
+        output.start()
+        for clock[0], line in lines:
+            os.write(writing, f"{line}\n".encode())
+            wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)  # type: ignore[misc]
+        os.close(writing)
+        output.finish(5)
+    assert output.training == (job == "worker")
+    assert output.started
+    return read_progress(path, task)
+
+
+STARTED = (
+    "I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] "
+    "Started server with target: grpc://localhost:2222"
+)
+
+
+LISTING = RunInfo(
+    run_id="r",
+    spec=RunSpec(experiment="listing"),
+    state=State.SUCCEEDED,
+    cluster={"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]},
+    started_unix=100.0,
+    stopped_unix=200.0,
+)
+
+
+BOOK = ((10896, 22453, 55513, 72002), (11085, 22728, 55599, 72105), (37367, 53859, 76999, 82499))
+
+
+BLOG = ((100, 200, 300), (2882, 3182, 3459), (2052, 2252, 2472))
+
+
+def of_book(worker: int, number: int, step: int) -> str:
+    return (
+        f"worker={worker},epoch={10 * number + 9},global_step={step}, "
+        f"local_step={5500 * (number + 1)}, loss = {1.25 - number / 4}"
+    )
+
+
+def of_blog(_worker: int, number: int, step: int) -> str:
+    return (
+        f"After {100 * (number + 1):4d} training steps ({step:6d} global steps), "
+        f"loss on training batch is {0.5 - number / 8:9g}.  (  0.000 sec/batch)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "line", "task"),
+    [
+        (BOOK, of_book, {"epoch": 39, "local_step": 22000, "loss": 0.5, "steps_per_s": 1100.0}),
+        (BLOG, of_blog, {"epoch": None, "local_step": 300, "loss": 0.25, "steps_per_s": 20.0}),
+    ],
+    ids=["book", "blog"],
+)
+def test_the_prints_of_a_listing_add_up_to_a_summary(
+    tmp_path: Path,
+    steps: Sequence[Sequence[int]],
+    line: Callable[[int, int, int], str],
+    task: dict[str, object],
+) -> None:
+    """The steps of the book's and the blog's own output; one worker prints an accuracy."""
+    progress = {"ps-0": printed(tmp_path, "ps-0", [(101.0, STARTED)])}
+    for worker, each in enumerate(steps):
+        lines = [(101.0, STARTED)]
+        for number, step in enumerate(each):
+            lines.append((110.0 + 10 * worker + 5 * number, line(worker, number, step)))
+        if worker == 2:
+            lines.append((190.0, "worker=2, final accuracy = 0.8894000053405762"))
+        progress[f"worker-{worker}"] = printed(tmp_path, f"worker-{worker}", lines)
+    summary = summary_of(LISTING, {}, progress)
+    service, *workers = summary.tasks
+    for found, each in zip(workers, steps, strict=True):
+        assert {name: getattr(found, name) for name in task} == task
+        assert (found.global_step, found.loss_records) == (each[-1], 1)
+    assert [found.accuracy for found in workers] == [None, None, 0.8894000053405762]
+    assert summary.global_step == max(each[-1] for each in steps)
+    last = 110.0 + 20 + 5 * (len(steps[2]) - 1)
+    assert summary.steps_per_s == round((steps[2][-1] - steps[0][0]) / (last - 110), 3)
+    assert summary.records_lost == 0
+    # No output has these: the first task, the effect of the last parameters, the probe.
+    assert (summary.first_step_s, summary.accuracy, summary.updates_conserved) == (None,) * 3
+    assert (service.local_step, service.steps_per_s, service.accuracy) == (None,) * 3
+
+
+def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) -> None:
+    line = "2017-10-31 16:00:00.1: step {}, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)"
+    lines = [(101.0, STARTED), *((110.0 + step, line.format(step)) for step in (0, 10, 20))]
+    info = RunInfo("r", RunSpec("towers"), cluster={"worker": ["tf1:2222"]}, started_unix=100.0)
+    summary = summary_of(info, {}, {"worker-0": printed(tmp_path, "worker-0", lines)})
+    assert (summary.first_step_s, summary.tasks[0].steps_per_s) == (10.0, 1.0)
+    assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_changed_clock_changes_no_rate(jump_s: float) -> None:
+    steps: list[dict[str, object]] = [
+        record("worker-0", seq, local_step=10 * seq, global_step=20 * seq, loss=1.0)
+        | {"elapsed_s": 5.0 + seq, "time_unix": 1000.0 + seq + (jump_s if seq >= 3 else 0.0)}
+        for seq in range(1, 6)
+    ]
+    note = {"kind": "event", "message": "fault: x", "elapsed_s": 9.0, "time_unix": 1001.5}
+    found = folded(worker_0=[*steps[:2], note, *steps[2:]])
+    progress = found["worker-0"]
+    assert progress.steps_per_s == 10.0
+    assert progress.trained == (1001.0, 1005.0)
+    assert summary_of(INFO, {}, found).steps_per_s == 20.0
+
+
+def steps(task: str, *records: tuple[float, int]) -> list[dict[str, Any]]:
+    """Step records: their times, and their local and global step."""
+    return [
+        record(task, seq, "step", local_step=step, global_step=step, time_unix=time_unix)
+        for seq, (time_unix, step) in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole_run", "of_first"),
+    [
+        ([(105.0, 100)], [(105.5, 100)], None, None),  # one record a task, of the same step
+        ([(105.0, 100)], [(105.5, 130)], None, None),  # and of two
+        ([(105.0, 100), (107.0, 100)], [], None, None),  # as a step's record and its epoch's
+        ([(105.0, 100), (105.0, 120)], [], None, None),
+        ([(105.0, 100), (107.0, 120)], [(106.0, 110)], 10.0, 10.0),
+        ([(105.0, 100)], [(106.0, 90), (107.0, 120)], 10.0, None),
+        ([(105.0, 100), (106.0, 90)], [], None, None),  # it was started again
+    ],
+)
+def test_a_rate_needs_two_steps_of_one_task(
+    first: list[tuple[float, int]],
+    second: list[tuple[float, int]],
+    whole_run: float | None,
+    of_first: float | None,
+) -> None:
+    progress = folded(worker_0=steps("worker-0", *first), worker_1=steps("worker-1", *second))
+    summary = summary_of(INFO, {}, progress)
+    assert summary.steps_per_s == whole_run
+    assert summary.tasks[1].steps_per_s == of_first
+    assert ("a second" in shown(summary)) is (whole_run is not None)
+    assert json.loads(summary.to_json())["steps_per_s"] == whole_run
+
+
+def test_global_steps_alone_have_a_rate_and_a_time() -> None:
+    """Programs of others often print nothing but the global step."""
+    progress = folded(
+        worker_0=[record("worker-0", n, global_step=10 * n, time_unix=100.0 + n) for n in (1, 3)],
+        worker_1=[record("worker-1", 0, "epoch", epoch=4, loss=0.5, time_unix=101.0)],
+    )
+    assert summary_of(INFO, {}, progress).steps_per_s == 10.0
+    assert progress["worker-0"].trained == (101.0, 103.0)
+    assert progress["worker-1"].trained == (101.0, 101.0)
+
+
+def test_records_without_a_number_are_not_lost_and_a_late_first_one_is_no_first_step() -> None:
+    progress = TaskProgress("worker-0")
+    late = record("worker-0", 0, local_step=100, time_unix=105.0)
+    for fields in (late, {"kind": "event", "attempt": 2}, record("worker-0", 1)):
+        progress.add(fields)
+    assert (progress.records, progress.lost, progress.attempt) == (3, 0, 2)
+    assert progress.first_step_unix is None
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**63, True, "1", None, [], float("nan")])
+@pytest.mark.parametrize(
+    "name", ["seq", "attempt", "epoch", "local_step", "global_step", "loss", "accuracy", "probe",
+             "time_unix", "step_time_s", "message"],
+)  # fmt: skip
+def test_an_unknown_field_is_accepted(name: str, value: object) -> None:
+    good = {"kind": "step", "local_step": 5, "global_step": 5, "time_unix": 101.0}
+    progress = folded(worker_0=[good, good | {name: value}, good | {"time_unix": 103.0}])
+    summary = summary_of(INFO, {}, progress)
+    assert Summary.from_json(summary.to_json()).global_step == 5
+
+
+def losses(*values: float, kind: str = "step", attempt: int = 0) -> list[dict[str, Any]]:
+    return [
+        record("worker-0", seq, kind, loss=value, attempt=attempt)
+        for seq, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "final", "count"),
+    [
+        ([], None, None),
+        (losses(4.0), 4.0, 1),
+        # The last quarter of the records counts, rounded up.
+        (losses(9.0, 9.0, 9.0, 4.0), 4.0, 1),
+        (losses(9.0, 9.0, 9.0, 4.0, 2.0), 3.0, 2),
+        (losses(9.0, 9.0, 9.0, 4.0, 2.0, kind="epoch"), 3.0, 2),
+        # At most ten records count.
+        (losses(*[99.0] * 90, *[1.0] * 5, *[3.0] * 5), 2.0, 10),
+        # Only the last attempt counts.
+        ([*losses(*[9.0] * 10), *losses(1.0, 2.0, 3.0, attempt=1)], 3.0, 1),
+        ([*losses(9.0, 7.0), record("worker-0", 0, "start", attempt=1)], 7.0, 1),
+        ([*losses(9.0, 7.0), *losses(5.0, kind="eval", attempt=1)], 7.0, 1),
+        # Tests of the model are no steps.
+        ([*losses(4.0, 2.0), *losses(100.0, kind="eval")], 2.0, 1),
+        (losses(4.0, 2.0, kind="eval"), 2.0, None),
+        ([*losses(4.0), record("worker-0", 1, loss="x"), record("worker-0", 2)], 4.0, 1),
+        # What is not finite stays visible, and what the training recovered from does not.
+        (losses(1.0, 2.0, math.inf), math.inf, None),
+        (losses(*[1.0] * 9, math.nan, 3.0, 5.0), 5.0, 1),
+    ],
+)
+def test_the_final_loss_is_the_mean_of_the_last_step_records(
+    records: list[dict[str, Any]], final: float | None, count: int | None
+) -> None:
+    progress = folded(worker_0=records)
+    task = summary_of(INFO, {}, progress).tasks[1]
+    assert (task.loss, task.loss_records) == (final, count)
+
+
+def test_the_table_describes_the_final_loss_but_not_that_of_an_earlier_version() -> None:
+    progress = folded(worker_0=losses(4.0, 2.0))
+    assert progress["worker-0"].loss == 2.0  # the live view has the newest one
+    summary = summary_of(INFO, {}, progress)
+    older = json.loads(summary.to_json())
+    for task in older["tasks"]:
+        del task["loss_records"]
+    del older["results"]
+    described = "mean of the last 25% of records, at most 10"
+    assert described in shown(summary)
+    assert described not in shown(Summary.from_json(json.dumps(older)))
+
+
+@pytest.mark.parametrize(
+    ("losses", "since"),
+    [
+        ((0.5, 0.4), None),
+        ((0.5, math.nan, math.nan), 200),
+        ((0.5, math.inf, math.nan), 200),
+        ((math.nan, 0.5, 0.4), None),
+        ((math.nan, 0.5, math.nan), 300),
+    ],
+)
+def test_a_diverged_training_has_its_step(losses: tuple[float, ...], since: int | None) -> None:
+    records = [
+        record("worker-0", place, loss=loss, global_step=100 * (place + 1))
+        for place, loss in enumerate(losses)
+    ]
+    summary = summary_of(INFO, {}, folded(worker_0=records))
+    assert summary.tasks[1].diverged_at == since
+    line = f"loss of worker-0                   nan from step {since}"
+    assert (line in shown(summary)) is (since is not None)
+    # Strict readers take it, and here it is read back as it was.
+    raw = json.loads(summary.to_json(), parse_constant=pytest.fail)
+    assert raw["tasks"][1].get("loss_is") == ("nan" if since else None)
+    again = Summary.from_json(summary.to_json()).tasks[1].loss
+    assert again is not None
+    assert math.isnan(again) is (since is not None)
+
+
+def test_the_rate_is_the_newest_attempts_and_the_first_step_the_first_ones() -> None:
+    progress = TaskProgress("worker-1")
+    for attempt, at, step in ((0, 100.0, 1), (0, 110.0, 500), (1, 130.0, 1), (1, 132.0, 41)):
+        progress.add(record("worker-1", step, attempt=attempt, time_unix=at, local_step=step))
+    assert (progress.steps_per_s, progress.first_step_unix) == (20.0, 100.0)
+
+
+def test_a_test_during_the_training_is_not_the_tasks_accuracy() -> None:
+    progress = TaskProgress("worker-0")
+    progress.add({"kind": "eval", "local_step": 170, "global_step": 500, "accuracy": 0.5})
+    assert (progress.accuracy, progress.highest) == (None, 500)
+    progress.add({"kind": "eval", "global_step": 900, "accuracy": 0.8})
+    assert progress.accuracy == 0.8
