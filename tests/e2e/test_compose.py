@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,21 +18,20 @@ from lab.errors import LabError
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Link
-from lab.render import RenderOptions
-from lab.render.compose import ISOLATES_SINCE, render
+from lab.render.compose import render
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
 from tests.support.agents import wait_for
 from tests.support.docker import (
     DESCRIPTION,
-    HOST,
     NAME,
     docker,
-    docker_output,
     inspect,
     left_behind,
+    listening_host,
     no_word,
     place_on,
+    reached_by_worker,
 )
 
 pytestmark = pytest.mark.engine
@@ -71,10 +69,18 @@ def module_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment]:
     plan = place_on(module_root, "uuid")
+    stranger = "lab-e2e-stranger"  # compose's label alone does not make it one of lab's
+    docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
     environment = ComposeBackend().up(plan, root=module_root, notify=no_word)
     yield environment
-    environment.down(no_word)
-    assert left_behind() == []
+    try:
+        assert len(left_behind()) > 2
+        environment.down(no_word)
+        assert left_behind() == [stranger]
+        assert ComposeBackend().find_any(plan.name) is None
+        environment.down(no_word)
+    finally:
+        docker("volume", "rm", stranger)
 
 
 def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request:
@@ -89,13 +95,7 @@ def collect(environment: ComposeEnvironment, run_id: str, *, follow: bool) -> di
     files: dict[str, bytes] = {}
     for chunk in environment.stream(run_id, {}, follow=follow):
         if chunk is not None:
-            kept = (
-                b""
-                if chunk.offset is None
-                else files[chunk.path][: chunk.offset]
-                if chunk.offset
-                else b""
-            )
+            kept = files.get(chunk.path, b"")[: chunk.offset or 0]
             files[chunk.path] = kept + chunk.data
     return files
 
@@ -107,7 +107,9 @@ def states(files: dict[str, bytes]) -> dict[str, str]:
     return {status.task: status.state.value for status in found}
 
 
-def test_every_task_is_up_on_its_node(environment: ComposeEnvironment) -> None:
+def test_every_task_is_up_on_its_node_and_found_from_anywhere(
+    environment: ComposeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tasks = environment.tasks()
     assert [(task.task, task.node, task.address, task.alive) for task in tasks] == [
         ("ps-0", "tf1", "tf1:2222", True),
@@ -115,16 +117,10 @@ def test_every_task_is_up_on_its_node(environment: ComposeEnvironment) -> None:
         ("worker-1", "tf2", "tf2:2222", True),
     ]
     assert {task.detail for task in tasks} == {"running (healthy)"}
-
-
-def test_found_by_its_labels_from_anywhere(
-    environment: ComposeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
     found = ComposeBackend().find(NAME)
     assert found is not None
-    assert found.tasks() == environment.tasks()
-    assert found.sources_sha256 == digest()
+    assert (found.tasks(), found.sources_sha256) == (tasks, digest())
     assert NAME in [each.project for each in ComposeBackend().all()]
     assert ComposeBackend().find("no-such-environment") is None
 
@@ -167,39 +163,6 @@ def test_every_container_is_hardened(environment: ComposeEnvironment) -> None:
     assert network["Internal"]
 
 
-def test_nodes_find_each_other_by_name(environment: ComposeEnvironment) -> None:
-    code = """
-import socket
-print(socket.gethostname())
-for name in ("tf1", "tf2"):
-    print(socket.gethostbyname(name))
-"""
-    own, tf1, tf2 = inside("worker-1", code).splitlines()
-    assert own == "tf2"
-    addresses = {
-        service: each["NetworkSettings"]["Networks"][f"{NAME}_cluster"]["IPAddress"]
-        for service, each in inspect(environment).items()
-        if service in {"tf1", "tf2"}
-    }
-    assert {"tf1": tf1, "tf2": tf2} == addresses
-
-
-def test_each_task_has_only_its_own_gpus(environment: ComposeEnvironment) -> None:
-    def seen_by_pid_1(service: str) -> tuple[str, str | None]:
-        code = "print(open('/proc/1/environ').read())"
-        pairs = (pair.partition("=") for pair in inside(service, code).split("\0"))
-        found = {name: value for name, _, value in pairs}
-        return found["NVIDIA_VISIBLE_DEVICES"], found.get("CUDA_VISIBLE_DEVICES")
-
-    pins = {task.task: task.gpus for task in environment.tasks()}
-    assert len(pins["worker-0"]) == len(pins["worker-1"]) == 1
-    assert not set(pins["worker-0"]) & set(pins["worker-1"])
-    assert seen_by_pid_1("worker-0") == (pins["worker-0"][0], None)
-    assert seen_by_pid_1("worker-1") == (pins["worker-1"][0], None)
-    for service in ("ps-0", "tf1", "tf2"):
-        assert seen_by_pid_1(service) == ("void", "-1")
-
-
 def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> None:
     environment.submit(request(environment, "first"))
     files = collect(environment, "first", follow=True)
@@ -230,11 +193,6 @@ def test_a_second_run_is_refused_until_the_first_has_ended(
     environment.submit(request(environment, "third", "--fail"))
     ended = states(collect(environment, "third", follow=True))
     assert ended == {"ps-0": "cancelled", "worker-0": "failed", "worker-1": "cancelled"}
-
-
-def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
-    with pytest.raises(LabError, match="no run 'nonesuch'"):
-        collect(environment, "nonesuch", follow=True)
 
 
 def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> None:
@@ -341,107 +299,38 @@ with IPRoute() as route:
         assert ("tbf" in kinds) is expected, service
 
 
-REACHED = """
-import contextlib, errno, select, socket, sys
-port, *addresses = sys.argv[1:]
-waiting = {}
-for address in addresses:
-    six = ":" in address
-    scope = socket.if_nametoindex("eth0") if address.startswith("fe80") else 0
-    to = (address, int(port), 0, scope) if six else (address, int(port))
-    for bound in (False, True):
-        each = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
-        each.setblocking(False)
-        if bound:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
-        with contextlib.suppress(OSError):
-            if each.connect_ex(to) == errno.EINPROGRESS:
-                waiting[each] = address
-while waiting and (ready := select.select([], list(waiting), [], 2)[1]):
-    for each in ready:
-        if each.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-            print(waiting[each])
-        del waiting[each]
-socket.create_connection(("tf1", 2222)).close()
-"""
-"""Prints which addresses can be reached, also by sockets that ignore routes; reaches a node."""
-
-
-@contextmanager
-def listening_host(image: str) -> Iterator[list[str]]:
-    """A port on which the engine's host listens, and all its addresses except the loopback's."""
-    host = ("run", "--detach", "--network", "host", image, "python", "-c", HOST)
-    listener = docker(*host)
-    try:
-        wait_for(lambda: "\n" in docker_output(listener), "the listener on the host")
-        words = docker_output(listener).split()
-        yield [each for each in words if not each.startswith("127.") and each != "::1"]
-    finally:
-        docker("rm", "--force", listener)
-
-
-def reached(project: str, host: list[str]) -> set[str]:
-    """The addresses of the host that worker-1 reaches; it must reach ps-0 on the other node."""
-    server = "import socket, time; s = socket.create_server(('', 2222)); time.sleep(600)"
-    docker("exec", "--detach", f"{project}-ps-0-1", "python", "-c", server)
-    task = f"{project}-worker-1-1"
-    return set(docker("exec", task, "python", "-c", REACHED, *host).split())
-
-
 def test_tasks_cannot_reach_the_host(image: str, linked: ComposeEnvironment) -> None:
     (network,) = json.loads(docker("network", "inspect", f"{linked.project}_cluster"))
     (gateway,) = (each["Gateway"] for each in network["IPAM"]["Config"])
     with listening_host(image) as host:
-        assert gateway in host
-        assert reached(linked.project, host) == set()
+        (own,) = (each for each in host if each.startswith(f"{gateway}:"))
+        assert reached_by_worker(linked.project, *host) == set()
         # A node that was restarted is open, and so this test could fail.
         for service in ("tf2", "worker-1"):
             docker("restart", "--time", "1", f"{linked.project}-{service}-1")
-        assert gateway in reached(linked.project, host)
+        assert own in reached_by_worker(linked.project, *host)
         linked.block_host(pytest.fail)
-        assert reached(linked.project, host) == set()
-
-
-def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
-    engine = Engine()
-    if engine.major() < ISOLATES_SINCE:
-        pytest.skip(f"isolated networks need Engine {ISOLATES_SINCE}")
-    plan = place_on(root, "none", name="lab-e2e-isolated")
-    file = root / "docker-compose.yml"
-    file.write_text(render(plan, options=RenderOptions(network="isolated")))
-    try:
-        docker("compose", "--file", str(file), "up", "--detach", "--wait")
-        with listening_host(image) as host:
-            assert reached(plan.name, host) == set()
-    finally:
-        ComposeEnvironment(engine, plan.name).down(no_word)
-
-
-def test_down_removes_only_labelled_resources(image: str, root: Path) -> None:
-    plan = place_on(root, "none", name="lab-e2e-down")
-    stranger = "lab-e2e-stranger"
-    docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
-    try:
-        environment = ComposeBackend().up(plan, root=root, notify=no_word)
-        assert len(left_behind(plan.name)) > 2
-        environment.down(no_word)
-        assert left_behind(plan.name) == [stranger]
-        assert ComposeBackend().find_any(plan.name) is None
-        environment.down(no_word)
-    finally:
-        docker("volume", "rm", stranger)
+        assert reached_by_worker(linked.project, *host) == set()
 
 
 @pytest.mark.parametrize(("flags", "code"), [("", 0), ("--fail", 1)])
 def test_without_the_client(image: str, module_root: Path, flags: str, code: int) -> None:
-    plan = place_on(module_root, "none", name="lab-e2e-helperless")
+    plan = place_on(module_root, "none", name="lab-e2e-clientless")
     file = module_root / "docker-compose.yml"
     file.write_text(render(plan))
-    variables = {"LAB_EXPERIMENT": "async", "LAB_FLAGS": flags}
-    done = compose_up(module_root, variables)
+    done = subprocess.run(
+        ["docker", "compose", "up", "--exit-code-from", "ps-0"],
+        cwd=module_root,
+        env={**os.environ, "LAB_EXPERIMENT": "async", "LAB_FLAGS": flags},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    backend = ComposeBackend()
     try:
         assert done.returncode == code, done.stdout[-3000:]
-        backend = ComposeBackend()
         assert backend.find(plan.name) is None
         # All containers have stopped: the run is read from the volume that they left.
         environment = backend.find_any(plan.name)
@@ -449,21 +338,7 @@ def test_without_the_client(image: str, module_root: Path, flags: str, code: int
         (run,) = environment.runs()
         files = collect(environment, run.run_id, follow=True)
         assert states(files)["worker-0"] == ("failed" if flags else "succeeded")
-        name, text = environment.boot_file()
-        assert (name, text) == ("docker-compose.yml", file.read_text())
+        assert environment.boot_file() == ("docker-compose.yml", file.read_text())
     finally:
-        ComposeEnvironment(backend._engine, plan.name).down(no_word)
+        ComposeEnvironment(Engine(), plan.name).down(no_word)
     assert left_behind(plan.name) == []
-
-
-def compose_up(root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["docker", "compose", "up", "--exit-code-from", "ps-0"],
-        cwd=root,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )

@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from lab.run.run_info import RunInfo
+from lab.run.store import all_runs
 from tests.support.commands import lab, project_named
+from tests.support.docker import docker, left_behind
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 
@@ -57,49 +59,53 @@ def up(project: Path) -> Iterator[Callable[[str], list[str]]]:
 
 
 def ids() -> set[str]:
-    command = ["docker", "ps", "--quiet", "--filter", f"label=lab.project={NAME}"]
-    return set(
-        subprocess.run(
-            [*command, "--filter", "label=lab.task"], capture_output=True, text=True, check=True
-        ).stdout.split()
-    )
+    """The containers of tasks."""
+    filters = (f"label=lab.project={NAME}", "label=lab.task")
+    return set(docker("ps", "--quiet", *(f"--filter={each}" for each in filters)).split())
 
 
-def only_run(project: Path) -> dict[str, Any]:
+def collected(project: Path) -> dict[str, RunInfo]:
+    """The runs, after `lab collect`."""
     lab(project, "collect")
-    (summary,) = (
-        json.loads((path / "summary.json").read_text())
-        for path in (project / "runs").iterdir()
-        if not path.is_symlink()
-    )
-    return dict(summary)
+    return {run.run_id: run.read() for run in all_runs(project / "runs")}
 
 
-def test_docker_compose_up_trains_once_and_waits_for_more(project: Path) -> None:
+def test_docker_compose_up_trains_once_in_an_environment_of_lab_up(project: Path) -> None:
     lab(project, "render", "--gpus", "none", "--run", "async", "--", "--epochs=1", "--seed=7")
     lab(project, "render", "--gpus", "none", "--check")
+    lab(project, "up", "--gpus", "none")
+    before = ids()
+    assert json.loads(lab(project, "ls", "--json")[0])[0]["runs"] == 0
     with up(project) as until:
         output = until(DONE)
         for worker in ("worker-0", "worker-1", "worker-2"):
             assert any(worker in line and "local step 550" in line for line in output)
             assert any(f"{worker}  succeeded" in line for line in output)
         assert any("python -m lab collect" in line for line in output)
-        summary = only_run(project)
+        ((run_id, info),) = collected(project).items()
+        assert (info.seed, info.hyperparameters["epochs"]) == (7, 1)
+        run_dir = project / "runs" / run_id
+        summary = json.loads((run_dir / "summary.json").read_text())
         assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * BATCHES)
-        (run_dir,) = (path for path in (project / "runs").iterdir() if not path.is_symlink())
-        info = json.loads((run_dir / "run.json").read_text())
-        assert (info["seed"], info["hyperparameters"]["epochs"]) == (7, 1)
-        before = ids()
-        lab(project, "run", "sync", "--epochs", "1", "--gpus", "none", "--runs-dir", "others")
+        assert (summary["records_lost"], summary["updates_conserved"]) == (0, True)
+        assert "lab.project: lab-e2e-autorun" in (run_dir / "docker-compose.yml").read_text()
+        assert list((run_dir / "model").iterdir())
+
+        out, _ = lab(project, "run", "sync", "--epochs", "1", "--gpus", "none", "--json")
+        summary = json.loads(out.splitlines()[-1])
+        assert (summary["backend"], summary["state"]) == ("compose", "succeeded")
+        assert (summary["global_step"], summary["records_lost"]) == (BATCHES, 0)
+        lab(project, "up", "--gpus", "none")  # it is up already
         assert ids() == before
     with up(project) as until:
         output = until(DONE)
     assert any("has ended already; it is not trained again" in line for line in output)
     lab(project, "down", NAME)
+    assert left_behind(NAME) == []
 
 
 def test_an_interrupted_run_resumes(project: Path) -> None:
-    flags = ("--epochs=8", "--record_every=50", "--checkpoint_every=1")
+    flags = ("--epochs=6", "--record_every=50", "--checkpoint_every=1")
     lab(project, "render", "--gpus", "none", "--run", "async", "--", *flags)
     with up(project) as until:
         until("global step 3")
@@ -107,23 +113,8 @@ def test_an_interrupted_run_resumes(project: Path) -> None:
     with up(project) as until:
         output = until(DONE)
     assert any("was interrupted: " in line and "resumes from" in line for line in output)
-    lab(project, "collect")
-    run_dirs = sorted(path for path in (project / "runs").iterdir() if not path.is_symlink())
-    infos = {path.name: json.loads((path / "run.json").read_text()) for path in run_dirs}
-    (resumed,) = (name for name, info in infos.items() if info["spec"]["resumed_from"])
+    runs = collected(project)
+    (resumed,) = (name for name, info in runs.items() if info.spec.resumed_from)
     summary = json.loads((project / "runs" / resumed / "summary.json").read_text())
-    assert (summary["state"], summary["global_step"]) == ("succeeded", 8 * 3 * BATCHES)
-    assert infos[resumed]["spec"]["resumed_from"] in infos
-
-
-def test_it_recreates_no_task_of_an_environment_of_lab_up(project: Path) -> None:
-    lab(project, "render", "--gpus", "none", "--run", "async", "--", "--epochs=1")
-    lab(project, "up", "--gpus", "none")
-    before = ids()
-    assert json.loads(lab(project, "ls", "--json")[0])[0]["runs"] == 0
-    with up(project) as until:
-        until(DONE)
-        assert ids() == before
-        lab(project, "up", "--gpus", "none")  # it is up already
-        assert ids() == before
-    assert only_run(project)["state"] == "succeeded"
+    assert (summary["state"], summary["global_step"]) == ("succeeded", 6 * 3 * BATCHES)
+    assert runs[resumed].spec.resumed_from in runs

@@ -47,19 +47,12 @@ def of(path: Path) -> dict[str, Any]:
     return info
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "local",
-        pytest.param("compose", marks=pytest.mark.engine),
-        pytest.param("slurm", marks=pytest.mark.slurm),
-    ],
-)
+@pytest.mark.parametrize("backend", ["local", pytest.param("compose", marks=pytest.mark.engine)])
 def test_two_workers_in_two_files(
     request: pytest.FixtureRequest, tmp_path: Path, backend: str
 ) -> None:
-    if backend != "local":
-        request.getfixturevalue({"compose": "image"}.get(backend, backend))
+    if backend == "compose":
+        request.getfixturevalue("image")
     cluster = config(tmp_path, "worker: {on: [tf1, tf1]}, ps: {on: [tf1]}")
     files = {"worker-0": "adder_one", "worker-1": "adder_ten"}
     word = ",".join(f"{task}={PROGRAMS / name}.py" for task, name in files.items())

@@ -13,12 +13,12 @@ CONTAINERS: Final = (
 )
 # Experiments async and sync, also by `docker compose up` alone; a class and its queue.
 TRAINING: Final = (
-    "tests/e2e/test_compose_up.py::test_docker_compose_up_trains_once_and_waits_for_more",
-    "tests/e2e/test_compose_training.py",
+    "tests/e2e/test_compose_up.py",
     "tests/e2e/test_class.py",
     "tests/e2e/test_class_queue.py",
 )
 CDI: Final = ("tests/e2e/test_cdi.py",)
+ISOLATED: Final = ("tests/engines/test_isolated_network.py",)
 
 
 class Compose(StrEnum):
@@ -62,7 +62,11 @@ class Cell:
     @property
     def tests(self) -> tuple[str, ...]:
         """The tests that it runs."""
-        return (*CONTAINERS, *(TRAINING if self.trains else ()), *(CDI if self.cdi else ()))
+        isolates = self.suite == "sid"
+        return (
+            *(*CONTAINERS, *(TRAINING if self.trains else ())),
+            *(*(CDI if self.cdi else ()), *(ISOLATED if isolates else ())),
+        )
 
 
 CELLS: Final = (

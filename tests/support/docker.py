@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from lab.config import load_cluster
 from lab.gpu import Gpu, Inventory, take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
+from tests.support.agents import wait_for
 
 HOST = """
 import socket, threading
@@ -26,6 +29,29 @@ while True:
     listener.accept()[0].close()
 """
 """Listens on all addresses of the engine's host, and prints its port and these addresses."""
+CONNECT = """
+import contextlib, errno, select, socket, sys
+waiting = {}
+for word in sys.argv[1:]:
+    host, _, port = word.rpartition(":")
+    six = ":" in host
+    scope = socket.if_nametoindex("eth0") if host.startswith("fe80") else 0
+    to = (host, int(port), 0, scope) if six else (host, int(port))
+    for bound in (False, True):
+        each = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
+        each.setblocking(False)
+        if bound:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+        with contextlib.suppress(OSError):
+            if each.connect_ex(to) in {0, errno.EINPROGRESS}:
+                waiting[each] = word
+while waiting and (ready := select.select([], list(waiting), [], 2)[1]):
+    for each in ready:
+        if each.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+            print(waiting[each])
+        del waiting[each]
+"""
+"""Prints the addresses HOST:PORT that accept a connection, also from sockets that ignore routes."""
 DESCRIPTION = """\
 version: 1
 name: {name}
@@ -55,6 +81,38 @@ def docker(*arguments: str) -> str:
     return subprocess.run(
         ["docker", *arguments], capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def reached(container: str, *addresses: str) -> set[str]:
+    """The addresses, HOST:PORT, that a container reaches."""
+    return set(docker("exec", container, "python", "-c", CONNECT, *addresses).split())
+
+
+@contextmanager
+def listening_host(image: str) -> Iterator[list[str]]:
+    """A port on which the engine's host listens, at each of its addresses but the loopback's."""
+    listener = docker("run", "--detach", "--network", "host", image, "python", "-c", HOST)
+    try:
+        wait_for(lambda: "\n" in docker_output(listener), "the listener on the host")
+        port, *addresses = docker_output(listener).split()
+        inner = {each for each in addresses if each.startswith("127.") or each == "::1"}
+        yield [f"{each}:{port}" for each in addresses if each not in inner]
+    finally:
+        docker("rm", "--force", listener)
+
+
+def reached_by_worker(project: str, *addresses: str) -> set[str]:
+    """The addresses that worker-1 reaches; it must reach ps-0 on the other node."""
+    server = "import socket, time; s = socket.create_server(('', 2222)); time.sleep(600)"
+    docker("exec", "--detach", f"{project}-ps-0-1", "python", "-c", server)
+    found: set[str] = set()
+
+    def serves() -> bool:
+        found.update(reached(f"{project}-worker-1-1", "tf1:2222", *addresses))
+        return "tf1:2222" in found
+
+    wait_for(serves, "ps-0 is reached")
+    return found - {"tf1:2222"}
 
 
 def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:

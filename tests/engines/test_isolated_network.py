@@ -1,0 +1,28 @@
+"""A network that the engine isolates needs no block of the host; Engine 28 or later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.backends.compose import ComposeEnvironment
+from lab.backends.compose.client import Engine
+from lab.render import RenderOptions
+from lab.render.compose import render
+from tests.support.docker import docker, listening_host, no_word, place_on, reached_by_worker
+from tests.support.suite import ENGINE_S
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(ENGINE_S)
+def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
+    plan = place_on(root, "none", name="lab-e2e-isolated")
+    file = root / "docker-compose.yml"
+    file.write_text(render(plan, options=RenderOptions(network="isolated")))
+    try:
+        docker("compose", "--file", str(file), "up", "--detach", "--wait")
+        with listening_host(image) as host:
+            assert reached_by_worker(plan.name, *host) == set()
+    finally:
+        ComposeEnvironment(Engine(), plan.name).down(no_word)
