@@ -417,16 +417,6 @@ def test_collect_one_and_all(host: Host) -> None:
     assert "is on no run volume: nothing can be collected" in host.error("collect r1")
 
 
-def test_a_run_whose_environment_has_stopped_is_lost(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.submit(nothing)
-    monkeypatch.setattr(host.environment, "tasks", list)
-    host.lab("collect")
-    info = RunDir(Path("runs/r1")).read()
-    assert (info.state, info.reason) == (State.LOST, "its environment no longer runs")
-
-
 def test_collect_removes_no_environment_that_starts_meanwhile(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

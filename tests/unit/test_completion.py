@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
-import termios
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,8 +19,10 @@ from lab.cli.completion.spec import CommandSpec, Option, Value
 from lab.cli.registry import COMMANDS
 from lab.task.protocol.experiments import EXPERIMENTS
 from tests.support import engine as engines
+from tests.support.agents import PATIENCE_S
 from tests.support.cli import ROOT, flags_in, lab
 from tests.support.conditions import lacking
+from tests.support.terminals import terminal
 
 SHELLS = ("bash", "zsh", "fish")
 PROBE = "$(touch pwned)"
@@ -239,47 +237,24 @@ START = {
 }
 
 
-class Terminal:
-    """A shell at a terminal."""
+def called(place: Path) -> list[str]:
+    """The arguments with which lab was called."""
+    typed = place / "typed"
+    return typed.read_text().splitlines() if typed.exists() else []
 
-    def __init__(self, shell: str, place: Path) -> None:
-        self.typed = place / "typed"
-        argv, setup = START[shell]
-        self.child, self.terminal = pty.fork()
-        if self.child == 0:
-            os.chdir(place)
-            os.execvpe(argv[0], argv, environ(place))  # noqa: S606
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-        os.set_blocking(self.terminal, False)
-        self.shown = b""
-        self.enter(f"{setup}\n")
-        self.enter("lab ready\n")
-        self.wait_for("ready")
 
-    def enter(self, keys: str) -> None:
-        os.write(self.terminal, keys.encode())
+@contextmanager
+def at_a_terminal(shell: str, place: Path) -> Iterator[Callable[[str, str], None]]:
+    """A shell at a terminal: type keys, and wait until lab was called with these arguments."""
+    argv, setup = START[shell]
+    with terminal(argv, cwd=place, env=environ(place)) as opened:
 
-    def wait_for(self, line: str) -> None:
-        """Wait until lab was called with exactly these arguments."""
-        deadline = time.monotonic() + 60
-        while line not in self.lines():
-            self.read()
-            assert time.monotonic() < deadline, (line, self.lines(), self.shown[-2000:])
-            time.sleep(0.02)
+        def enter(keys: str, last: str) -> None:
+            opened.type(keys)
+            opened.wait_for(lambda: last in called(place), f"lab {last}", PATIENCE_S)
 
-    def lines(self) -> list[str]:
-        return self.typed.read_text().splitlines() if self.typed.exists() else []
-
-    def read(self) -> None:
-        try:
-            self.shown += os.read(self.terminal, 65536)
-        except (BlockingIOError, OSError):
-            return
-
-    def close(self) -> None:
-        os.close(self.terminal)
-        os.kill(self.child, 9)
-        os.waitpid(self.child, 0)
+        enter(f"{setup}\nlab ready\n", "ready")
+        yield enter
 
 
 TYPED = {
@@ -299,17 +274,11 @@ TYPED = {
 @pytest.mark.parametrize("shell", START)
 def test_tab_completes(shell: str, place: Path) -> None:
     needs(START[shell][0][0])
-    terminal = Terminal(shell, place)
-    try:
+    with at_a_terminal(shell, place) as enter:
         for number, keys in enumerate(TYPED):
-            terminal.enter(keys)
-            terminal.enter(f"lab end {number}\n")
-            terminal.wait_for(f"end {number}")
-        called = terminal.lines()[1::2]
-    finally:
-        terminal.close()
+            enter(f"{keys}lab end {number}\n", f"end {number}")
     # zsh writes `--flag=` where a value follows, and the others a blank; both mean the same.
-    plain = [line.rstrip().replace("=", " ") for line in called]
+    plain = [line.rstrip().replace("=", " ") for line in called(place)[1::2]]
     assert plain == [line.replace("=", " ") for line in TYPED.values()]
 
 
@@ -319,14 +288,9 @@ def at_each_terminal(place: Path, keys: str, called_with: str) -> None:
         if shutil.which(argv[0]) is None:
             continue
         (place / "typed").unlink(missing_ok=True)
-        terminal = Terminal(shell, place)
-        try:
-            terminal.enter(keys)
-            terminal.wait_for("end")
-            typed = terminal.lines()[1]
-        finally:
-            terminal.close()
-        assert typed.rstrip().replace("=", " ") == called_with, shell
+        with at_a_terminal(shell, place) as enter:
+            enter(keys, "end")
+        assert called(place)[1].rstrip().replace("=", " ") == called_with, shell
         assert not (place / "pwned").exists(), shell
         assert not (place / "b").exists(), shell
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from lab.doctor import data, engine, gpus, network, python, resources
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.host import Host
 from lab.doctor.model import Status
-from lab.errors import LabError
 from lab.gpu import Condition, NvmlError
 from lab.threads import with_timeout
 from tests.support.doctor import (
@@ -152,17 +151,17 @@ def test_files_of_the_kernel(tmp_path: Path) -> None:
     assert (gpus.pci_gpus(tmp_path / "pci"), gpus.pci_gpus(tmp_path / "none")) == (1, 0)
 
 
-def test_ports_are_tried_where_tasks_share_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Sequence[int]] = []
-    monkeypatch.setattr(network, "check_ports_free", tried.append)
-    assert network.check_ports(None, "no namespaces") == (None, None)
-    assert network.check_ports(PLAN, None) == ([], None)
-    assert tried == []
-    assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], None)
-    assert tried == [[2222, 2223, 2224]]
-    taken = LabError("port 2223 cannot be used")
-    monkeypatch.setattr(network, "check_ports_free", raising(taken))
-    assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], taken)
+def test_ports_are_tried_where_tasks_share_the_loopback() -> None:
+    with socket.socket() as other:
+        other.bind(("localhost", 0))
+        other.listen()
+        tasks = (replace(PLAN.tasks[0], port=other.getsockname()[1]),)
+        taken = replace(PLAN, tasks=tasks)
+        assert network.check_ports(None, "no namespaces") == (None, None)
+        assert network.check_ports(taken, None) == ([], None)
+        ports, error = network.check_ports(taken, "no namespaces")
+    assert ports == [tasks[0].port]
+    assert "cannot be used" in str(error)
 
 
 def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,18 +183,21 @@ def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (info.is_local, engine.disk(AWAY)) == (True, None)
 
 
-def test_where_the_engine_has_its_images() -> None:
-    newer = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
-    for changes, directory in (
-        ({}, "/var/lib/docker"),
-        (newer, "/var/lib/containerd"),
-        (
-            {**newer, "Containerd": {"Address": "/run/containerd/containerd.sock"}},
-            "/var/lib/containerd",
-        ),
-        ({**newer, "Containerd": {"Address": "/x.sock"}}, "/var/lib/docker/containerd"),
-    ):
-        assert told(**changes).images_directory == Path(directory)
+@pytest.mark.parametrize(
+    ("address", "directory"),
+    [
+        (None, "/var/lib/docker"),
+        ("", "/var/lib/containerd"),
+        ("/run/containerd/containerd.sock", "/var/lib/containerd"),
+        ("/x.sock", "/var/lib/docker/containerd"),
+    ],
+)
+def test_where_the_engine_has_its_images(address: str | None, directory: str) -> None:
+    driver = [["driver-type", "io.containerd.snapshotter.v1"]]
+    facts: dict[str, object] = {} if address is None else {"DriverStatus": driver}
+    if address:
+        facts["Containerd"] = {"Address": address}
+    assert told(**facts).images_directory == Path(directory)
 
 
 def test_the_version_of_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +235,7 @@ def test_facts_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("is_podman", [False, True])
 def test_a_gpu_is_tried_in_a_container(is_podman: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = Commands(CommandResult(0, SEEN))
+    commands = Commands(CommandResult(0, SEEN), CommandResult(None), CommandResult(0))
     monkeypatch.setattr(gpus, "run_command", commands)
     assert gpus.try_gpu(UUID, replace(IMAGE, is_here=False)).image is None
     assert gpus.try_gpu(UUID, IMAGE, is_podman=is_podman).passed
@@ -243,12 +245,8 @@ def test_a_gpu_is_tried_in_a_container(is_podman: bool, monkeypatch: pytest.Monk
         assert needed in command
     assert "lab.project" not in command  # or it would be an environment
     assert ("--gpus" in command) is not is_podman
-
-
-def test_a_hanging_trial_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = Commands(CommandResult(None), CommandResult(0))
-    monkeypatch.setattr(gpus, "run_command", commands)
+    # A trial that hangs leaves nothing.
     assert not gpus.try_gpu(UUID, IMAGE).passed
-    run, remove = commands.commands
+    _, run, remove = commands.commands
     name = run[run.index("--name") + 1]
     assert list(remove) == ["docker", "rm", "--force", "--volumes", name]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from lab.backends.compose.channel import upload
 from lab.backends.compose.client import engine_errors
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.directory import remove_tree
-from lab.backends.local import LocalBackend, backend, manifest, network, processes, state
+from lab.backends.local import LocalBackend, backend, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
@@ -256,9 +255,9 @@ def a_picture_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 # ---- The local backend
 
 
-def a_plan(name: str = "mine") -> Plan:
+def a_plan() -> Plan:
     task = PlannedTask("ps", 0, "tf1", free_port())
-    return Plan(name, "none", "0" * 64, nodes=(PlannedNode("tf1"),), tasks=(task,))
+    return Plan("mine", "none", "0" * 64, nodes=(PlannedNode("tf1"),), tasks=(task,))
 
 
 def stored(record: EnvironmentRecord | None = None, *agents: str) -> LocalEnvironment:
@@ -276,15 +275,8 @@ def with_agents() -> LocalEnvironment:
     return stored(None, "ps-0", "worker-0", "worker-1")
 
 
-def ended() -> ProcessHandle:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        handle = ProcessHandle.of(process.pid)
-        process.kill()
-    return handle
-
-
-def up(root: Path, plan: Plan | None = None) -> None:
-    LocalBackend().up(plan or a_plan(), root=root, notify=lambda _: None)
+def up(root: Path) -> None:
+    LocalBackend().up(a_plan(), root=root, notify=lambda _: None)
 
 
 @error
@@ -301,22 +293,6 @@ def a_full_state_directory(root: Path, _: pytest.MonkeyPatch) -> None:
             up(root)
         finally:
             assert list(state.base().glob("*/")) == []
-
-
-def test_ports_of_another_environment(root: Path) -> None:
-    plan = a_plan()
-    kind = Isolation.PROCESSES
-    tasks = manifest.tasks_of(plan, kind, root=root, runs=root)
-    stored(replace(a_record(isolation=kind), tasks=tasks, nodes=manifest.nodes_of(plan, kind)))
-    with pytest.raises(LabError, match=r"belongs to the local environment 'demo'; remove that"):
-        up(root, plan)
-
-
-@error
-def a_supervisor_that_ends_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fails = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('no bridge')"]
-    monkeypatch.setattr(backend, "module_command", lambda _: fails)
-    up(root)
 
 
 @error
@@ -459,16 +435,12 @@ CALLS: dict[str, Callable[[Path], object]] = {
     "an agent without a task": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_TASK": "ps"}),
     "an agent of no task": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_TASK": "ps-3"}),
     "a batch larger than the data": lambda _: load_mnist().train.batches_per_epoch(60_000),
-    "an environment that exists": lambda root: stored(a_record()) and up(root, a_plan("demo")),
-    "a run after the end": lambda _: stored(a_record(process=ended())).submit(REQUEST),
-    "a shell after the end": lambda _: stored(a_record(process=ended())).shell("ps-0"),
     "a shell in an unknown task": lambda _: stored().shell("ps-9"),
     "logs of an unknown task": lambda _: stored().logs(["ps-9"], follow=False, tail=None),
     "an unknown run that is cancelled": lambda _: stored().cancel("nothing", "why"),
     "an unknown run that is collected": lambda _: list(stored().stream("no", {}, follow=False)),
     "a run in containers that are down": lambda _: containers(DOWN).submit(REQUEST),
     "a shell in a container that is down": lambda _: containers(DOWN).shell("worker-1"),
-    "logs without containers": lambda _: list(containers().logs([], follow=False, tail=None)),
     "removed containers": lambda _: containers().cancel("x", "y"),
     "a volume without an image": lambda _: containers(volumes=("mnist_runs",)).cancel("x", "y"),
     "a request that is none": lambda _: answering(b"{}\n").runs(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,33 +27,18 @@ from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.support.cli import environ, lab, lab_process, refused
+from tests.support.cli import lab, lab_process, refused
+from tests.support.nvml.box import Box, load
+from tests.support.nvml.library import Driver
 
 NO_WISHES = Options()
 
-# A driver as lab knows it: whole GPUs, and one that is divided into slices.
-DRIVER = '''
-class NVMLError(Exception): value = 3
-class Memory: total = free = 80 * 2**30
-CARDS = {cards}
-def nvmlInit(): {init}
-def nvmlShutdown(): pass
-def nvmlDeviceGetCount(): return len(CARDS)
-def nvmlDeviceGetHandleByIndex(index): return (index, None)
-def nvmlDeviceGetName(handle): return "Evil\\n- Card \\x1b[31m # {{}} \\ufffe"
-def nvmlDeviceGetUUID(handle):
-    index, part = handle
-    first = "GPU-%08x" % index if part is None else "MIG-%08x" % part
-    return first + "-1111-2222-3333-444444444444"
-def nvmlDeviceGetMemoryInfo(handle): return Memory
-def nvmlDeviceGetMigMode(handle): return (1 if CARDS[handle[0]] else 0, 0)
-def nvmlDeviceGetMaxMigDeviceCount(handle): return CARDS[handle[0]]
-def nvmlDeviceGetMigDeviceHandleByIndex(handle, part): return (handle[0], part)
-def __getattr__(name):
-    if not name.startswith("nvml"): raise AttributeError(name)
-    def refuse(*_): raise NVMLError("Not Supported")
-    return refuse
-'''  # fmt: skip
+NAMED = (
+    load("eight-h100")
+    .cards[0]
+    .model_copy(update={"name": "Evil - Card \x1b[31m # {} \u20ac", "links": ()})
+)
+HOSTILE = load("bare").model_copy(update={"cards": (NAMED,)})
 
 
 def made(inventory: Inventory, wishes: Options = NO_WISHES, name: str = "mine") -> Cluster:
@@ -268,23 +254,24 @@ def test_init_prints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cards", "init", "expected"),
+    ("host", "expected"),
     [
-        ("[0, 0]", "pass", "this host has 2 GPUs (2 x Evil\\x0a- Card \\x1b[31m # {} ?, 80 GiB)"),
-        ("[0, 3]", "pass", "this host has 1 GPU and 3 MIG slices"),
-        ("[]", "pass", "this host has no GPU"),
-        ("[]", "raise NVMLError('Driver Not Loaded')", "no NVIDIA driver answers (Driver Not Load"),
+        ("eight-h100", "this host has 8 GPUs (8 x NVIDIA H100"),
+        ("mig", "MIG slice"),
+        (HOSTILE, "(1 x Evil - Card \\x1b[31m # {} ?"),
+        (load("bare").model_copy(update={"cards": ()}), "this host has no GPU"),
+        ("not-loaded", "no NVIDIA driver answers (Driver Not Load"),
     ],
+    ids=["GPUs", "slices", "hostile", "none", "no driver"],
 )
-def test_init_uses_the_driver(tmp_path: Path, cards: str, init: str, expected: str) -> None:
-    for folder in ("driver", "scripts"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "driver/pynvml.py").write_text(DRIVER.format(cards=cards, init=init))
-    path = f"{tmp_path / 'driver'}:{environ(tmp_path)['PYTHONPATH']}"
-    done = lab_process(tmp_path, "init", PYTHONPATH=path)
+def test_init_uses_the_driver(
+    tmp_path: Path, driver: Callable[[str | Box], Driver], host: str | Box, expected: str
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    done = lab_process(tmp_path, "init", **driver(host).environment)
     assert done.returncode == 0, done.stderr
     assert expected in done.stderr
     assert "\x1b" not in done.stderr + (tmp_path / "cluster.yaml").read_text()
-    booted = lab_process(tmp_path, "render", "--output", "-", PYTHONPATH=path)
-    assert booted.returncode == 0
-    assert (uuid_of(0)[:8] in booted.stdout) == (cards.startswith("[0"))
+    rendered = lab_process(tmp_path, "render", "--output", "-", **driver(host).environment)
+    assert rendered.returncode == 0
+    assert bool(re.search("(GPU|MIG)-[0-9a-f]", rendered.stdout)) is ("no" not in expected)

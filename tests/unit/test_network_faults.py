@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -300,44 +301,29 @@ def test_an_active_fault_outlives_its_caller(
 # ---- Containers
 
 
-class Sidecar:
-    """A container with this output, and its stream."""
+def sidecar(
+    out: bytes = b"", err: bytes = b"", *, stuck: bool = False, fault: BaseException | None = None
+) -> Mock:
+    """A container with this output, which is stuck until it is stopped, or fails at its start."""
+    goes_on = threading.Event()
 
-    def __init__(self, out: bytes = b"", err: bytes = b"", *, stuck: bool = False) -> None:
-        self.pieces = [piece for piece in [(None, err), (out, None)] if any(piece)]
-        self.did: list[str] = []
-        self.status = "running"
-        self.goes_on = threading.Event()
-        if not stuck:
-            self.goes_on.set()
-        self.fault: BaseException | None = None
+    def output() -> Iterator[tuple[bytes | None, bytes | None]]:
+        if stuck:
+            goes_on.wait()
+        yield from (piece for piece in [(None, err), (out, None)] if any(piece))
 
-    def attach(self, **_: object) -> Sidecar:
-        return self
-
-    def start(self) -> None:
-        self.did.append("start")
-        if self.fault is not None:
-            raise self.fault
-
-    def remove(self, **_: object) -> None:
-        self.did.append("remove")
-
-    def stop(self, **_: object) -> None:
-        self.did.append("stop")
-        self.goes_on.set()
-
-    def __next__(self) -> tuple[bytes | None, bytes | None]:
-        self.goes_on.wait()
-        if not self.pieces:
-            raise StopIteration
-        return self.pieces.pop(0)
-
-    def close(self) -> None:
-        self.did.append("close")
+    made = Mock(status="running")
+    made.attach.return_value = output()
+    made.start.side_effect = fault
+    made.stop.side_effect = lambda **_: goes_on.set()
+    return made
 
 
-def injected(made: Sidecar, node: str = "tf3", **state: object) -> dict[str, Any]:
+def calls(made: Mock) -> list[str]:
+    return [name for name, *_ in made.method_calls]
+
+
+def injected(made: Mock, node: str = "tf3", **state: object) -> dict[str, Any]:
     """Inject a fault by this container, into the node of an anchor in this state."""
     anchor = copy.deepcopy(inspected(**state))
     anchor["Id"] = "a11c0e"
@@ -346,7 +332,7 @@ def injected(made: Sidecar, node: str = "tf3", **state: object) -> dict[str, Any
     engine = an_engine(anchor, inspected())
     asked: dict[str, Any] = {}
 
-    def create(image: str, command: list[str], **options: object) -> Sidecar:
+    def create(image: str, command: list[str], **options: object) -> Mock:
         asked.update(options, image=image, command=command)
         return made
 
@@ -356,9 +342,10 @@ def injected(made: Sidecar, node: str = "tf3", **state: object) -> dict[str, Any
 
 
 def test_a_container_on_the_nodes_network() -> None:
-    made = Sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
+    made = sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
     asked = injected(made)
-    assert made.did == ["start", "close"]
+    assert calls(made) == ["attach", "start"]
+    assert made.attach.return_value.gi_frame is None  # closed, or the socket would stay open
     assert asked["command"] == ["python", "-m", "lab.task.probes.netfault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
@@ -374,37 +361,30 @@ def test_a_container_on_the_nodes_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "fault", "error", "did"),
+    ("made", "error"),
     [
         (
-            Sidecar(err=b"error: this kernel has no netem; load it\n"), None,
-            r"^node tf3: this kernel has no netem; load it$", ["start", "stop", "remove"],
+            sidecar(err=b"error: this kernel has no netem; load it\n"),
+            r"^node tf3: this kernel has no netem; load it$",
         ),
-        # Stopped before it is removed: a killed one leaves the node unchanged.
+        (sidecar(stuck=True), r"^node tf3: the fault did not take effect within 0"),
         (
-            Sidecar(stuck=True), None,
-            r"^node tf3: the fault did not take effect within 0", ["start", "stop", "remove"],
+            sidecar(fault=ConnectionError("Connection aborted")),
+            "injecting a fault into node tf3: no Docker engine answers",
         ),
-        (
-            Sidecar(), ConnectionError("Connection aborted"),
-            "injecting a fault into node tf3: no Docker engine", ["start", "stop", "remove"],
-        ),
-        (Sidecar(), KeyboardInterrupt(), "", ["start", "stop", "remove"]),
+        (sidecar(fault=KeyboardInterrupt()), None),
     ],
     ids=["refused", "stuck", "no engine", "Ctrl-C"],
-)  # fmt: skip
+)
 def test_a_container_without_effect_reverts_and_is_removed(
-    made: Sidecar,
-    fault: BaseException | None,
-    error: str,
-    did: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Mock, error: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_faults, "START_S", 30 if made.goes_on.is_set() else 0.05)
-    made.fault = fault
-    with pytest.raises((LabError, KeyboardInterrupt), match=error or None):
+    if "stuck" in request.node.name:
+        monkeypatch.setattr(network_faults, "START_S", 0.05)
+    with pytest.raises((LabError, KeyboardInterrupt), match=error):
         injected(made)
-    assert made.did == did
+    # Stopped before it is removed: a killed one leaves the node unchanged.
+    assert calls(made) == ["attach", "start", "stop", "remove"]
 
 
 @pytest.mark.parametrize(
@@ -416,12 +396,12 @@ def test_a_container_without_effect_reverts_and_is_removed(
 )
 def test_a_stopped_node(node: str, state: dict[str, Any], message: str) -> None:
     with pytest.raises(LabError, match=message):
-        injected(Sidecar(), node, **state)
+        injected(sidecar(), node, **state)
 
 
 def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine removes them itself, and refuses a concurrent removal."""
-    made, never = Sidecar(), Sidecar()
+    made, never = sidecar(), sidecar()
     never.status = "created"  # one that never ran is neither stopped nor awaited
     engine = an_engine()
     monkeypatch.setattr(engine, "containers", lambda *_labels: left.pop(0))
@@ -431,7 +411,7 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     for left in ([[made, made], [made], []], [[never, made], [never, made], [never]]):
         end_faults(engine, "mnist")
         assert left == []
-    assert (made.did, never.did) == (["stop"] * 3, [])
+    assert (calls(made), calls(never)) == (["stop"] * 3, [])
 
 
 def test_the_module_exists_by_its_name() -> None:
