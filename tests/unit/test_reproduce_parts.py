@@ -298,6 +298,7 @@ def test_the_table_is_understood_without_the_documents(snapshot: SnapshotAsserti
             (found["accuracies-differ"], 0.0004, None, Verdict.INCONCLUSIVE, "7 of 8 runs"),
             (found["global-step.worker-2.epoch-9.step-5500"], 30_000.0, Interval(29_000, 31_000),
              Verdict.NOT_REPRODUCED, "outside"),
+            (found["global-step.worker-2.epoch-19.step-11000"], 50_000.0, None, Verdict.OK, ""),
         )
     ]  # fmt: skip
     assert [line.rstrip() for line in printed(BOOK, results)] == snapshot

@@ -168,35 +168,22 @@ def test_async_keeps_each_update_and_sync_makes_one_of_three() -> None:
 
 def a_run(store: Path, message: str) -> Path:
     run = store / "20260101-0000-async-aaaa"
-    (run / "tasks").mkdir(parents=True)
-    (run / "status").mkdir()
-    (run / "logs").mkdir()
-    (run / "run.json").write_text('{"provenance": {"interpreter": "/opt/somebody/bin/python3"}}')
-    (run / "summary.json").write_text("{}")
-    (run / "tasks/worker-0.jsonl").write_text(json.dumps({"message": message}) + "\n")
-    (run / "status/worker-0.json").write_text('{"task": "worker-0", "state": "succeeded"}')
-    (run / "logs/worker-0.log").write_text("not kept")
+    for name, text in {
+        "run.json": '{"provenance": {"interpreter": "/opt/somebody/bin/python3"}}',
+        "summary.json": "{}",
+        "tasks/worker-0.jsonl": json.dumps({"message": message}) + "\n",
+        "status/worker-0.json": '{"task": "worker-0", "state": "succeeded"}',
+    }.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(text)
     return run
 
 
-@pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_run_that_names_this_machine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
-    return tmp_path / "kept"
-
-
-def test_of_a_run_only_records_and_states_are_kept(kept: Path, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "runs", "serves at tf1:2222")
-    samples.keep(run)
-    files = [str(path.relative_to(kept / run.name)) for path in kept.rglob("*") if path.is_file()]
-    names = ["run.json", "status/worker-0.json", "summary.json", "tasks/worker-0.jsonl"]
-    assert sorted(files) == names
-    info = json.loads((kept / run.name / "run.json").read_text())
-    assert info["provenance"]["interpreter"] == "python3"
-
-
-def test_a_run_that_names_this_machine_is_refused(kept: Path, tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", f"cannot open {ROOT}/scripts")
     with pytest.raises(SystemExit, match=r"worker-0\.jsonl contains"):
         samples.keep(run)
-    assert not kept.exists()
+    assert not (tmp_path / "kept").exists()
