@@ -169,6 +169,20 @@ def test_a_file_over_the_limit_is_collected_on_request(
     assert (len(home.files["files/large"]), home.faults) == (1_001, {})
 
 
+def test_only_too_deep_directories_are_skipped(volume: Volume) -> None:
+    here = os.open(volume.files("r1"), os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("deep" * 50, dir_fd=here)
+        below = os.open("deep" * 50, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    (volume.files("r1") / "plain").write_text("x")
+    home = ended(volume)
+    assert home.files["files/plain"] == b"x"
+    assert list(home.faults.values()) == [("file name too long", True)]
+
+
 def test_more_faults_than_can_be_named_are_counted(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
