@@ -41,11 +41,11 @@ test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
 
-hostile: $(VENV)/.dev  ## test 100,000 malformed configs, 10,000 command lines, 2,000 damaged runs and more (20 minutes)
-	$(BIN)/python -m tests.hostile
+hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 2,500 damaged runs and more (20 minutes)
+	LAB_ATTACKS=50 $(BIN)/python -m pytest tests/hostile/test_attacks.py --numprocesses auto
 
 torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/torture.jsonl (stop it with Ctrl-C)
-	$(BIN)/python -m tests.torture --policies fail restart continue
+	$(BIN)/python -m tests.torture --policies fail restart
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 

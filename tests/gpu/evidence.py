@@ -52,30 +52,16 @@ def kernels(trace: bytes) -> dict[int, Kernels]:
     Raises:
         ValueError: It is no such message.
     """
-    found = {}
-    for plane in _parsed(trace).planes:
-        if match := _GPU_PLANE.fullmatch(plane.name):
-            found[int(match[1])] = _of_plane(plane)
-    return {number: each for number, each in found.items() if each.count}
-
-
-def complaints(trace: bytes) -> tuple[str, ...]:
-    """The profiler's errors and warnings in a trace: CUPTI is missing, or may not be used.
-
-    Raises:
-        ValueError: It is no trace.
-    """
-    space = _parsed(trace)
-    return (*space.errors, *space.warnings)
-
-
-def _parsed(trace: bytes) -> Any:
     space = _xplane().XSpace()
     try:
         space.ParseFromString(trace)
     except Exception as error:  # protobuf's DecodeError has another path in each release
         raise ValueError(f"not a trace of TensorFlow's profiler: {error}") from error
-    return space
+    for complaint in (*space.errors, *space.warnings):
+        print(f"the profiler says: {complaint}")  # CUPTI is missing, or may not be used
+    planes = {_GPU_PLANE.fullmatch(plane.name): plane for plane in space.planes}
+    found = {int(match[1]): _of_plane(plane) for match, plane in planes.items() if match}
+    return {number: each for number, each in found.items() if each.count}
 
 
 def _of_plane(plane: Any) -> Kernels:
@@ -172,7 +158,6 @@ class Task:
         kernels: Its kernels by its number of the GPU; None without a trace.
         listed: NVML's entries of its process.
         nccl: The ranks that NCCL connected in it, each with the number of ranks.
-        complaints: The profiler's errors and warnings.
     """
 
     name: str
@@ -180,7 +165,6 @@ class Task:
     kernels: Mapping[int, Kernels] | None
     listed: Sequence[GpuProcess] = ()
     nccl: Mapping[int, int] = field(default_factory=dict)
-    complaints: Sequence[str] = ()
 
 
 def short(gpu: str) -> str:
@@ -196,8 +180,7 @@ def trace_faults(tasks: Iterable[Task]) -> Iterator[str]:
             continue
         for number, gpu in enumerate(task.gpus):
             if number not in task.kernels:
-                why = f"; the profiler says: {' '.join(task.complaints)}" if task.complaints else ""
-                yield f"{task.name} ran no kernel on its GPU {number} ({short(gpu)}){why}"
+                yield f"{task.name} ran no kernel on its GPU {number} ({short(gpu)})"
         for number in sorted(task.kernels):
             if number >= len(task.gpus):
                 yield f"{task.name} ran kernels on GPU {number}, and has {len(task.gpus)} GPUs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -108,18 +108,17 @@ def identify(pid: int, proc: Path = _PROC) -> tuple[int, str]:
 
 
 class ProcessWatch:
-    """Collects NVML's process lists inside a `with` block."""
+    """Collects NVML's process lists inside a `with` block, each with its highest use of memory."""
 
-    def __init__(self, read: Callable[[], Inventory], proc: Path = _PROC) -> None:
+    def __init__(self, read: Callable[[], Inventory]) -> None:
         self._read = read
-        self._proc = proc
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="process-watch")
         self._found: dict[tuple[str, int], GpuProcess] = {}
 
     @property
     def listed(self) -> list[GpuProcess]:
-        """The processes so far, each with its highest use of memory."""
+        """The processes so far."""
         return list(self._found.values())
 
     def __enter__(self) -> Self:
@@ -141,9 +140,7 @@ class ProcessWatch:
             for process in gpu.processes:
                 key = gpu.device_id, process.pid
                 with suppress(OSError):  # it has ended, or it belongs to another PID namespace
-                    found = self._found.get(key) or GpuProcess(
-                        gpu.device_id, *identify(process.pid, self._proc), None
-                    )
-                    known = [found.memory_bytes, process.memory_bytes]
+                    before = self._found.get(key)
+                    known = [before and before.memory_bytes, process.memory_bytes]
                     memory = max((each for each in known if each is not None), default=None)
-                    self._found[key] = replace(found, memory_bytes=memory)
+                    self._found[key] = GpuProcess(gpu.device_id, *identify(process.pid), memory)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lab.gpu import Inventory
 from lab.units import MIB
-from tests.gpu.steps import STAGES, STEPS, Shown, Step
+from tests.gpu.steps import STAGES, Shown, Step
 from tests.gpu.trainings import NOT_RUN
 
 NAME: Final = "gpu-box"
@@ -28,31 +28,16 @@ Stages = dict[str, dict[str, Any]]
 
 
 def record(shown: Mapping[Step, Shown], inventory: Inventory, before: Stages) -> Stages:
-    """The stages with what was run now.
-
-    A stage in which nothing ran stays. Earlier steps of a stage stay, if they ran on this host.
-
-    Args:
-        shown: What each step has shown.
-        inventory: The host's GPUs.
-        before: The stages so far.
-    """
+    """The stages with what was run now; a stage in which nothing ran stays."""
     after = dict(before)
     for stage in STAGES:
         own = {step.name: each for step, each in shown.items() if step.stage == stage}
-        if all(row.result == NOT_RUN for each in own.values() for row in each.rows):
-            continue
-        now = facts(inventory, own)
-        earlier = before.get(str(stage), {"facts": {}, "steps": {}})
-        same = all(now[name] == earlier["facts"].get(name) for name in ("GPUs", "driver"))
-        if same and not now["TensorFlow"]:
-            now["TensorFlow"] = earlier["facts"]["TensorFlow"]
-        steps = earlier["steps"] if same else {}
-        for name, each in own.items():
-            rows = [[row.check, row.result, row.detail] for row in each.rows]
-            steps = {**steps, name: rows}
-        names = [step.name for step in STEPS if step.name in steps and step.stage == stage]
-        after[str(stage)] = {"facts": now, "steps": {name: steps[name] for name in names}}
+        if any(row.result != NOT_RUN for each in own.values() for row in each.rows):
+            rows = {
+                name: [[row.check, row.result, row.detail] for row in each.rows]
+                for name, each in own.items()
+            }
+            after[str(stage)] = {"facts": facts(inventory, own), "steps": rows}
     return after
 
 

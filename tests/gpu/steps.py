@@ -6,7 +6,6 @@ of its steps several GPUs.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,92 +91,49 @@ class Step:
 # ---- Stage 1: the inventory
 
 
-def smi(*fields: str) -> list[dict[str, str]]:
-    """What nvidia-smi prints of each GPU.
-
-    Raises:
-        RunFailed: It failed, or it is not here.
-    """
-    if shutil.which("nvidia-smi") is None:
-        raise RunFailed("there is no command `nvidia-smi`")
-    done = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RunFailed(f"nvidia-smi says {done.stdout.strip()!r}")
-    return [
-        dict(zip(fields, (cell.strip() for cell in line.split(",")), strict=True))
-        for line in done.stdout.strip().splitlines()
-    ]
-
-
 def compare_inventory(host: Host, name: str) -> Shown:
-    """Compare each GPU with nvidia-smi."""
-    fields = "index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version", "compute_cap"
-    known = {row["uuid"]: row for row in smi(*fields)}
-    faults = []
+    """Compare each GPU with nvidia-smi, which left-out GPUs are in, too."""
+    fields = ("index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version")
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise RunFailed(f"nvidia-smi: {error}") from error
+    theirs = {tuple(cell.strip() for cell in line.split(",")) for line in done.stdout.splitlines()}
     inventory = host.inventory
-    seen = {gpu.slice_of or gpu.device_id for gpu in inventory.gpus}
     left_out = {fault.where for fault in inventory.faults}
-    faults += [f"nvidia-smi does not know {uuid}" for uuid in sorted(seen - set(known))]
-    faults += [
-        f"the inventory lacks GPU {row['index']}"
-        for uuid, row in known.items()
-        if uuid not in seen and f"GPU {row['index']}" not in left_out
-    ]
-    for gpu in inventory.gpus:
-        row = known.get(gpu.slice_of or gpu.device_id)
-        if row is None:
-            continue
-        pairs = {
-            "index": (str(gpu.index), row["index"]),
-            "PCI bus": (gpu.pci_bus_id.upper(), row["pci.bus_id"].upper()),
-            "driver": (inventory.driver, row["driver_version"]),
-            "compute capability": (gpu.compute_capability, row["compute_cap"]),
-            # The name of a slice is its GPU's with the profile.
-            "name": (gpu.name[: len(row["name"])] if gpu.is_slice else gpu.name, row["name"]),
-        }
-        if not gpu.is_slice:
-            pairs["memory"] = (str(gpu.memory_bytes // MIB), row["memory.total"])
-        faults += [
-            f"{what} of GPU {gpu.index}: {ours}, and nvidia-smi says {theirs}"
-            for what, (ours, theirs) in pairs.items()
-            if ours != theirs
-        ]
+    cut = {gpu.slice_of for gpu in inventory.gpus}
+    ours = {
+        (
+            *(str(gpu.index), gpu.device_id, gpu.name, str(gpu.memory_bytes // MIB)),
+            *(gpu.pci_bus_id.upper(), inventory.driver),
+        )
+        for gpu in inventory.gpus
+        if not gpu.is_slice
+    }
+    wanted = {row for row in theirs if row[1] not in cut and f"GPU {row[0]}" not in left_out}
+    faults = [f"nvidia-smi lists {' '.join(row)}" for row in sorted(wanted - ours)]
+    faults += [f"the inventory has {' '.join(row)}" for row in sorted(ours - wanted)]
     return Shown([_judged(name, "as nvidia-smi", faults, f"{len(inventory.gpus)} GPUs")])
 
 
 def unknown_fields(host: Host, name: str) -> Shown:
-    """Each unknown field has a reason, and each pair of GPUs a connection."""
-    faults = []
-    for gpu in host.inventory.gpus:
-        reasons = dict(gpu.unknown)
-        faults += [
-            f"{each} of GPU {gpu.index} is unknown without a reason"
-            for each in ("memory_free_bytes", "utilisation", "minor", "cpus")
-            if getattr(gpu, each) in {None, ()} and each not in reasons
-        ]
-    whole = sum(not gpu.is_slice for gpu in host.inventory.gpus)
+    """Each unknown field has a reason."""
+    faults = [
+        f"{each} of GPU {gpu.index} is unknown without a reason"
+        for gpu in host.inventory.gpus
+        for each in ("memory_free_bytes", "utilisation", "minor", "cpus")
+        if getattr(gpu, each) in {None, ()} and each not in dict(gpu.unknown)
+    ]
     pairs = len(host.inventory.pairs)
-    if pairs != whole * (whole - 1) // 2:
-        faults.append(f"{whole} GPUs and {pairs} connections")
     return Shown([_judged(name, "or a reason", faults, f"{pairs} connections")])
 
 
 def sample(host: Host, name: str) -> Shown:
     """Every GPU can be sampled."""
     with Sampler(list(host.gpus)) as sampler:
-        taken = {each.device_id: each for each in sampler.sample()}
-    faults = []
-    for gpu in host.gpus:
-        one = taken.get(gpu)
-        if one is None or one.memory_used_bytes is None:
-            faults.append(f"no memory in use of {gpu}")
-        elif one.utilisation is not None and not 0 <= one.utilisation <= 1:
-            faults.append(f"utilization of {gpu}: {one.utilisation}")
+        taken = {each.device_id: each.memory_used_bytes for each in sampler.sample()}
+    faults = [f"no memory in use of {gpu}" for gpu in host.gpus if taken.get(gpu) is None]
     return Shown([_judged(name, "of every GPU", faults, f"{len(taken)} GPUs")])
 
 

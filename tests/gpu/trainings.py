@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,16 +166,14 @@ def tasks_of(finished: Finished) -> list[Task]:
     Raises:
         ValueError: A trace is damaged.
     """
-    processes, traces, complaints = [], {}, {}
+    processes, traces = [], {}
     for row in finished.summary["tasks"]:
         folder = finished.path / "trace" / row["task"]
         if (folder / "process.json").exists():
             own = json.loads((folder / "process.json").read_text())
             processes.append(TaskProcess(row["task"], own["pid"], own["namespace"]))
         if (folder / "task.xplane.pb").exists():
-            trace = (folder / "task.xplane.pb").read_bytes()
-            traces[row["task"]] = evidence.kernels(trace)
-            complaints[row["task"]] = evidence.complaints(trace)
+            traces[row["task"]] = evidence.kernels((folder / "task.xplane.pb").read_bytes())
     listed = evidence.by_task(finished.listed, processes)
     return [
         Task(
@@ -183,7 +182,6 @@ def tasks_of(finished: Finished) -> list[Task]:
             traces.get(row["task"]),
             listed.get(row["task"], ()),
             evidence.nccl_ranks(_log(finished.path, row["task"])),
-            complaints.get(row["task"], ()),
         )
         for row in finished.summary["tasks"]
     ]
@@ -201,66 +199,54 @@ def check(host: Host, training: Training, finished: Finished, step: str) -> list
     """The rows of a run that has succeeded."""
     speed = finished.summary["steps_per_s"]
     rows = [Row(step, "the training succeeds", PASSED, f"{speed or 0:,.0f} global steps/s")]
+
+    def add(name: str, faults: Iterable[str], detail: str, not_run: str = "") -> None:
+        found = list(faults)
+        result = NOT_RUN if not_run else FAILED if found else PASSED
+        rows.append(Row(step, name, result, not_run or "; ".join(found) or detail))
+
     try:
         tasks = tasks_of(finished)
     except ValueError as error:
-        return [*rows, Row(step, "kernels in TensorFlow's traces", FAILED, str(error))]
+        add("kernels in TensorFlow's traces", [str(error)], "")
+        return rows
     count = sum(each.count for task in tasks for each in (task.kernels or {}).values())
     text = f"{count:,} kernels in {len(tasks)} tasks"
-    rows.append(_row(step, "kernels in TensorFlow's traces", evidence.trace_faults(tasks), text))
-    rows.append(_processes(step, finished, tasks))
-    rows.append(_telemetry(step, finished, tasks))
+    add("kernels in TensorFlow's traces", evidence.trace_faults(tasks), text)
+    hidden = "the driver lists no process at all, and this is a PID namespace of its own"
+    add(
+        "processes in NVML's lists",
+        evidence.process_faults(tasks),
+        f"{sum(bool(task.listed) for task in tasks)} tasks, the ps on none",
+        hidden if not finished.listed and hides_processes() else "",
+    )
+    busy = most_busy(finished.path)
+    wanted = sorted({gpu for task in tasks for gpu in task.gpus})
+    slices = all(gpu.startswith("MIG-") for gpu in wanted)  # no driver reports it for a slice
+    add(
+        "telemetry",
+        [f"gpu.jsonl never shows {evidence.short(gpu)} busy" for gpu in wanted if not busy[gpu]],
+        f"busy up to {max(busy.values(), default=0):.0%}",
+        "a MIG slice has no utilization" if slices else "",
+    )
     if training.replicas > 1:
         faults = evidence.nccl_faults(tasks, training.replicas)
-        rows.append(_row(step, "NCCL between all replicas", faults, f"{training.replicas} ranks"))
+        add("NCCL between all replicas", faults, f"{training.replicas} ranks")
     if training.share is not None:
-        rows.append(_share(host, training.share, step, tasks))
+        known = [each.memory_bytes or 0 for task in tasks for each in task.listed]
+        add(
+            "memory within the share",
+            evidence.share_faults(tasks, training.share, host.gpus),
+            f"{max(known, default=0) / 2**30:.1f} GiB at most, share {training.share:g}",
+            "" if any(known) else "the driver reports no memory of a process",
+        )
     return rows
 
 
-def _row(step: str, name: str, faults: Iterable[str], detail: str) -> Row:
-    found = list(faults)
-    return Row(step, name, FAILED if found else PASSED, "; ".join(found) or detail)
-
-
-def _processes(step: str, finished: Finished, tasks: Sequence[Task]) -> Row:
-    name = "processes in NVML's lists"
-    if not finished.listed and hides_processes():
-        reason = "the driver lists no process at all, and this is a PID namespace of its own"
-        return Row(step, name, NOT_RUN, reason)
-    number = sum(bool(task.listed) for task in tasks)
-    return _row(step, name, evidence.process_faults(tasks), f"{number} tasks, the ps on none")
-
-
-def _telemetry(step: str, finished: Finished, tasks: Sequence[Task]) -> Row:
-    seen: dict[str, float] = {}
-    for line in samples(finished.path):
-        if line["utilisation"] is not None:
-            seen[line["gpu"]] = max(seen.get(line["gpu"], 0.0), line["utilisation"])
-    wanted = {gpu for task in tasks for gpu in task.gpus}
-    faults = [
-        f"gpu.jsonl never shows {evidence.short(gpu)} busy"
-        for gpu in sorted(wanted)
-        if not seen.get(gpu)
-    ]
-    if all(gpu.startswith("MIG-") for gpu in wanted):  # no driver reports it for a slice
-        return Row(step, "telemetry", NOT_RUN, "a MIG slice has no utilization")
-    text = f"busy up to {max(seen.values(), default=0):.0%}"
-    return _row(step, "telemetry", faults, text)
-
-
-def _share(host: Host, share: float, step: str, tasks: Sequence[Task]) -> Row:
-    name = "memory within the share"
-    used = [each.memory_bytes for task in tasks for each in task.listed]
-    known = [each for each in used if each is not None]
-    if not known:
-        return Row(step, name, NOT_RUN, "the driver reports no memory of a process")
-    text = f"{max(known) / 2**30:.1f} GiB at most, share {share:g}"
-    return _row(step, name, evidence.share_faults(tasks, share, host.gpus), text)
-
-
-def samples(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's `gpu.jsonl`; none if there is no such file."""
-    path = run / "gpu.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
+def most_busy(run: Path) -> dict[str, float]:
+    """The highest utilization of each GPU in a run's `gpu.jsonl`; 0 without such a line."""
+    path, found = run / "gpu.jsonl", defaultdict[str, float](float)
+    for line in path.read_text().splitlines() if path.exists() else []:
+        sample = json.loads(line)
+        found[sample["gpu"]] = max(found[sample["gpu"]], sample["utilisation"] or 0)
+    return found

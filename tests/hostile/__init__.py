@@ -3,8 +3,5 @@
 No input causes a traceback, a hang, a wrong success or a lost byte. `make test` runs small numbers
 with fixed seeds. For large ones:
 
-    python -m tests.hostile                       all of them (20 minutes)
-    python -m tests.hostile configs --inputs 1000 [--first 0]
-
-Exit code 1: something is wrong; `--first SEED --inputs 1` repeats an input.
+    LAB_ATTACKS=50 python -m pytest tests/hostile/test_attacks.py --numprocesses auto
 """

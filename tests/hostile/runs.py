@@ -6,15 +6,12 @@ import json
 import os
 import random
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.run.dataframe import records_frame
-from lab.run.store import RunDir
 from tests.hostile.calls import call
-from tests.hostile.values import ODD, changed_json, deep
+from tests.hostile.values import changed_json
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "notebooks/samples"
@@ -30,10 +27,6 @@ COMMANDS: Final = (
     ),
     (("report", BAD), ("report", BAD, GOOD, "--json"), ("tensorboard", BAD, "--write-only")),
 )
-OF_RECORDS: Final = (
-    (("show", GOOD, "--json"), ("compare", GOOD, BAD), ("runs", "--json")),
-    (("report", GOOD), ("tensorboard", GOOD, "--write-only")),
-)
 
 
 def attack(seed: int, folder: Path) -> Iterator[str]:
@@ -46,31 +39,6 @@ def attack(seed: int, folder: Path) -> Iterator[str]:
         yield from (f"{done}: {fault}" for fault in output.faults())
         if words[0] == "runs" and GOOD not in output.out:
             yield output.fault(f"{done}: a run is hidden by another")
-
-
-def attack_records(seed: int, folder: Path) -> Iterator[str]:
-    """Put lines among a task's records, and look for the records again."""
-    rng = random.Random(seed)  # noqa: S311
-    store = folder / "runs"
-    copy_runs(store)
-    run = RunDir(store / GOOD)
-    path = run.records(TASK)
-    lines = path.read_bytes().splitlines(keepends=True)
-    there = len(records_frame(run, [TASK]))
-    for _ in range(rng.randint(1, 20)):
-        line = rng.choice(_DAMAGED)(rng).replace(b"\n", b" ") + b"\n"
-        lines.insert(rng.randrange(len(lines) + 1), line)
-    path.write_bytes(b"".join(lines))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = len(records_frame(run, [TASK]))
-    if found < there:  # of a line with one wrong field the others are kept
-        yield f"{found} records of {there}"
-    for words in OF_RECORDS[0] + (OF_RECORDS[1] if seed % 20 == 0 else ()):
-        output = call(*words, "--runs-dir", str(store))
-        yield from output.faults()
-        if output.code:
-            yield output.fault("damaged lines fail the command")
 
 
 def copy_runs(store: Path) -> None:
@@ -112,32 +80,3 @@ _KINDS: Final[dict[str, Callable[[Path], object]]] = {
     "a socket": lambda path: os.mknod(path, 0o140644),
     "missing": lambda path: None,
 }
-
-
-def _value(rng: random.Random) -> bytes:
-    """JSON that is no object; NaN is written as NaN, as Python does."""
-    odd = rng.choice([each for each in ODD if not isinstance(each, dict)])
-    return json.dumps(odd).encode("utf-8", "surrogatepass")
-
-
-def _field(rng: random.Random) -> bytes:
-    """An object with an invalid kind, field or type for a record."""
-    record = {"kind": "step", "time_unix": 1.0, "local_step": 1}
-    return json.dumps(
-        {**record, rng.choice([*record]): {"deep": [rng.choice(("x", None))]}}
-    ).encode()
-
-
-_Made = tuple[Callable[[random.Random], bytes], ...]
-_OFTEN: Final[_Made] = (
-    lambda rng: b"\xff" + rng.randbytes(rng.randrange(2_000)),
-    _value,
-    _field,
-    lambda rng: b'{"kind": "step", "loss": 0.5'[: rng.randrange(1, 28)],
-)
-_DAMAGED: Final[_Made] = (
-    *_OFTEN,
-    *_OFTEN,
-    lambda _: deep('{"a":', "}").encode(),
-    lambda _: b'{"kind": "' + b"x" * 3_000_000,
-)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
+from dataclasses import asdict
+from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -16,14 +19,11 @@ from typing import Final
 import tests.torture
 from benchmarks.engine import ready
 from benchmarks.trainings import workplace
-from lab.run.prepare import git_state
 from tests.support import engine as engines
 from tests.support.commands import ROOT
-from tests.torture import results
 from tests.torture.case import BACKENDS, COMPOSE, FAULTS_ON, Case, Fault, Policy, draw
 from tests.torture.clock import NoCompilerError
-from tests.torture.judging import GOOD
-from tests.torture.results import Row
+from tests.torture.judging import GOOD, Verdict
 from tests.torture.running import RefusedError, Tools, lacks, ran
 
 INTERRUPTED: Final = 130
@@ -42,54 +42,49 @@ def main(argv: Sequence[str], file: Path = FILE) -> int:
     }
     if "" not in reasons:
         parser.error(f"nothing can run here: {', '.join(sorted(reasons)) or 'no such fault'}")
-    rows: list[Row] = []
+    found = Counter[Verdict]()
+    file.parent.mkdir(exist_ok=True)
     try:
         with ExitStack() as stack:
             tools: dict[str, Tools] = {}
-            until = time.monotonic() + 60 * asked.minutes
-            for case in cases(asked, results.read(file)):
-                if len(rows) >= asked.runs or time.monotonic() > until:
-                    break
-                if reason := lacks(case.backend, case.fault):
-                    _say(f"passed over: {case.line()}: {reason}")
-                    continue
+            for case in islice(cases(asked), asked.runs):
                 if case.backend not in tools:
                     made = stack.enter_context(_on_engine()) if case.backend == COMPOSE else Tools()
                     tools[case.backend] = made
-                rows.append(_one(case, tools[case.backend]))
-                results.keep(file, rows[-1])
+                found[_one(case, tools[case.backend], file)] += 1
     except KeyboardInterrupt:
         _say("interrupted: the run under way is dropped, and nothing of it is left")
         return INTERRUPTED
     except (engines.NoEngine, NoCompilerError, RefusedError) as error:
         _say(f"error: {error}")
         return 1
-    for line in results.summary(rows):
-        _say(line)
-    return int(any(row["verdict"] not in GOOD for row in rows))
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in found.items())
+    _say(f"{found.total()} runs: {counts}")
+    return int(not found.keys() <= GOOD)
 
 
-def cases(asked: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Case]:
-    """The cases of a request, one after the other; without seeds endless, after those of before."""
+def cases(asked: argparse.Namespace) -> Iterator[Case]:
+    """The cases of a request, one after the other, endless without seeds."""
     if asked.seed:
         yield from map(draw, asked.seed)
         return
-    for case in map(draw, count(max((row["seed"] for row in rows), default=-1) + 1)):
+    for case in map(draw, count(asked.first)):
         wanted = case.backend in asked.backend and case.fault in asked.faults
-        if wanted and case.policy in asked.policies:
+        if wanted and case.policy in asked.policies and not lacks(case.backend, case.fault):
             yield case
 
 
-def _one(case: Case, tools: Tools) -> Row:
-    made = {"date": time.strftime("%Y-%m-%d"), "git": git_state(ROOT)}
+def _one(case: Case, tools: Tools, file: Path) -> Verdict:
     with ran(case, tools) as (place, seen, judgement):
-        row = results.row_of(case, judgement, seconds=seen.seconds, **made)
+        row = {**asdict(case), **asdict(judgement), "seconds": seen.seconds}
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(json.dumps({"date": time.strftime("%Y-%m-%d"), **row}) + "\n")
         _say(f"{case.line()} → {judgement.outcome}: {judgement.verdict}")
         for detail in judgement.details:
             _say(f"    {detail}")
         if judgement.verdict not in GOOD:
             _say(f"    what it left is in {place.folder}")
-    return row
+    return judgement.verdict
 
 
 @contextmanager
@@ -120,14 +115,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    endless = float("inf")
-    parser.add_argument("--runs", type=int, default=endless, help="the most trainings")
-    parser.add_argument("--minutes", type=float, default=endless, help="begin none after that time")
+    parser.add_argument("--runs", type=int, help="the most trainings")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--faults", nargs="+", type=Fault, choices=[*Fault], default=[*Fault])
     parser.add_argument(
         "--policies", nargs="+", type=Policy, choices=[*Policy], default=[Policy.FAIL]
     )
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, nargs="+", help="these cases, whatever they are")
     return parser
 

@@ -30,22 +30,19 @@ class Fault(StrEnum):
     FREEZE = "freeze"  # the program gets SIGSTOP
     PAUSE = "pause"  # the same for `PAUSE_S`
     AGENT = "agent"  # the agent or its container is killed
-    ANCHOR = "anchor"  # the container that holds a node's network is restarted
     HELPER = "helper"  # the client is killed; another command collects the run
-    DISK = "disk"  # the run volume is full
-    ROOM = "room"  # the same for `PAUSE_S`
+    ROOM = "room"  # the run volume is full for `PAUSE_S`
     READ_ONLY = "read-only"  # the run volume becomes read-only
     LATE = "late"  # a task starts late
     NODE_CLOCK = "node-clock"  # the clock of all processes of a node is stepped by an hour
 
 
+_OF_PROCESSES: Final = frozenset({Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK})
+"""The engine's disk is the host's; a container takes no variable of the harness."""
+
 FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
-    # There is no pause container.
-    LOCAL: tuple(f for f in Fault if f is not Fault.ANCHOR),
-    # The engine's disk is the host's; a container takes no variable of the harness.
-    COMPOSE: tuple(
-        f for f in Fault if f not in {Fault.DISK, Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK}
-    ),
+    LOCAL: tuple(Fault),
+    COMPOSE: tuple(fault for fault in Fault if fault not in _OF_PROCESSES),
 }
 UNTIMED: Final = frozenset({Fault.NONE, Fault.LATE})
 """Faults without a moment: there is none, or the run starts with it."""
@@ -58,7 +55,6 @@ class Policy(StrEnum):
 
     FAIL = "fail"
     RESTART = "restart"
-    CONTINUE = "continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,6 @@ class Case:
         after_s: The moment of the fault: seconds after the submission of the run; or
         at_step: as soon as a collected record has this global step.
         amount_s: The delay of a start, or the change of a clock.
-        follow_up: How a run of a killed client is collected: `attach` or `collect`.
     """
 
     seed: int
@@ -85,7 +80,6 @@ class Case:
     after_s: float | None = None
     at_step: int | None = None
     amount_s: float = 0.0
-    follow_up: str = ""
     policy: Policy = Policy.FAIL
 
     @property
@@ -154,13 +148,12 @@ def draw(seed: int) -> Case:
         after_s=after_s if timed else None,
         at_step=rng.randint(1, int(0.8 * steps)) if timed and after_s is None else None,
         amount_s=_amount(rng, fault),
-        follow_up=rng.choice(("attach", "collect")) if fault is Fault.HELPER else "",
-        policy=rng.choice([p for p in Policy if p is not Policy.CONTINUE or experiment == "async"]),
+        policy=rng.choice([*Policy]),
     )
 
 
 def _target(rng: random.Random, fault: Fault, workers: int, ps: int) -> str:
-    if fault in {Fault.ANCHOR, Fault.NODE_CLOCK}:
+    if fault is Fault.NODE_CLOCK:
         return rng.choice((PS_NODE, *WORKER_NODES))
     if fault not in _ON_ANY_TASK:
         return ""

@@ -20,7 +20,6 @@ from tests.torture.place import Place
 
 if TYPE_CHECKING:
     from docker import DockerClient
-    from docker.models.containers import Container
 
 _POLL_S: Final = 0.05
 
@@ -57,12 +56,6 @@ class Scene:
             time.sleep(_POLL_S)
         return False
 
-    def container(self) -> Container:
-        """The target's container."""
-        assert self.client is not None
-        case = self.place.case
-        return self.client.containers.get(f"{case.project}-{case.target}-1")
-
 
 def hit(scene: Scene) -> float | None:
     """Wait for the moment and inject the fault; None where the run or its target ended before.
@@ -81,17 +74,7 @@ def hit(scene: Scene) -> float | None:
         in_time = scene.wait_until(lambda: place.home().global_step() >= (case.at_step or 0))
     if not in_time:
         return None
-    if scene.client is None:
-        return _FAULTS[case.fault](scene)
-    from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
-
-    try:
-        return _FAULTS[case.fault](scene)
-    except APIError as error:
-        # Just then the containers were being stopped or removed.
-        if error.status_code in {404, 409}:
-            return None
-        raise
+    return _FAULTS[case.fault](scene)
 
 
 def _pause(scene: Scene) -> float | None:
@@ -104,30 +87,24 @@ def _pause(scene: Scene) -> float | None:
 
 
 def _agent(scene: Scene) -> float | None:
-    if scene.client is not None:
-        return _to_container(scene, lambda container: container.kill())
     case = scene.place.case
+    if scene.client is not None:
+        from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
+
+        now = time.time()
+        try:
+            scene.client.containers.get(f"{case.project}-{case.target}-1").kill()
+        except APIError as error:
+            if error.status_code not in {404, 409}:  # it was just being stopped or removed
+                raise
+            return None
+        return now
     return _signalled(processes.agent(case.project, case.target), signal.SIGKILL)
-
-
-def _to_container(scene: Scene, do: Callable[[Container], None]) -> float | None:
-    container = scene.container()
-    if container.status != "running":
-        return None
-    now = time.time()
-    do(container)
-    return now
 
 
 def _kill(helper: subprocess.Popen[bytes]) -> None:
     helper.kill()
     helper.wait()
-
-
-def _disk(scene: Scene) -> float | None:
-    now = time.time()
-    disks.fill(scene.place.state)
-    return None if scene.over() else now
 
 
 def _room(scene: Scene) -> float | None:
@@ -187,9 +164,7 @@ _FAULTS: Final[dict[Fault, Callable[[Scene], float | None]]] = {
     Fault.FREEZE: lambda scene: _signalled(_program(scene), signal.SIGSTOP),
     Fault.PAUSE: _pause,
     Fault.AGENT: _agent,
-    Fault.ANCHOR: lambda scene: _to_container(scene, lambda each: each.restart(timeout=1)),
     Fault.HELPER: lambda scene: _unless_over(scene, lambda: _kill(scene.helper)),
-    Fault.DISK: _disk,
     Fault.ROOM: _room,
     Fault.READ_ONLY: _read_only,
     Fault.NODE_CLOCK: _node_clock,

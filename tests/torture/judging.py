@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tests.torture import records
-from tests.torture.case import Case, Fault, Policy
+from tests.torture.case import Case, Fault
 from tests.torture.expected import WELL, Outcome, expected, patience_s
 from tests.torture.records import Home
 
@@ -142,7 +142,7 @@ def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str
         found.append(f"the run has ended, and {', '.join(going)} not")
     if state == "succeeded":
         short = [task for task in case.worker_tasks if rows.get(task) != "succeeded"]
-        if short and (case.policy is not Policy.CONTINUE or not summary.get("degraded")):
+        if short:
             found.append(f"succeeded without {', '.join(short)}")
     elif not missed and case.fault in _NAMED:
         # The target task must be named, by lab's name or by TensorFlow's.
@@ -157,8 +157,7 @@ def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str
 def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
     if seen.seconds is None or outcome.state == "succeeded":
         return []
-    trained = seen.home.summary.get("global_step") is not None
-    allowed = patience_s(case.fault, outcome.cause, trained=trained)
+    allowed = patience_s(case.fault, outcome.cause)
     if seen.seconds <= allowed:
         return []
     return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]

@@ -16,7 +16,6 @@ from tests.torture.expected import (
     PATIENT_S,
     READY_S,
     STALL_S,
-    may_stand_still,
     may_succeed,
     patience_s,
 )
@@ -56,7 +55,7 @@ class Tools:
 def lacks(backend: str, fault: Fault) -> str:
     """Why such a run is not possible here; "" where it is."""
     is_root = os.geteuid() == 0
-    if fault in {Fault.DISK, Fault.ROOM, Fault.READ_ONLY} and not is_root:
+    if fault in {Fault.ROOM, Fault.READ_ONLY} and not is_root:
         return "only root may mount a small disk"
     if fault is Fault.NODE_CLOCK and not (shutil.which("cc") or shutil.which("gcc")):
         return "no C compiler for the clock"
@@ -71,7 +70,7 @@ def words(case: Case) -> list[str]:
     found += ["--on-failure", case.policy.value, "--seed", str(case.seed)]
     found += ["--global_steps", str(case.steps)]
     found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
-    if may_stand_still(case.fault):
+    if case.fault is Fault.FREEZE:
         found += ["--stall", f"{STALL_S:g}s", "--ready-within", f"{READY_S:g}s"]
     else:
         found += ["--ready-within", f"{PATIENT_S:g}s"]
@@ -95,7 +94,7 @@ def ran(case: Case, tools: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
     try:
         with ExitStack() as of_disk:
             disk = made = None
-            if case.fault in {Fault.DISK, Fault.ROOM}:
+            if case.fault is Fault.ROOM:
                 disks.small(place)
             elif case.fault is Fault.READ_ONLY:
                 disk = of_disk.enter_context(disks.faulty(place))
@@ -132,7 +131,7 @@ def _see(scene: Scene) -> Seen:
         place.done(_COMMAND_S, "down", case.project, "--yes")
     return Seen(
         exit_code=code,
-        said=None if case.follow_up == "collect" else said,
+        said=said,
         home=place.home(),
         hit_unix=hit,
         missed=hit is None and case.fault not in UNTIMED,
@@ -148,11 +147,4 @@ def _exit_code(scene: Scene, hit: float | None) -> int | None:
         if hit is not None and not may_succeed(case):
             deadline = min(deadline, time.monotonic() + patience_s(case.fault) + _AFTER_S)
         return ended(scene.helper, deadline)
-    if case.follow_up == "attach":
-        return place.done(deadline - time.monotonic(), "attach", "last", "--json")
-    while time.monotonic() < deadline:
-        code = place.done(_COMMAND_S, "collect", "last")
-        if code != 0 or place.home().summary:
-            return code
-        time.sleep(1)
-    return None
+    return place.done(deadline - time.monotonic(), "attach", "last", "--json")

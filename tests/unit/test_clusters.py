@@ -54,12 +54,6 @@ def test_every_config_is_in_a_table_and_on_its_page() -> None:
     assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in page] == []
 
 
-def test_the_page_of_the_config_names_every_experiment_that_needs_another_shape() -> None:
-    page = (ROOT / "docs/config.md").read_text()
-    others = [each.name for each in EXPERIMENTS.values() if set(each.jobs) != {"ps", "worker"}]
-    assert [name for name in others if f"`{name}`" not in page] == []
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_cluster_shape_matches_the_table(name: str) -> None:
     cluster = load_cluster(ROOT / name)
@@ -103,21 +97,6 @@ def test_config_fits_its_host_and_no_smaller_one(name: str) -> None:
     if needed:
         with pytest.raises(Exception, match=f"needs {needed} GPU"):
             place(cluster, box(needed - 1))
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_config_names_its_purpose_and_supports_all_experiments(name: str) -> None:
-    path = ROOT / name
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("# yaml-language-server: $schema=")
-    schema = path.parent / lines[0].partition("$schema=")[2]
-    assert schema.is_file()
-    assert lines[2].startswith(("# A ", "# One ", "# The ", "# Four "))
-    cluster = load_cluster(path)
-    assert name == "cluster.yaml" or cluster.name == path.stem
-    for experiment in EXPERIMENTS.values():
-        if set(experiment.jobs) == {"ps", "worker"}:
-            assert set(experiment.jobs) == set(cluster.jobs)
 
 
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -1,21 +1,24 @@
-"""Values read from the engine's inspections, and their consequences."""
+"""Values read from the engine's inspections, why there is no engine, and what differs on Podman."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lab.backends.compose import readiness
+from lab.backends.compose import ComposeBackend, cleanup, readiness
 from lab.backends.compose.channel import _raise_for_exit_code
-from lab.backends.compose.client import Engine, NotFound
+from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.backends.compose.containers import ContainerInfo, parse_inspection
 from lab.backends.compose.image_build import Image, download_notice, image_of
 from lab.backends.state import Busy
 from lab.errors import LabError
 from tests.support.containers import INSPECTED, a_task
+from tests.support.fakes import PLAN
 
 
 def test_a_container_as_the_engine_describes_it() -> None:
@@ -26,12 +29,6 @@ def test_a_container_as_the_engine_describes_it() -> None:
     assert seen.variables["A"] == "b=c"
     assert seen.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
     assert (seen.running, seen.up, seen.detail) == (True, False, "running (starting)")
-
-
-def test_gpus_by_cdi_have_their_plain_ids() -> None:
-    requests = [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=MIG-7", "nvidia.com/gpu=2"]}]
-    seen = parse_inspection({**INSPECTED, "HostConfig": {"DeviceRequests": requests}})
-    assert seen.gpus == ("MIG-7", "2")
 
 
 @pytest.mark.parametrize(
@@ -48,21 +45,6 @@ def test_podman_reports_only_device_nodes(
     }
     seen = parse_inspection({**INSPECTED, "HostConfig": host})
     assert (seen.gpus, seen.planned) == (gpus, ("GPU-4", "GPU-5"))
-
-
-def test_a_container_with_few_details() -> None:
-    seen = parse_inspection(
-        {
-            **INSPECTED,
-            "Config": {"Image": "lab:cpu", "Env": None, "Labels": None},
-            "HostConfig": {"DeviceRequests": None},
-            "Mounts": None,
-            "State": {"Status": "exited", "ExitCode": 137, "StartedAt": "0001-01-01T00:00:00Z"},
-        }
-    )
-    assert (seen.task, seen.gpus, seen.volume) == ("", (), "")
-    assert seen.cluster_spec() == {}
-    assert seen.detail == "exited (137)"
 
 
 def test_planned_and_actual_settings_are_distinguished() -> None:
@@ -88,13 +70,6 @@ def test_reason_of_an_unhealthy_task() -> None:
     assert (seen.detail, seen.up) == ("running (unhealthy: GPU lost: \\x1b[0m)", False)
     # A restarted container shows nothing of its former end.
     assert with_health("healthy").detail == "running (healthy)"
-
-
-def test_start_times_sort_as_text() -> None:
-    times = ["2026-11-21T10:00:01Z", "2026-11-21T10:00:01.5Z", "2026-11-21T10:00:01.51Z"]
-    states = [{**INSPECTED["State"], "StartedAt": time} for time in times]
-    read_times = [parse_inspection({**INSPECTED, "State": state}).started for state in states]
-    assert read_times == sorted(set(read_times))
 
 
 @pytest.fixture
@@ -205,3 +180,152 @@ def test_the_image_of_a_rendered_file() -> None:
     assert image_of({"services": services}).horovod == "horovod"
     with pytest.raises(ValueError, match="no service"):
         image_of({"services": {}})
+
+
+# ---- Reasons for a missing engine or compose: one line each, with a hint
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory where commands are found; it is empty."""
+    for name in ("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def a_docker(folder: Path, script: str) -> None:
+    command = folder / "docker"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+
+
+def reason() -> str:
+    fault = ComposeBackend().unavailable_reason()
+    assert fault is not None
+    assert "\n" not in fault
+    return fault
+
+
+def test_no_docker_command(commands: Path) -> None:
+    assert reason().startswith("there is no docker command; install Docker Engine")
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", "no compose plugin"),
+        ("echo 2.3.3", "docker compose 2.3.3 is too old; install 2.19"),
+    ],
+)
+def test_no_compose(
+    commands: Path, monkeypatch: pytest.MonkeyPatch, script: str, output: str
+) -> None:
+    monkeypatch.setattr(Engine, "version", lambda self: "28.0.0")
+    a_docker(commands, script)
+    assert output in reason()
+    a_docker(commands, "echo v2.40.3-desktop.1")
+    assert ComposeBackend().unavailable_reason() is None
+
+
+def test_no_permission() -> None:
+    import docker.errors  # noqa: PLC0415
+    import requests.exceptions  # noqa: PLC0415
+
+    # The messages of docker-py when it negotiates the version, and later.
+    denied = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
+    for error in (
+        docker.errors.DockerException(f"Error while fetching server API version: {denied}"),
+        requests.exceptions.ConnectionError(denied),
+    ):
+        with pytest.raises(LabError, match="usermod -aG docker"), engine_errors("asking"):
+            raise error
+
+
+def test_an_engine_that_hangs() -> None:
+    import requests.exceptions  # noqa: PLC0415
+
+    with pytest.raises(LabError, match="does not answer"), engine_errors("asking"):
+        raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+
+def test_a_seat_without_docker_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_CLASS_DIR", "/state/classes/w/seats/ada")
+    assert reason() == "a seat of a class without Docker has no containers; use `--backend local`"
+
+
+# ---- What differs on Podman, by the answers of Podman 5.4.2
+
+
+PODMAN = {"Version": "5.4.2", "Components": [{"Name": "Podman Engine"}, {"Name": "Conmon"}]}
+DOCKER = {"Version": "28.5.2", "Components": [{"Name": "Engine"}, {"Name": "containerd"}]}
+
+
+class Answers:
+    """An engine with another id at each question, as Podman has it."""
+
+    def __init__(self, version: dict[str, Any]) -> None:
+        self.version = lambda: version
+        self.asked = 0
+
+    def info(self) -> dict[str, Any]:
+        self.asked += 1
+        return {"ID": f"id-{self.asked}", "Name": "vm", "DockerRootDir": "/var/lib/storage"}
+
+
+def answering(version: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Engine:
+    answers = Answers(version)
+    monkeypatch.setattr(Engine, "client", lambda _self: answers)
+    return Engine()
+
+
+def test_podman_has_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    podman = answering(PODMAN, monkeypatch)
+    assert podman.id() == podman.id() == "podman:vm:/var/lib/storage"
+    docker = answering(DOCKER, monkeypatch)
+    assert docker.id() == "id-1"
+
+
+def test_gpus_are_requested_by_cdi(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(replace(task, gpus=("GPU-1",)) for task in PLAN.tasks)
+    with_gpus = replace(PLAN, tasks=tasks)
+    answering(PODMAN, monkeypatch)
+    assert ComposeBackend()._options_for(with_gpus).gpus_by == "cdi"
+    assert ComposeBackend()._options_for(PLAN).gpus_by == "nvidia"
+    answering(DOCKER, monkeypatch)
+    assert ComposeBackend()._options_for(with_gpus).gpus_by == "nvidia"
+
+
+def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = {
+        "a": {"lab.node": "tf1"},
+        "task": {"lab.node": "tf1", "lab.task": "ps-0"},
+        "fault": {"lab.node": "tf1", "lab.reader": "mnist"},
+        "reader": {"lab.reader": "mnist"},
+    }
+
+    class Podman:
+        """Refuses to remove the anchor before the others."""
+
+        def containers(self, *_: str) -> list[Any]:
+            return [SimpleNamespace(id=name, labels=each) for name, each in left.items()]
+
+        def client(self) -> Any:
+            return None
+
+        def for_each(self, doing: str, containers: Sequence[Any], _: Callable[[Any], None]) -> None:
+            if doing != "removing a container":
+                return
+            if "a" in {each.id for each in containers} and len(left) > 1:
+                raise LabError("a has dependent containers which must be removed before it")
+            for each in containers:
+                del left[each.id]
+
+    monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
+    cleanup.remove(Podman(), "mnist", lambda _: None)  # type: ignore[arg-type]
+    assert not left

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from benchmarks.marks import put
 from lab.reproduce.claims import load
 from lab.reproduce.reference import trainings
 
@@ -31,8 +30,6 @@ QUICK_RUNS = [
     *(f"chapter/async-fast-{seed}" for seed in range(1, 6)),
     *(f"chapter/sync-fast-{seed}" for seed in range(1, 4)),
 ]
-SYNC_STRETCHES = ((1, 400), (1000, 1400), (2052, 3000))
-"""Global steps, from and to; the last range begins where the post's first one does."""
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -42,19 +39,6 @@ def summary(name: str) -> dict[str, Any]:
 def rows(name: str) -> list[dict[str, str]]:
     with (FOLDER / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def hundredths(name: str, since: int, until: int) -> list[float]:
-    return [
-        float(row["loss"])
-        for row in rows(name)
-        if int(row["local_step"]) % 100 == 0 and since <= int(row["global_step"]) <= until
-    ]
-
-
-def described(values: list[float]) -> str:
-    mean = statistics.mean(values)
-    return f"| {len(values)} | {min(values):.4f} | {mean:.4f} | {max(values):.4f} |"
 
 
 @pytest.mark.parametrize("name", FULL_RUNS)
@@ -86,23 +70,6 @@ def test_the_mean_losses_are_beside_the_posts() -> None:
         ours = math.exp(statistics.fmean(map(math.log, near)))
         where = f"{min(steps):,} to {max(steps):,}"
         assert f"| {where} | {len(steps)} | {claim.value:.4f} | {ours:.4f} |" in BLOG
-
-
-def test_the_synchronous_loss_is_lower_after_as_many_updates() -> None:
-    for since, until in SYNC_STRETCHES:
-        ours = {way: hundredths(f"blog/{way}", since, until) for way in ("sync", "async")}
-        for way, values in ours.items():
-            assert f"| {since:,} to {until:,}, {way} {described(values)}" in BLOG
-        assert statistics.mean(ours["sync"]) < statistics.mean(ours["async"])
-
-
-def test_lines_in_the_posts_format_are_records() -> None:
-    for task in ("worker-0", "worker-1", "worker-2"):
-        of_task = [row for row in rows("blog/sync") if row["task"] == task]
-        lines = [row for row in of_task if int(row["local_step"]) % 100 == 0]
-        for row in (*lines[:3], *lines[-3:]):
-            steps = f"{int(row['local_step']):,} | {int(row['global_step']):,}"
-            assert f"| {task} | {steps} | {float(row['loss']):.4f} |" in BLOG
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +122,6 @@ def test_a_quick_run_has_its_row(name: str) -> None:
     assert f"--seed={seed}" in json.loads((FOLDER / f"{name}.json").read_text())["argv"]
     figures = f"{kept['accuracy']:.4f} | {kept['global_step']:,} | yes |"
     assert f"| {kept['experiment']} | {seed} | {figures}" in CHAPTER
-
-
-def test_the_lesson_quotes_the_accuracy_of_the_blogs_run() -> None:
-    text = (ROOT / "docs/lessons/async.md").read_text()
-    assert f"accuracy. Ours is {summary('blog/async')['accuracy']:.4f} (" in text
-
-
-def test_a_page_without_a_mark_is_refused() -> None:
-    assert put("a <!-- x -->\nold<!-- end --> b", "x", "new\n") == (
-        "a <!-- x -->\n\nnew\n\n<!-- end --> b"
-    )
-    with pytest.raises(ValueError, match="marks of y"):
-        put("a <!-- x -->\nold<!-- end --> b", "y", "new")
 
 
 def test_the_lesson_shows_the_ends_of_the_runs_with_a_killed_task() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.gpu.verification import GpuCheck, GpuStatus, GpuView, check_gpus
-from lab.task.probes.gpu_probe import NO_LIBCUDA, SHOWS_WHOLE_HOST
 from tests.support.gpu_views import A, B, C, bare, inside, local, on_a_box
 
 M, N = (f"MIG-0000000{letter}-1111-2222-3333-444444444444" for letter in "de")
@@ -115,10 +114,22 @@ MISMATCH = [
 def test_mismatch(planned: tuple[str, ...], sight: GpuView, words: str) -> None:
     nodes_known = bool(sight.nodes) or words.endswith("(device nodes)")
     found = judged(planned, sight, nodes_known=nodes_known)
+    assert "\n" not in found.explanation
     shown = ", ".join(planned) or "none"
     expected = (GpuStatus.MISMATCH, f"planned {shown}, sees {words}")
     assert (found.status, found.explanation) == expected
     assert found.fix
+
+
+@pytest.mark.parametrize(
+    ("sight", "fix"),
+    [
+        (on_a_box(A, nodes=(4,), tensorflow=0), "lab build"),
+        (local(A, cuda=bare(A), tensorflow=0), "pip install 'tensorflow[and-cuda]==2.21.*'"),
+    ],
+)
+def test_mismatched_libraries_have_a_hint(sight: GpuView, fix: str) -> None:
+    assert fix in judged((A,), sight).fix
 
 
 def node(fault: str, **changes: Any) -> GpuView:
@@ -146,7 +157,6 @@ def node(fault: str, **changes: Any) -> GpuView:
         (local(A, reasons=failing("804")), "CUDA reports: cuInit: error 804", "update the"),
         (local(A, reasons=failing("999")), "CUDA reports: cuInit: error 999", "modprobe -u -c=0"),
         (local(A, reasons=failing("34")), "CUDA reports: cuInit: error 34", "lab doctor"),
-        (local(A, reasons={"cuda": "too short"}), "CUDA reports: too short", "lab doctor"),
     ],
 )
 def test_lost(sight: GpuView, words: str, mend: str) -> None:
@@ -155,14 +165,6 @@ def test_lost(sight: GpuView, words: str, mend: str) -> None:
     assert found.explanation.startswith(f"planned {A}, but cannot use it: ")
     assert words in found.explanation
     assert mend in found.fix
-
-
-def test_mismatched_libraries_have_a_hint() -> None:
-    in_a_container = judged((A,), on_a_box(A, nodes=(4,), tensorflow=0))
-    assert "lab build" in in_a_container.fix
-    here = judged((A,), local(A, cuda=bare(A), tensorflow=0))
-    assert here.explanation == f"planned {A}, sees none (TensorFlow)"
-    assert "pip install 'tensorflow[and-cuda]==2.21.*'" in here.fix
 
 
 def test_unknown_and_declared_have_reasons() -> None:
@@ -202,29 +204,6 @@ def test_odd_output_fails(text: str) -> None:
 
 # ---- Any output
 
-some_cards = st.lists(st.sampled_from([A, B, C, M, N, "0", "1", "9"]), max_size=3, unique=True).map(
-    tuple
-)
-uuids = st.lists(st.sampled_from([A, B, C, M, N]), max_size=3, unique=True).map(tuple)
-shown = st.none() | uuids
-pins = st.sampled_from(["void", "-1", "", "all"]) | some_cards.map(",".join)
-variables = st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
-nodes = st.dictionaries(st.integers(3, 8), st.sampled_from(["", "", REFUSED]), max_size=3)
-sights = st.builds(
-    GpuView,
-    environment=st.none() | st.dictionaries(variables, pins),
-    nodes=st.none() | nodes,
-    nvml=shown,
-    cuda=shown | shown.map(lambda ids: ids and bare(*ids)),
-    tensorflow=st.none() | st.integers(0, 3),
-    reasons=st.dictionaries(
-        st.sampled_from(["nvml", "cuda"]),
-        st.sampled_from(["Unknown Error", NO_LIBCUDA, SHOWS_WHOLE_HOST]),
-    ),
-    isolated=st.booleans(),
-    engine=st.none() | some_cards,
-)
-minors = st.sampled_from([{}, MINORS])
 SOURCES = ("environment", "nodes", "nvml", "cuda", "tensorflow", "engine")
 
 
@@ -235,19 +214,6 @@ def agreeing(planned: tuple[str, ...], data: st.DataObject) -> GpuView:
     right = replace(right, nodes={MINORS[each]: "" for each in planned})
     silent = {name: None for name in SOURCES if data.draw(st.booleans(), label=f"{name} is silent")}
     return replace(right, **silent)
-
-
-@given(some_cards, sights, minors)
-def test_every_outcome_can_be_shown_and_names_alone_prove_nothing(
-    planned: tuple[str, ...], sight: GpuView, known: dict[str, int]
-) -> None:
-    found = check_gpus(planned, sight, known, UUIDS)
-    assert "\n" not in found.explanation
-    assert bool(found.fix) == (not found.status.good)
-    as_planned = found.status in {GpuStatus.PROVED, GpuStatus.DECLARED}
-    assert found.seen == planned or not as_planned
-    mute = replace(sight, nodes=None, nvml=None, cuda=None, reasons={})
-    assert check_gpus(planned, mute, known, UUIDS).status is not GpuStatus.PROVED
 
 
 @given(

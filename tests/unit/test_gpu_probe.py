@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -141,35 +142,37 @@ def test_cuda_shows_what_the_process_may_use(
     assert output("--pid", pid, **other)["cuda"] == [each[4:] for each in seen]
 
 
-def test_an_older_cuda_lists_gpus_and_no_slices(
-    libcuda: Path, sleeper: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("code", "name"), [("802", "CUDA_ERROR_SYSTEM_NOT_READY"), ("999", "unknown")]
+)
+def test_a_cuda_that_fails_is_quoted(
+    libcuda: Path, sleeper: Callable[..., str], code: str, name: str
+) -> None:
+    found = output("--pid", sleeper(), **cuda.variables(libcuda, [A]), FAKE_CUDA_INIT=code)
+    assert (found["cuda"], found["reasons"]["cuda"]) == (None, f"cuInit: error {code} ({name})")
+    # The host finds the code there, and the hint by it.
+    quoted = gpu_probe.CUDA_CODE.search(found["reasons"]["cuda"])
+    assert quoted is not None
+    assert quoted[1] == code
+
+
+def test_an_older_cuda_and_one_that_is_no_library(
+    libcuda: Path,
+    sleeper: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pid, old = sleeper(), cuda.build(tmp_path / "old", old=True)
     assert output("--pid", pid, **cuda.variables(libcuda, [SLICE]))["cuda"] == [SLICE[4:]]
     assert output("--pid", pid, **cuda.variables(old, [A]))["cuda"] == [A]
-
-
-def test_a_cuda_that_fails_is_quoted(
-    libcuda: Path, sleeper: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pid = sleeper()
-    for code, name in (("802", "CUDA_ERROR_SYSTEM_NOT_READY"), ("999", "unknown")):
-        found = output("--pid", pid, **cuda.variables(libcuda, [A]), FAKE_CUDA_INIT=code)
-        assert found["cuda"] is None
-        assert found["reasons"]["cuda"] == f"cuInit: error {code} ({name})"
-        # The host finds the code there, and the hint by it.
-        quoted = gpu_probe.CUDA_CODE.search(found["reasons"]["cuda"])
-        assert quoted is not None
-        assert quoted[1] == code
     (tmp_path / "libcuda.so.1").write_text("no library")
     found = output("--pid", pid, LD_LIBRARY_PATH=str(tmp_path))
     assert "libcuda.so.1" in found["reasons"]["cuda"]
     assert found["reasons"]["cuda"] != gpu_probe.NO_LIBCUDA
     # Also on a host with a GPU: this is no library's name.
     monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
-    with pytest.raises(gpu_probe.Unavailable) as caught:
+    with pytest.raises(gpu_probe.Unavailable, match=re.escape(gpu_probe.NO_LIBCUDA)):
         gpu_probe.cuda()
-    assert str(caught.value) == gpu_probe.NO_LIBCUDA
 
 
 def test_nvml_shows_gpus_and_slices(driver: DriverOf) -> None:

@@ -11,7 +11,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -316,17 +315,6 @@ def test_a_file_that_cannot_be_read(
     else:
         (notice,) = take(ANNA)
         assert notice.endswith(".json: it is not readable")
-
-
-def test_an_entry_of_a_later_lab_or_of_a_wrong_clock_counts() -> None:
-    for backend in ("later", "later\x1b" + "x" * 9000):
-        take(dead(holder("anna", backend=backend)))
-        error = refused(holder("ben"), r"'anna' \(later.* cannot check whether it is still up")
-        assert "\x1b" not in str(error)
-        assert len(str(error)) < 1000
-        release(backend, "anna", "/state")
-    take(replace(holder("anna"), since_unix=time.time() + 1e9))
-    refused(holder("ben"), "'anna'")
 
 
 # ---- The directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from lab.backends.compose.client import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
 from lab.errors import LabError
+from lab.placement.plan import Plan
 from lab.task.probes.version import IN_IMAGE, digest
 from tests.support.containers import inspected
 from tests.support.fakes import PLAN
@@ -28,6 +29,7 @@ from tests.support.fakes import PLAN
 BASE = "python:3.11-slim-bookworm"
 IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")
 MINE = replace(IMAGE, name="lab:mine")
+HERITAGE = replace(PLAN, tensorflow="2.15")
 HERE = f"{digest()}\n".encode()
 OLD = b"0" * 64 + b"\n"
 
@@ -74,11 +76,8 @@ class Docker:
 
     @property
     def containers(self) -> Any:
-        attributes = ("attrs", "labels", "status")
         listed = [
-            SimpleNamespace(
-                **dict(zip(attributes, (each, each["Config"]["Labels"], "running"), strict=True))
-            )
+            SimpleNamespace(attrs=each, labels=each["Config"]["Labels"], status="running")
             for each in self.inspected
         ]
         return SimpleNamespace(create=self._create, get=self._get, list=lambda **_: listed)
@@ -208,18 +207,6 @@ def test_an_image_is_read_once(state: Path) -> None:
     assert docker_of(engine).asked == 6
 
 
-def test_checking_an_image_writes_nothing(state: Path) -> None:
-    assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == digest()
-    assert not state.exists()
-
-
-def test_few_images_are_cached() -> None:
-    for number in range(40):
-        image._cache_digest(f"sha256:{number}", f"{number}")
-    known = [number for number in range(40) if f"sha256:{number}" in image._cached()]
-    assert known == list(range(8, 40))
-
-
 def test_without_a_cache_it_is_read_again(state: Path) -> None:
     state.write_text("")
     engine = an_engine(cpu=HERE)
@@ -238,13 +225,19 @@ def test_version_of_an_environment_without_containers() -> None:
 # ---- Consequences
 
 
-def test_status_of_an_image() -> None:
-    assert image_status(an_engine(), IMAGE, PLAN) is ImageStatus.MISSING
-    assert image_status(an_engine(cpu=HERE), IMAGE, PLAN) is ImageStatus.FITS
-    assert image_status(an_engine(cpu=OLD), IMAGE, PLAN) is ImageStatus.OLD
-    assert image_status(an_engine(cpu=b""), IMAGE, PLAN) is ImageStatus.OLD
-    assert image_status(an_engine(mine=HERE), MINE, PLAN) is ImageStatus.FITS
-    assert image_status(an_engine(cpu=OLD), MINE, PLAN) is ImageStatus.MISSING
+@pytest.mark.parametrize(
+    ("files", "wanted", "status"),
+    [
+        ({}, IMAGE, ImageStatus.MISSING),
+        ({"cpu": HERE}, IMAGE, ImageStatus.FITS),
+        ({"cpu": OLD}, IMAGE, ImageStatus.OLD),
+        ({"cpu": b""}, IMAGE, ImageStatus.OLD),
+        ({"mine": HERE}, MINE, ImageStatus.FITS),
+        ({"cpu": OLD}, MINE, ImageStatus.MISSING),
+    ],
+)
+def test_status_of_an_image(files: dict[str, bytes], wanted: Image, status: ImageStatus) -> None:
+    assert image_status(an_engine(**files), wanted, PLAN) is status
 
 
 def test_an_image_named_by_the_user_is_unchanged() -> None:
@@ -255,34 +248,29 @@ def test_an_image_named_by_the_user_is_unchanged() -> None:
         " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
         " `LAB_IMAGE= lab build` and then your own build"
     )
-    old = replace(PLAN, tensorflow="2.15")
     with pytest.raises(LabError, match=r"lab:mine .LAB_HERITAGE_IMAGE. .* on lab:heritage-cpu, r"):
-        image_status(an_engine(mine=OLD), MINE, old)
+        image_status(an_engine(mine=OLD), MINE, HERITAGE)
 
 
-@pytest.fixture(autouse=True)
-def builder(monkeypatch: pytest.MonkeyPatch) -> list[LabError]:
-    """A host with a builder; with an error in this list, compose refuses its builder."""
-    refusals: list[LabError] = []
+class Host:
+    """A host with these images, and a `docker compose` whose build gives the image this file.
 
-    def require() -> None:
-        for refusal in refusals:
-            raise refusal
+    Attributes:
+        output: The notices.
+        done: What compose has done.
+        refusal: Why compose refuses its builder, or None.
+    """
 
-    monkeypatch.setattr(image, "require_builder", require)
-    monkeypatch.setattr(backend, "require_builder", require)
-    return refusals
-
-
-class Building:
-    """A `docker compose` whose build gives the image this file."""
-
-    def __init__(self, engine: Engine, file: bytes) -> None:
-        self.engine = engine
-        self.file = file
+    def __init__(self, built: bytes = HERE, **files: bytes | None) -> None:
+        self.engine = an_engine(**files)
+        self.built = built
+        self.output: list[str] = []
         self.done: list[str] = []
+        self.refusal: LabError | None = None
+        self.backend = ComposeBackend()
+        self.backend._engine = self.engine
 
-    def __call__(self, *_: object) -> Building:
+    def compose(self, *_: object) -> Host:
         return self
 
     def config(self) -> dict[str, Any]:
@@ -291,52 +279,74 @@ class Building:
 
     def build(self, service: str, notify: object) -> None:
         self.done.append(f"build {service}")
-        docker_of(self.engine).files["lab:cpu"] = self.file
+        docker_of(self.engine).files["lab:cpu"] = self.built
 
     def up(self, notify: object) -> None:
         self.done.append("up")
 
+    def builds(self, wanted: Image = IMAGE, plan: Plan = PLAN, root: str = "/p") -> None:
+        """Build an image without a boot."""
+        compose: Any = self
+        build(self.engine, compose, wanted, plan, root=Path(root), notify=self.output.append)
 
-def test_a_build_from_another_version_does_not_count() -> None:
-    engine = an_engine(base=b"")
-    compose: Any = Building(engine, OLD)
+    def boots(self) -> None:
+        self.backend.up(PLAN, root=Path("/p"), notify=self.output.append)
+
+    def require_builder(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]:
+    """Makes a host, whose backend only builds and boots."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
+    for name in ("remove", "wait_until_up", "restart_detached_tasks"):
+        monkeypatch.setattr(backend, name, lambda *_, **__: None)
+    monkeypatch.setattr(backend, "docker", lambda: "docker")
+    monkeypatch.setattr(backend.ComposeEnvironment, "block_host", lambda *_: None)
+    monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
+
+    def make(built: bytes = HERE, **files: bytes | None) -> Host:
+        made = Host(built, **files)
+        monkeypatch.setattr(backend, "Compose", made.compose)
+        for module in (image, backend):
+            monkeypatch.setattr(module, "require_builder", made.require_builder)
+        return made
+
+    return make
+
+
+HostOf = Callable[..., Host]
+
+
+def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
+    here = host(OLD, base=b"")
     with pytest.raises(LabError) as caught:
-        build(engine, compose, IMAGE, PLAN, root=Path("/home/\x1bada"), notify=lambda _: None)
-    assert compose.done == ["build tf1"]
+        here.builds(root="/home/\x1bada")
+    assert here.done == ["build tf1"]
     what, _, mend = str(caught.value).partition("; ")
     assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
     assert "/home/\\x1bada/lab/task, than this lab has, /" in what
     assert mend == "use the `lab` of that directory, or update both to one version"
 
 
-def test_an_image_with_another_tensorflow_is_reported_as_not_locked() -> None:
-    engine = an_engine(base=b"")
-    compose: Any = Building(engine, HERE)
-    output: list[str] = []
-    build(engine, compose, IMAGE, PLAN, root=Path("/p"), notify=output.append)
-    assert len(output) == 1
-    other = replace(IMAGE, tensorflow="tensorflow-cpu==2.20")
-    old = replace(PLAN, tensorflow="2.15")
-    for plan, variable in ((PLAN, "LAB_TENSORFLOW"), (old, "LAB_HERITAGE_TENSORFLOW")):
-        output.clear()
-        build(engine, compose, other, plan, root=Path("/p"), notify=output.append)
-        assert output[1:] == [
-            f"{variable} is set, so the image is not locked: pip chooses its packages and checks no"
-            " hashes"
-        ]
-
-
-@pytest.fixture
-def booting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ComposeBackend]:
-    monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
-    monkeypatch.setattr(backend, "remove", lambda *_, **__: None)
-    monkeypatch.setattr(backend, "wait_until_up", lambda *_, **__: None)
-    monkeypatch.setattr(backend, "restart_detached_tasks", lambda *_: None)
-    monkeypatch.setattr(backend, "docker", lambda: "docker")
-    monkeypatch.setattr(backend.ComposeEnvironment, "block_host", lambda *_: None)
-    monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
-    return ComposeBackend()
+@pytest.mark.parametrize(
+    ("tensorflow", "plan", "variable"),
+    [
+        ("", PLAN, ""),
+        ("tensorflow-cpu==2.20", PLAN, "LAB_TENSORFLOW"),
+        ("tensorflow-cpu==2.20", HERITAGE, "LAB_HERITAGE_TENSORFLOW"),
+    ],
+)
+def test_an_image_with_another_tensorflow_is_reported_as_not_locked(
+    host: HostOf, tensorflow: str, plan: Plan, variable: str
+) -> None:
+    here = host(base=b"")
+    here.builds(replace(IMAGE, tensorflow=tensorflow), plan)
+    notice = f"{variable} is set, so the image is not locked: pip chooses its packages and checks"
+    assert [line.startswith(notice) for line in here.output[1:]] == ([True] if variable else [])
 
 
 @pytest.mark.parametrize(
@@ -349,83 +359,44 @@ def booting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Compose
     ],
 )
 def test_a_boot_builds_an_image_that_is_missing_or_old(
-    booting: ComposeBackend,
-    monkeypatch: pytest.MonkeyPatch,
-    files: dict[str, bytes],
-    done: list[str],
+    host: HostOf, files: dict[str, bytes], done: list[str]
 ) -> None:
-    booting._engine = engine = an_engine(base=b"", **files)
-    compose = Building(engine, HERE)
-    monkeypatch.setattr(backend, "Compose", compose)
-    output: list[str] = []
-    booting.up(PLAN, root=Path("/p"), notify=output.append)
-    assert compose.done == done
+    here = host(base=b"", **files)
+    here.boots()
+    assert here.done == done
     line = "the image lab:cpu holds another version of lab/task than this lab; building it again"
-    assert (line in output) == ("cpu" in files and len(done) > 1)
-    assert any("downloads TensorFlow" in each for each in output) == (len(done) > 1)
-
-
-def test_a_boot_from_a_folder_with_another_version_fails(
-    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    booting._engine = engine = an_engine(base=b"", cpu=OLD)
-    compose = Building(engine, OLD)
-    monkeypatch.setattr(backend, "Compose", compose)
-    with pytest.raises(LabError, match="was built from another version of lab/task, /p/lab/task"):
-        booting.up(PLAN, root=Path("/p"), notify=lambda _: None)
-    assert compose.done == ["build tf1"]
+    assert (line in here.output) == ("cpu" in files and len(done) > 1)
+    assert any("downloads TensorFlow" in each for each in here.output) == (len(done) > 1)
 
 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({"cpu": HERE}, None),
-        ({"cpu": OLD, "base": b""}, None),
-        ({"base": b""}, None),
+        ({"cpu": HERE}, ""),
+        ({"cpu": OLD, "base": b""}, ""),
+        ({"base": b""}, ""),
         ({"cpu": OLD}, "the image lab:cpu holds another version of lab/task than this lab, and"),
         ({}, "there is no image lab:cpu, and its base python:3.11-slim-bookworm cannot be fetched"),
     ],
 )
-def test_an_old_image_counts_as_none(
-    booting: ComposeBackend,
-    monkeypatch: pytest.MonkeyPatch,
-    files: dict[str, bytes],
-    reason: str | None,
-) -> None:
-    booting._engine = engine = an_engine(**files)
-    monkeypatch.setattr(backend, "Compose", Building(engine, HERE))
-    assert booting.must_build(PLAN, root=Path("/p")) == ("cpu" not in files)
-    found = booting.missing_image(PLAN, root=Path("/p"))
-    if reason is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert found.startswith(reason)
-        assert "tools/base-image.sh" in found
+def test_an_old_image_counts_as_none(host: HostOf, files: dict[str, bytes], reason: str) -> None:
+    here = host(**files).backend
+    assert here.must_build(PLAN, root=Path("/p")) == ("cpu" not in files)
+    found = here.missing_image(PLAN, root=Path("/p")) or ""
+    assert found.startswith(reason)
+    assert bool(found) == ("tools/base-image.sh" in found) == bool(reason)
 
 
-def test_without_a_builder_nothing_is_built(
-    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch, builder: list[LabError]
-) -> None:
-    builder.append(LabError("building an image: buildx is too old", "install it"))
-    booting._engine = engine = an_engine(base=b"")
-    compose: Any = Building(engine, HERE)
-    monkeypatch.setattr(backend, "Compose", compose)
+def test_without_a_builder_nothing_is_built_and_an_existing_image_is_used(host: HostOf) -> None:
+    here = host(base=b"")
+    here.refusal = LabError("building an image: buildx is too old", "install it")
     reason = "building an image: buildx is too old; install it"
-    assert booting.missing_image(PLAN, root=Path("/p")) == reason
-    output: list[str] = []
+    assert here.backend.missing_image(PLAN, root=Path("/p")) == reason
     with pytest.raises(LabError, match="buildx is too old"):
-        build(engine, compose, IMAGE, PLAN, root=Path("/p"), notify=output.append)
-    assert (compose.done, output) == ([], [])
-
-
-def test_an_existing_image_needs_no_builder(
-    booting: ComposeBackend, monkeypatch: pytest.MonkeyPatch, builder: list[LabError]
-) -> None:
-    builder.append(LabError("building an image: buildx is too old", "install it"))
-    booting._engine = engine = an_engine(cpu=HERE)
-    compose = Building(engine, HERE)
-    monkeypatch.setattr(backend, "Compose", compose)
-    assert booting.missing_image(PLAN, root=Path("/p")) is None
-    booting.up(PLAN, root=Path("/p"), notify=lambda _: None)
-    assert compose.done == ["up"]
+        here.builds()
+    assert (here.done, here.output) == ([], [])
+    there = host(cpu=HERE)
+    there.refusal = here.refusal
+    assert there.backend.missing_image(PLAN, root=Path("/p")) is None
+    there.boots()
+    assert there.done == ["up"]

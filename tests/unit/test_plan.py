@@ -201,47 +201,45 @@ NODES = "{a: {cpus: 8, memory: 8GiB}, b: {cpus: 2}, c: {}}"
 JOBS = "{ps: {on: [a]}, worker: {on: [a, b, c, c]}}"
 
 
-def limits(cpus: int, memory: int) -> tuple[list[object], list[object], tuple[str, ...]]:
-    plan = place(cluster(NODES, JOBS), Inventory("none", (), cpus, memory))
-    return [t.cpuset for t in plan.tasks], [t.cpus for t in plan.tasks], plan.notices
+FEW = "the nodes' CPU limits are clamped to the {} CPUs of this host"
 
 
-def test_a_large_host_divides_the_rest_equally() -> None:
-    sets, cpus, notices = limits(21, 64 * GIB)
-    assert sets == ["0-3", "4-7", "8-9", "10-14", "15-19"]
-    assert cpus == [4, 4, 2, None, None]
-    assert notices == ()
-
-
-def test_a_host_with_enough_cpus_gives_each_task_its_own() -> None:
-    sets, cpus, notices = limits(5, 64 * GIB)
-    assert sets == ["0", "1", "2", "3", "4"]
-    assert cpus == [1, 1, 1, None, None]
-    assert notices == ("the nodes' CPU limits are clamped to the 5 CPUs of this host",)
-
-
-def test_a_small_host_has_no_cpu_sets_and_clamps() -> None:
-    sets, cpus, notices = limits(2, 4 * GIB)
-    assert sets == [None] * 5
-    assert cpus == [2, 2, 2, None, None]
-    assert notices == (
-        "2 CPUs for 5 tasks: CPU sets are left out",
-        "the nodes' CPU limits are clamped to the 2 CPUs of this host",
-        "the nodes' memory limits are clamped to the 4 GiB of this host",
-    )
-
-
-def test_a_nodes_memory_is_divided_among_its_tasks() -> None:
-    plan = place(cluster(NODES, JOBS), Inventory("none", (), 2, 64 * GIB))
-    assert [task.memory_bytes for task in plan.tasks] == [4 * GIB, 4 * GIB, None, None, None]
-    small = place(cluster(NODES, JOBS), Inventory("none", (), 2, 4 * GIB))
-    assert small.tasks[0].memory_bytes == 2 * GIB
+@pytest.mark.parametrize(
+    ("cpus", "gib", "cpusets", "limits", "memory", "notices"),
+    [
+        # The rest is divided equally, and a node's memory among its tasks.
+        (21, 64, ["0-3", "4-7", "8-9", "10-14", "15-19"], [4, 4, 2], 4, []),
+        (5, 64, ["0", "1", "2", "3", "4"], [1, 1, 1], 4, [FEW.format(5)]),
+        (
+            *(2, 4, [None] * 5, [2, 2, 2], 2),
+            [
+                "2 CPUs for 5 tasks: CPU sets are left out",
+                FEW.format(2),
+                "the nodes' memory limits are clamped to the 4 GiB of this host",
+            ],
+        ),
+    ],
+    ids=["large", "enough", "small"],
+)
+def test_the_limits_of_a_host(
+    cpus: int,
+    gib: int,
+    cpusets: list[str | None],
+    limits: list[int],
+    memory: int,
+    notices: list[str],
+) -> None:
+    plan = place(cluster(NODES, JOBS), Inventory("none", (), cpus, gib * GIB))
+    assert [task.cpuset for task in plan.tasks] == cpusets
+    assert [task.cpus for task in plan.tasks] == [*limits, None, None]
+    expected = [memory * GIB, memory * GIB, None, None, None]
+    assert [task.memory_bytes for task in plan.tasks] == expected
+    assert plan.notices == tuple(notices)
 
 
 def test_links_belong_to_their_nodes() -> None:
-    config = cluster(
-        "{a: {}, b: {}}", "{worker: {on: [a, b]}}", "links: {b: {rate: 100mbit, delay: 5ms}}"
-    )
+    links = "links: {b: {rate: 100mbit, delay: 5ms}}"
+    config = cluster("{a: {}, b: {}}", "{worker: {on: [a, b]}}", links)
     plan = place(config, take_inventory("none", config))
     assert [node.link for node in plan.nodes] == [None, Link(100_000_000, 5000)]
 
@@ -279,36 +277,36 @@ def why(plan: Plan, name: str) -> str:
     return line
 
 
-def test_cpus_are_those_of_the_gpus_numa_node() -> None:
-    config = cluster(
-        "{a: {cpus: 2}, b: {gpus: [4], cpus: 4}, c: {gpus: [0], cpus: 4}}",
-        "{ps: {on: [a]}, worker: {on: [b, c]}}",
-    )
-    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
-    assert sets(plan) == {"ps-0": "4-5", "worker-0": "8-11", "worker-1": "0-3"}
-    assert why(plan, "worker-0") == "worker-0: CPUs 8-11, close to its GPUs"
-    assert why(plan, "ps-0") == "ps-0: CPUs 4-5"
-    unknown = place(config, wired(HALVES, cpus=16))
-    assert sets(unknown) == {"ps-0": "0-1", "worker-0": "2-5", "worker-1": "6-9"}
-    assert why(unknown, "worker-0").endswith("; which CPUs are close to its GPUs is unknown")
+CLOSE = wired(HALVES, affinity=NEAR, cpus=16)
+UNKNOWN = wired(HALVES, cpus=16)
+AS_CLOSE = "{a: {cpus: 2}, b: {gpus: [4], cpus: 4}, c: {gpus: [0], cpus: 4}}"
+TOO_FEW = "{a: {}, b: {gpus: [4], cpus: 6}, c: {gpus: [5], cpus: 6}}"
+ON_BOTH = "{a: {}, b: {gpus: [3, 4], cpus: 4}, c: {}}"
 
 
-def test_too_few_close_cpus_are_divided_equally() -> None:
-    config = cluster(
-        "{a: {}, b: {gpus: [4], cpus: 6}, c: {gpus: [5], cpus: 6}}",
-        "{ps: {on: [a]}, worker: {on: [b, c]}}",
-    )
-    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
-    assert sets(plan) == {"ps-0": "4-7", "worker-0": "0-1,8-11", "worker-1": "2-3,12-15"}
-    assert why(plan, "worker-1") == (
-        "worker-1: CPUs 2-3,12-15; 2-3 not close to its GPUs: no more are left"
-    )
-
-
-def test_a_task_on_two_numa_nodes_gets_cpus_of_both() -> None:
-    config = cluster("{a: {gpus: [3, 4], cpus: 4}}", "{worker: {on: [a]}}")
-    plan = place(config, wired(HALVES, affinity=NEAR, cpus=16))
-    assert sets(plan) == {"worker-0": "0-1,8-9"}
+@pytest.mark.parametrize(
+    ("nodes", "host", "expected", "reason"),
+    [
+        (AS_CLOSE, CLOSE, ["4-5", "8-11", "0-3"], "CPUs 8-11, close to its GPUs"),
+        (
+            *(AS_CLOSE, UNKNOWN, ["0-1", "2-5", "6-9"]),
+            "CPUs 2-5; which CPUs are close to its GPUs is unknown",
+        ),
+        # They are divided equally.
+        (
+            *(TOO_FEW, CLOSE, ["4-7", "0-1,8-11", "2-3,12-15"]),
+            "CPUs 0-1,8-11; 0-1 not close to its GPUs: no more are left",
+        ),
+        (ON_BOTH, CLOSE, ["2-7", "0-1,8-9", "10-15"], "CPUs 0-1,8-9, close to its GPUs"),
+    ],
+)
+def test_cpus_are_those_of_the_gpus_numa_node(
+    nodes: str, host: Inventory, expected: list[str], reason: str
+) -> None:
+    plan = place(cluster(nodes, "{ps: {on: [a]}, worker: {on: [b, c]}}"), host)
+    assert list(sets(plan).values()) == expected
+    assert why(plan, "worker-0") == f"worker-0: {reason}"
+    assert why(plan, "ps-0") == f"ps-0: CPUs {expected[0]}"
 
 
 def test_only_usable_cpus_are_allocated() -> None:

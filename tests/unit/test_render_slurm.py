@@ -66,13 +66,6 @@ def test_nodes_of_the_same_size_are_one_component() -> None:
     )
 
 
-def test_a_host_with_few_cpus_does_not_change_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = render_slurm_file(Path("cluster.yaml"), SlurmOptions())
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert render_slurm_file(Path("cluster.yaml"), SlurmOptions()) == text
-
-
 def test_without_gpus_pins_and_shares_do_not_matter(project: Path) -> None:
     text = CLUSTER.replace("tf2: {cpus: 3, gpus: 2}", "tf2: {cpus: 3, gpus: [3]}")
     (project / "cluster.yaml").write_text(text.replace("gpus: 1}", "share: true}"))
@@ -110,18 +103,6 @@ def test_the_config_of_this_project_is_a_job(
     assert "the list counts" not in capsys.readouterr().err
     assert main([*command[:-1], "--output=-"]) == 0
     assert "the list counts" in capsys.readouterr().err
-
-
-def test_shared_gpus_are_refused(project: Path) -> None:
-    (project / "cluster.yaml").write_text(CLUSTER.replace("gpus: 1}", "share: true}"))
-    with pytest.raises(ConfigError, match=r"8:62: jobs\.worker\.share: a Slurm job gets whole"):
-        load_for_slurm(Path("cluster.yaml"), gpus=True)
-
-
-def test_other_errors_of_the_config_are_reported_too(project: Path) -> None:
-    (project / "cluster.yaml").write_text(CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf9]}"))
-    with pytest.raises(ConfigError, match="there is no node tf9"):
-        load_for_slurm(Path("cluster.yaml"), gpus=True)
 
 
 def test_the_script_is_written_and_checked_with_its_own_options(
@@ -164,14 +145,6 @@ def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture
         command = ["render", config, "--target", "slurm", "--output", "-", "--run", run]
         assert main(command) == 0
         assert f"$PWD/{environment}/bin/python" in capsys.readouterr().out
-
-
-def test_a_script_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "--target", "slurm", "--output", "-", "--run", "none"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("#!/bin/bash\n# Rendered from cluster.yaml by ")
-    assert "LAB_RUN=" not in printed
-    assert 'wait "$agents" || true' in printed
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import stat
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,132 +22,27 @@ from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
-from lab.placement.plan import Plan
 from lab.run.lifecycle import has_stopped
 from lab.service.planning import make_plan
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import read_status, write_status
 from lab.tf_versions import INSTALLED_MARKER, TF1
 from tests.support.commands import ROOT
-
-CLUSTER = """\
-version: 1
-name: x
-nodes: {tf1: {}, tf2: {gpus: 1}}
-jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
-"""
-WAITS = "7|PENDING|Resources\n8|RUNNING|None\n"
-RUNS = "7|RUNNING|None\n8|RUNNING|None\n"
-PARTITIONS = """\
-PartitionName=lab AllowGroups=ALL Default=YES MaxNodes=UNLIMITED TotalCPUs=8 TotalNodes=2
-PartitionName=big AllowGroups=ALL Default=NO MaxNodes=UNLIMITED TotalCPUs=32 TotalNodes=8
-"""
-COMMANDS = {
-    "sbatch": """\
-test -f "$FAKE/refuses" && cat "$FAKE/refuses" >&2 && exit 1
-echo "$@" > "$FAKE/options"
-env > "$FAKE/environ"
-cp "$FAKE/first" "$FAKE/queue"
-echo 7
-""",
-    "squeue": 'cat "$FAKE/queue"\n',
-    "scancel": 'echo "$@" >> "$FAKE/cancelled"\ntest -f "$FAKE/deaf" || : > "$FAKE/queue"\n',
-    "sinfo": "echo slurm-wlm 22.05.8\n",
-    "scontrol": """\
-test "$*" = "--all --oneliner show partition" && cat "$FAKE/partitions" && exit
-echo "$@" > "$FAKE/requeued"
-cp "$FAKE/waits" "$FAKE/queue"
-""",
-}
-
-
-def nothing() -> None:
-    """A pause in which nothing happens."""
-
-
-def ignore(_line: str) -> None:
-    """A notice that the test does not look at."""
-
-
-def announce(*tasks: str) -> None:
-    """The agents of these tasks start."""
-    agents = state.state_dir("x").runs / "agents"
-    agents.mkdir(exist_ok=True)
-    for task in tasks:
-        about = {"address": f"{task}.host:1", "gpus": "none" if task == "ps-0" else "0,1"}
-        (agents / f"{task}.json").write_text(json.dumps(about))
-
-
-def both_start() -> None:
-    announce("ps-0", "worker-0")
-
-
-@dataclass
-class Site:
-    """A host with Slurm's commands, which read and write files, and a project on it.
-
-    Attributes:
-        fake: The directory of the commands and their files.
-        root: The directory of the project.
-        plan: Its plan.
-        pauses: What happens in each pause of the backend, of which each lasts for some seconds.
-    """
-
-    fake: Path
-    root: Path
-    plan: Plan
-    pauses: list[Callable[[], None]] = field(default_factory=list)
-
-    def set(self, name: str, text: str) -> None:
-        (self.fake / name).write_text(text)
-
-    def queue(self, text: str) -> Callable[[], None]:
-        """Later the queue has these jobs."""
-        return lambda: self.set("queue", text)
-
-    def read(self, name: str) -> str:
-        path = self.fake / name
-        return path.read_text() if path.exists() else ""
-
-    def boot(self, *pauses: Callable[[], None], notify: Callable[[str], None] = ignore) -> object:
-        """Boot while this happens."""
-        self.pauses += pauses
-        return SlurmBackend().up(self.plan, root=self.root, notify=notify)
-
-    def up(self) -> SlurmEnvironment:
-        """An environment whose agents have started."""
-        environment = self.boot(both_start)
-        assert isinstance(environment, SlurmEnvironment)
-        return environment
+from tests.support.slurm_site import (
+    CLUSTER,
+    PARTITIONS,
+    RUNS,
+    WAITS,
+    Site,
+    announce,
+    both_start,
+    ignore,
+    make_site,
+    nothing,
+)
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    folder = tmp_path / "fake"
-    folder.mkdir()
-    for name, text in COMMANDS.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("FAKE", str(folder))
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    plan = make_plan(parse_cluster(CLUSTER.encode(), "x.yaml"), AUTO, backend="slurm").plan
-    made = Site(folder, tmp_path, plan)
-    for name, text in (("queue", ""), ("first", RUNS), ("partitions", PARTITIONS)):
-        made.set(name, text)
-    now_s = float(int(time.monotonic()))  # sums of whole seconds are exact
-
-    def sleep(seconds: float) -> None:
-        nonlocal now_s
-        assert seconds > 0
-        now_s += 15.0
-        made.pauses.pop(0)()
-
-    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=sleep, time=time.time)
-    monkeypatch.setattr(environments, "time", clock)
-    return made
+    return make_site(tmp_path, monkeypatch)
 
 
 def test_the_reason_of_the_wait_is_shown_once(site: Site) -> None:
@@ -394,120 +288,6 @@ def test_the_components_of_a_job_are_one_job(site: Site, text: str, job: queue.J
     site.set("queue", text)
     assert queue.find("lab-x") == job
     assert job is None or job.runs is (job.state != "PENDING")
-
-
-# ---- A job that Slurm puts back into the queue
-
-
-STOPPED = TaskStatus("worker-0", State.CANCELLED, cause=Cause.INTERRUPTED)
-LOST = TaskStatus("worker-0", State.LOST, cause=Cause.NODE_LOST)
-
-
-def an_ended_run(status: TaskStatus, policy: OnFailure = OnFailure.FAIL) -> Volume:
-    """A run on the volume, with the worker's status; the parameter server was stopped."""
-    volume = Volume(state.state_dir("x").runs)
-    spec = RunSpec("async", on_failure=policy, restarts=2 * (policy is OnFailure.RESTART))
-    control.submit(volume, Request("r-1", spec, {"ps": ["a:1"], "worker": ["b:1"]}, 1.0))
-    for each in (TaskStatus("ps-0", State.CANCELLED, cause=Cause.INTERRUPTED), status):
-        write_status(volume.status("r-1", each.task), each)
-    return volume
-
-
-def continues() -> None:
-    """The batch step submits the next run, and the agents start."""
-    cluster = {"ps": ["c:1"], "worker": ["d:1"]}
-    control.submit(Volume(state.state_dir("x").runs), Request("r-2", RunSpec("async"), cluster))
-    both_start()
-
-
-def test_a_job_that_slurm_puts_back_continues_its_run(site: Site) -> None:
-    environment = site.up()
-    volume = an_ended_run(STOPPED)
-    site.set("queue", "7|PENDING|None\n8|COMPLETING|None\n")
-    output: list[str] = []
-    shutil.rmtree(volume.agents)
-    site.pauses += [site.queue(WAITS), site.queue(RUNS), continues]
-    request = environment.continuation("r-1", output.append)
-    assert request is not None
-    assert request.run_id == "r-2"
-    assert output == [
-        "Slurm has put job 7 back into the queue; run r-1 continues with it",
-        "job 7 waits in the queue: Resources",
-        "job 7 starts its tasks",
-        "slurm: job 7 runs 2 tasks",
-    ]
-    assert site.pauses == []
-    assert environment.continuation("r-1", output.append) == request  # for another client
-
-
-def test_a_client_may_come_while_the_job_starts_again(site: Site) -> None:
-    environment = site.up()
-    shutil.rmtree(an_ended_run(STOPPED).agents)
-    site.pauses.append(continues)
-    output: list[str] = []
-    request = environment.continuation("r-1", output.append)
-    assert request is not None
-    assert request.run_id == "r-2"
-    assert output == ["job 7 starts its tasks", "slurm: job 7 runs 2 tasks"]
-
-
-@pytest.mark.parametrize("requeued", ["", "requeue 7\n"], ids=["Slurm notices it", "it does not"])
-def test_a_run_with_a_lost_agent_continues_by_its_policy(site: Site, requeued: str) -> None:
-    environment = site.up()
-    an_ended_run(LOST, OnFailure.RESTART)
-    site.set("waits", WAITS)
-
-    def start() -> None:
-        site.set("queue", RUNS)
-        continues()
-
-    # After ten minutes without a word of Slurm's, the backend itself puts the job back.
-    site.pauses += [nothing] * 41 if requeued else [site.queue(WAITS)]
-    site.pauses.append(start)
-    output: list[str] = []
-    request = environment.continuation("r-1", output.append)
-    assert request is not None
-    assert request.run_id == "r-2"
-    assert output[0] == "job 7 runs; waiting until Slurm notices the failed node"
-    assert site.read("requeued") == requeued
-
-
-@pytest.mark.parametrize(
-    ("status", "then"),
-    [(LOST, RUNS), (LOST, WAITS), (STOPPED, ""), (STOPPED, RUNS)],
-    ids=["policy fail", "policy fail in the queue", "scancel", "an agent was stopped"],
-)
-def test_other_runs_end(site: Site, status: TaskStatus, then: str) -> None:
-    environment = site.up()
-    an_ended_run(status)
-    site.set("queue", then)
-    assert environment.continuation("r-1", pytest.fail) is None
-    assert site.read("requeued") == ""
-
-
-def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(site: Site) -> None:
-    environment = site.up()
-    an_ended_run(STOPPED)
-    site.set("queue", WAITS)
-    site.pauses.append(site.queue(""))
-    output: list[str] = []
-    assert environment.continuation("r-1", output.append) is None
-    assert output[-1].startswith("the job of 'x' has ended: no output; all nodes must see ")
-
-
-@pytest.mark.parametrize(
-    ("then", "reason"),
-    [("", "Slurm ended the job"), (WAITS, "Slurm put the job back into the queue")],
-)
-def test_tasks_without_an_end_are_lost_with_their_job(site: Site, then: str, reason: str) -> None:
-    environment = site.up()
-    volume = an_ended_run(TaskStatus("worker-0", State.TRAINING))
-    site.set("queue", then)
-    environment.job(fresh=True)
-    assert list(environment.stream("r-1", {}, follow=True))
-    status = read_status(volume.status("r-1", "worker-0"), "worker-0")
-    assert (status.state, status.reason) == (State.LOST, reason)
-    assert read_status(volume.status("r-1", "ps-0"), "ps-0").state is State.CANCELLED
 
 
 # ---- What Slurm cannot do

@@ -1,12 +1,15 @@
-"""The target of runs: the checks before a start, and during the boot of an environment."""
+"""The target of runs: the checks before a start, the boot, and the TensorFlow of its tasks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import lab
 from lab.backends import Environment, Notify
+from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
@@ -17,6 +20,7 @@ from lab.service.target import Target, find_target
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
+from lab.tf_versions import CURRENT, IMAGES, INSTALLED_MARKER, TF1
 from tests.support.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
 CLUSTER = parse_cluster(
@@ -96,3 +100,56 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(LabError, match="another card"):
         target.boot(lambda: order.append("relied on"), lambda _line: None)
     assert len(order) == 2
+
+
+# ---- Which TensorFlow an experiment has, and where processes find it
+
+
+def test_every_experiment_has_an_image() -> None:
+    assert {each.tensorflow for each in EXPERIMENTS.values()} <= set(IMAGES)
+
+
+def test_images_are_named_by_what_is_in_them() -> None:
+    names = [image.name(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)]
+    assert names == ["lab:cpu", "lab:cuda", "lab:heritage-cpu", "lab:heritage-cuda"]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Put the package in a directory without such an environment."""
+    monkeypatch.setattr(lab, "__file__", str(tmp_path / "site/lab/__init__.py"))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_environment_counts_once_all_of_it_is_installed(tmp_path: Path) -> None:
+    backend, plan = LocalBackend(), replace(PLAN, tensorflow="2.15")
+    assert backend.missing_image(PLAN, root=tmp_path) is None
+    lacks = "there is no .venv-heritage with TensorFlow 2.15; create it with `make heritage`"
+    assert backend.missing_image(plan, root=tmp_path) == lacks
+    folder = tmp_path / TF1.environment
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
+    assert backend.missing_image(plan, root=tmp_path) == lacks
+    (folder / INSTALLED_MARKER).touch()
+    assert backend.missing_image(plan, root=tmp_path) is None
+    # The link itself: by it Python finds the packages installed beside it.
+    assert TF1.python(tmp_path) == folder / "bin" / "python"
+
+
+def test_the_one_beside_the_package_is_for_every_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lab, "__file__", str(tmp_path / "checkout/lab/__init__.py"))
+    folder = tmp_path / "checkout" / TF1.environment
+    folder.mkdir(parents=True)
+    (folder / INSTALLED_MARKER).touch()
+    project = tmp_path / "project"
+    assert TF1.python(project) == folder / "bin" / "python"
+    own = project / TF1.environment
+    own.mkdir(parents=True)
+    (own / INSTALLED_MARKER).touch()
+    assert TF1.python(project) == own / "bin" / "python"
+
+
+def test_the_lab_s_own_python_needs_no_environment() -> None:
+    assert not CURRENT.environment
