@@ -107,7 +107,11 @@ def test_record_of_an_environment_survives_its_file() -> None:
     assert EnvironmentRecord.from_json(json.dumps(raw)) == record
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", a_record().to_json().replace('"pid"', '"p"')])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", a_record().to_json().replace('"pid"', '"p"')],
+    ids=["empty", "a list", "no fields", "another field"],
+)
 def test_a_damaged_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         EnvironmentRecord.from_json(text)
