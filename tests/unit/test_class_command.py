@@ -172,7 +172,6 @@ def test_the_disk_and_networks_of_the_host(tmp_path: Path, host: None) -> None:
 def test_limits_of_disks_are_not_enforced_for_a_reason(
     monkeypatch: pytest.MonkeyPatch, host: None, tmp_path: Path
 ) -> None:
-    lines: list[str] = []
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     where: list[Path] = []
 
@@ -183,20 +182,18 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
     monkeypatch.setattr(classroom, "inspect_directory", inspected)
     for reason in ("", "only root can"):
         monkeypatch.setattr(classroom, "unavailable_reason", lambda reason=reason: reason)
-        found = classroom.host_facts(box(2), lines.append)
+        found = classroom.host_facts(box(2), print)
         assert found.disk_unenforced == reason
         # The host keeps 1 GB of what seats can reserve.
         assert found.disk_free_bytes == (5 if reason else 4) * 10**9
     assert where == [tmp_path / "state", tmp_path / "volumes"]
     local = {"Name": platform.node(), "SecurityOptions": ["name=rootless"]}
-    for info, reason in (
-        ({"Name": "elsewhere"}, "the engine runs on another host"),
-        (local, "a rootless engine cannot mount a file system"),
-    ):
+    elsewhere = {"Name": "elsewhere"}, "the engine runs on another host"
+    for info, reason in ((local, "a rootless engine cannot mount a file system"), elsewhere):
         monkeypatch.setattr(classroom, "read_engine", lambda info=info: EngineInfo(info))
-        assert classroom.host_facts(box(2), lines.append).disk_unenforced == reason
+        assert classroom.host_facts(box(2), print).disk_unenforced == reason
     another = Inventory("index", box(8).gpus, None, None)
-    assert classroom.host_facts(another, lines.append).disk_unenforced is None
+    assert classroom.host_facts(another, print).disk_unenforced is None
 
 
 def test_an_engine_elsewhere_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,35 +216,30 @@ def test_an_engine_elsewhere_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- TLS
 
 
-def tls_lines(place: Path, certificate: str, key: str, mode: int = 0o600) -> list[str]:
-    """What `lab class validate` prints about these files."""
-    for name, text in (("c.pem", certificate), ("k.pem", key)):
-        (place / name).write_text(text)
-        (place / name).chmod(mode)
-    (place / "class.yaml").write_text(
-        f"{CLASS}address: 0.0.0.0:443\ntls: {{certificate: c.pem, key: k.pem}}\n"
-    )
-    return [
-        line
-        for line in lab(place, "class", "validate", "--gpus", "2").stderr.splitlines()
-        if line.startswith("tls")
-    ]
+UNFIT = (
+    "tls: c.pem and k.pem are not a certificate and its key without passphrase; write both as PEM"
+)
+READABLE = "tls.key: other users can read k.pem; run `chmod o= k.pem`"
 
 
-def test_a_certificate_needs_its_key(place: Path) -> None:
-    assert tls_lines(place, CERTIFICATE, KEY) == []
-    for key in (ANOTHER_KEY, CERTIFICATE, "", KEY.replace("A", "B")):
-        assert tls_lines(place, CERTIFICATE, key) == [
-            "tls: c.pem and k.pem are not a certificate and its key without passphrase; write both "
-            "as PEM"
-        ]
-
-
-def test_a_key_that_other_users_can_read(place: Path) -> None:
-    assert tls_lines(place, CERTIFICATE, KEY, 0o640) == []
-    assert tls_lines(place, CERTIFICATE, KEY, 0o644) == [
-        "tls.key: other users can read k.pem; run `chmod o= k.pem`"
-    ]
+@pytest.mark.parametrize(
+    ("key", "mode", "problems"),
+    [
+        (KEY, 0o640, []),
+        (KEY, 0o644, [READABLE]),
+        *((each, 0o600, [UNFIT]) for each in (ANOTHER_KEY, CERTIFICATE, "", KEY.replace("A", "B"))),
+    ],
+    ids=["own", "readable", "another", "certificate", "empty", "damaged"],
+)
+def test_a_certificate_needs_its_private_key(
+    key: str, mode: int, problems: list[str], place: Path
+) -> None:
+    (place / "c.pem").write_text(CERTIFICATE)
+    (place / "k.pem").write_text(key)
+    (place / "k.pem").chmod(mode)
+    (place / "class.yaml").write_text(f"{CLASS}address: 0.0.0.0:443\n{TLS}")
+    done = lab(place, "class", "validate", "--gpus", "2")
+    assert [line for line in done.stderr.splitlines() if line.startswith("tls")] == problems
 
 
 # ---- The page
@@ -273,14 +265,9 @@ def test_the_documented_example_is_valid(place: Path) -> None:
 def test_every_key_is_documented_and_in_the_example() -> None:
     page = (ROOT / "docs/teach.md").read_text("utf-8")
     config = parse_class(example().encode(), "class.yaml")
+    parts = {"seat": config.seat, "seat.gpus": config.seat.gpus, "times": config.times}
     keys = set(type(config).model_fields)
-    for part in (config.seat, config.times, config.tls):
-        assert part is not None
-        keys |= {f"{_name_in(config, part)}.{key}" for key in type(part).model_fields}
-    keys |= {f"seat.gpus.{key}" for key in type(config.seat.gpus).model_fields}
+    for name, part in (parts | {"tls": config.tls}).items():
+        keys |= {f"{name}.{key}" for key in type(part).model_fields}  # type: ignore[union-attr]
     documented = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE))
     assert documented == keys - {"seat", "times", "tls"}
-
-
-def _name_in(config: object, part: object) -> str:
-    return next(name for name in ("seat", "times", "tls") if getattr(config, name) is part)

@@ -29,7 +29,7 @@ from lab.classroom.engine import (
     start_proxy,
 )
 from lab.errors import LabError
-from tests.support.classes import a_plan, certificate, stored
+from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
 PLAN = a_plan()
 
@@ -224,10 +224,19 @@ def test_the_containers_of_one_seat(monkeypatch: pytest.MonkeyPatch, engine: Rec
         ("containers", ("lab.class=w",)),
     ]
     monkeypatch.setattr(containers, "Engine", lambda: engine)
+    created()
+    backend = Containers(stored())
+    backend.start_proxy()
+    assert backend.contents() == {"container": 1, "network": 0, "volume": 0}
+    backend.stop("ada")
+    assert engine.events[-2:] == [
+        ("containers", ("lab.class=w", "lab.seat=ada")),
+        ("remove", "c1", (), {"force": True}),
+    ]
     for states, is_stopped in ((["created"], True), (["created", "running"], False), ([], True)):
         found = [SimpleNamespace(status=each) for each in states]
         monkeypatch.setattr(engine, "containers", lambda *_, found=found: found)
-        assert Containers(stored()).is_stopped("ada") is is_stopped
+        assert backend.is_stopped("ada") is is_stopped
 
 
 # ---- The block of the host

@@ -237,6 +237,7 @@ def test_a_signal_while_jupyterhub_starts_removes_everything(
 
     def popen(*given: Any, **options: Any) -> subprocess.Popen[bytes]:
         process = start(*given, **options)
+        wait_for((FOLDER.path / "ready").exists, "JupyterHub does not start")
         signal.raise_signal(number)
         return process
 
@@ -249,8 +250,12 @@ def test_a_signal_while_jupyterhub_starts_removes_everything(
 def test_a_jupyterhub_that_cannot_be_recorded_is_killed(
     seats: Seats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ClassDir, "write_hub", lambda *_: Path("/no/file").read_text())
-    with pytest.raises(FileNotFoundError):
+    def refuse(*_: object) -> None:
+        wait_for((FOLDER.path / "ready").exists, "JupyterHub does not start")
+        raise ERRORS[1]
+
+    monkeypatch.setattr(ClassDir, "write_hub", refuse)
+    with pytest.raises(OSError, match="No space"):
         boot(seats)
     assert_nothing_is_left(seats)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +19,10 @@ from lab.gpu import Condition, Inventory, NvmlError, Process
 from lab.gpu.model import Fault
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of
+from tests.support.agents import ROOT
 from tests.support.classes import a_plan
+from tests.support.nvml.box import Box
+from tests.support.nvml.library import Driver
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 PYTHON = Process(4711, "/usr/bin/python3", 3 * GIB)
@@ -127,3 +133,25 @@ def test_no_answer_is_no_proof(
     answer: Inventory | NvmlError, reason: str, report: Callable[..., list[str]]
 ) -> None:
     assert report("bob", answer) == [f"{SECOND}: not proved: {reason}", "0 s"]
+
+
+REAL = """
+import sys
+from dataclasses import replace
+from lab.classroom import gpu_check
+from tests.support.classes import a_plan
+gpu_check._WAIT_S = 0
+gpu_check._POLL_S = 0.01
+plan = a_plan(("ada",), 1)
+plan = replace(plan, seats=(replace(plan.seats[0], gpus=tuple(sys.argv[1:])),))
+gpu_check.check_seat_gpus(plan, "ada", print)
+"""
+
+
+def test_with_the_real_library_for_nvml(driver: Callable[[str | Box], Driver]) -> None:
+    used, free = (f"MIG-0000000{n}-1111-2222-3333-444444444444" for n in (0, 1))
+    environment = {**os.environ, **driver("mig").environment, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", REAL, FIRST, used, free]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{FIRST}: {EMPTY}\n{free}: {EMPTY}\n"
+    assert f"GPU 1 ({used}, ada) is in use: /usr/bin/python3 (pid 4242, 900 MiB)" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ from traitlets.config import Config
 
 from lab.backends.selection import LOCAL
 from lab.classroom import hub, processes
+from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import ClassPlan
 from lab.classroom.processes import Processes, end_processes
 from lab.classroom.state import TEACHER, ClassDir, LocalPorts, StoredClass
+from lab.errors import LabError
 from tests.golden.boxes import uuid_of
 from tests.support.agents import ROOT, processes_with, wait_for
 from tests.support.classes import CLUSTER, a_plan, certificate, own_state  # noqa: F401
@@ -109,6 +112,21 @@ def test_the_files_of_a_seat_are_replaced_whatever_their_permissions(tmp_path: P
     backend.replace_storage("ada")
     assert list(home.iterdir()) == []
     assert outside.stat().st_mode & 0o777 == 0o500
+
+
+def test_jupyterhub_gets_free_ports_and_seats_report_their_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "check_installed", lambda root: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        backend = a_class(replace(PLAN, port=port))
+        with pytest.raises(LabError, match=f"listen at 127.0.0.1, port {port}: address already in"):
+            backend.start_proxy()
+    backend.start_proxy()
+    assert hub_api(FOLDER).url == f"http://127.0.0.1:{FOLDER.ports().hub}/hub/api"
+    (backend.directory("bob") / "lab.py").write_text("raise SystemExit('the student's file')")
+    assert backend.reports() == {"ada": None, "bob": None}
 
 
 # ---- JupyterHub's settings, and the spawner
