@@ -60,7 +60,7 @@ lint: $(VENV)/.dev  ## check formatting, lint, types, layers, dependencies and t
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
 
-bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (three hours; run nothing else)
+bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (two hours; run nothing else)
 	$(BIN)/python -m benchmarks
 
 results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (90 minutes)

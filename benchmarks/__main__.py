@@ -1,8 +1,8 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       all measurements, three hours
+    python -m benchmarks                                       all measurements, two hours
     python -m benchmarks throughput --backend local            one measurement
-    python -m benchmarks collector --quick                     check that a measurement works
+    python -m benchmarks ladder --quick                        check that a measurement works
     python -m benchmarks --page                                only write the pages
 
 Run nothing else on the host during a measurement. The exit code does not depend on the targets.
@@ -11,66 +11,37 @@ Run nothing else on the host during a measurement. The exit code does not depend
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from benchmarks import (
-    back_to_back,
-    class_load,
-    collector,
-    commands,
-    gpus,
-    ladder,
-    outgrow,
-    overhead,
-    placement,
-    reading,
-    rendering,
-    reports,
-    results,
-    scaling,
-    slurm,
-    slurm_records,
-    start,
-    telemetry,
-    throughput,
-)
-from benchmarks.machine import describe
-from benchmarks.measure import Setting, print_progress
-from benchmarks.outcome import Outcome
-from benchmarks.trainings import ROOT, workplace
+from benchmarks import class_load, costs, ladder, results, scaling
+from benchmarks.marks import printed, put
+from benchmarks.results import Outcome, number
+from benchmarks.trainings import ROOT, Setting, print_progress, workplace
 
 MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
-    "help": commands.measure_help,
-    "render": rendering.measure,
-    "placement": placement.measure,
-    "gpus": gpus.measure,
-    "collector": collector.measure,
-    "reading": reading.measure,
-    "telemetry": telemetry.measure,
-    "report": reports.measure,
-    "start": start.measure,
+    "commands": costs.commands,
+    "start": costs.start,
+    "back-to-back": costs.back_to_back,
+    "overhead": costs.overhead,
+    "throughput": costs.throughput,
     "ladder": ladder.measure,
-    "back-to-back": back_to_back.measure,
-    "overhead": overhead.measure,
-    "throughput": throughput.measure,
     "class-load": class_load.measure,
-    "slurm": slurm.measure,
-    "slurm-records": slurm_records.measure,
     "scaling": scaling.measure,
 }
-UNMEASURED: Final = (
-    ladder.unmeasured,
-    class_load.unmeasured,
-    slurm.unmeasured,
-    slurm_records.unmeasured,
-)
-"""Functions for the rows that RESULTS.md shows before their first measurement."""
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2
+_FAR: Final = "--workers 8,64,512 --network 10gbit --cores 16"
+PREDICTIONS: Final = {
+    "async: each task on a host of its own": f"lab simulate async {_FAR} --beyond-validated",
+    "the same with sync": f"lab simulate sync {_FAR} --beyond-validated",
+    "a GPU takes 50 ms for a batch": f"lab simulate async {_FAR} --step 50ms --beyond-validated",
+}
+"""The commands in docs/outgrow.md, each with a comment."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,47 +49,43 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.page:
         if "scaling" in arguments.measurements:  # it predicts all trainings again
-            scaling.write_page()
-        write_pages()
+            scaling.write(json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8")))
+        write_pages(results.read())
         return 0
     # On SIGTERM the clean-up code still stops the processes of the benchmarks.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     pairs = arguments.pairs or (QUICK_PAIRS if arguments.quick else PAIRS)
     backends = (arguments.backend,) if arguments.backend else BACKENDS
-    machine = describe(ROOT)  # once: later the benchmarks themselves are the load
+    machine = results.host(ROOT)  # once: later the benchmarks themselves are the load
     if machine["load_before"] > machine["cores"] / 4:
         print_progress(f"the load average is {machine['load_before']}; stop other programs")
     for name in arguments.measurements or MEASUREMENTS:
         when, began = time.strftime("%Y-%m-%d %H:%M %Z"), time.monotonic()
         with workplace() as place:
-            setting = Setting(
-                place, pairs, arguments.quick, backends, arguments.beside, arguments.listing
-            )
-            found = MEASUREMENTS[name](setting)
+            found = MEASUREMENTS[name](Setting(place, pairs, arguments.quick, backends))
         took_s = time.monotonic() - began
         for outcome in found:
             print_progress(_line(outcome))
         print_progress(f"{name} took {took_s:.0f} s")
         if not arguments.quick:
             results.keep(found, when=when, machine=machine, took_s=took_s)
-            write_pages()
-    print_progress(
-        "--quick: no file is written" if arguments.quick else f"see {results.FOLDER / 'RESULTS.md'}"
-    )
+            write_pages(results.read())
+    print_progress("--quick: no file is written" if arguments.quick else "see the pages")
     return 0
 
 
-def write_pages() -> None:
-    """Write the pages from the kept figures, with the marks of the present commit."""
-    results.write_page(unmeasured())
-    ladder.keep_in_lesson(results.read())
-    class_load.keep_in_page(results.read())
-    outgrow.keep_in_page()
-
-
-def unmeasured() -> list[Outcome]:
-    """Return all rows that RESULTS.md shows before their first measurement."""
-    return [outcome for rows in UNMEASURED for outcome in rows()]
+def write_pages(kept: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write `RESULTS.md`, and the figures in the documents."""
+    (results.FOLDER / "RESULTS.md").write_text(results.markdown(kept), encoding="utf-8")
+    for name, marks in (
+        ("docs/lessons/speed.md", ladder.tables(kept)),
+        ("docs/evidence/seats.md", class_load.tables(kept)),
+        ("docs/outgrow.md", {"simulated": printed(PREDICTIONS)}),
+    ):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for mark, table in marks.items():
+            text = put(text, mark, table)
+        (ROOT / name).write_text(text, encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,18 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", choices=BACKENDS, help="measure only this backend (default: both)"
     )
     parser.add_argument(
-        "--beside",
-        choices=throughput.BESIDE,
-        default="",
-        help="throughput on compose: compare only with this way (default: each)",
-    )
-    parser.add_argument(
-        "--listing",
-        default="",
-        metavar="'FILE ARGUMENTS'",
-        help=f"ladder: the program in the book's shape (default: {ladder.LISTING})",
-    )
-    parser.add_argument(
         "--page", action="store_true", help="write the pages from kept figures without measuring"
     )
     parser.add_argument("--pairs", type=int, help=f"the number of pairs (default: {PAIRS})")
@@ -163,9 +118,8 @@ def _parser() -> argparse.ArgumentParser:
 def _line(outcome: Outcome) -> str:
     if outcome.found is None:
         return f"{outcome.what}: not measured: {outcome.why_not}"
-    found = outcome.found
-    low, high = (results.number(end, outcome.unit) for end in (found.low, found.high))
-    median = results.number(found.median, outcome.unit)
+    found = (outcome.found.median, outcome.found.low, outcome.found.high)
+    median, low, high = (number(each, outcome.unit) for each in found)
     return f"{outcome.what}: {median} ({low} to {high}): {outcome.verdict()}"
 
 

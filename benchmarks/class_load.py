@@ -14,19 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import engine, pairs
-from benchmarks.marks import put
-from benchmarks.measure import Setting, print_progress
-from benchmarks.outcome import Outcome, Target
-from benchmarks.tables import table
-from benchmarks.trainings import CLUSTER, ROOT, Workplace, must
+from benchmarks.results import Outcome, Target, table
+from benchmarks.trainings import CLUSTER, ROOT, Setting, Workplace, must, print_progress
 from lab.classroom import names
 
 KEY: Final = "class-memory"
 KEY_CPU: Final = "class-cpu"
 KEY_DISK: Final = "class-disk"
-PAGE: Final = ROOT / "docs/evidence/seats.md"
-MARK: Final = "class-load"
-COMMAND: Final = "python -m benchmarks class-load"
 NAME: Final = "load"
 SEATS, QUICK_SEATS = 30, 2
 STEPS, QUICK_STEPS = 2_000, 300
@@ -96,15 +90,7 @@ def measure(setting: Setting) -> list[Outcome]:
     with engine.ready(setting.place) as why_not:
         print_progress(f"class: {why_not or f'{seats} seats'}")
         raw = {} if why_not else _Class(setting.place, seats, steps).measured(setting.pairs)
-    found = _outcomes(raw, seats, steps, why_not)
-    if not setting.quick and raw:
-        keep_in_page({outcome.key: outcome.to_json() for outcome in found})
-    return found
-
-
-def unmeasured() -> list[Outcome]:
-    """Return the rows without figures, for RESULTS.md before the first measurement."""
-    return _outcomes({}, SEATS, STEPS, "")
+    return _outcomes(raw, HOW.format(seats=seats, steps=steps), why_not)
 
 
 class _Class:
@@ -249,9 +235,7 @@ def _mib(text: str) -> float:
     return float(text[:-3]) * units[text[-3:]]
 
 
-def _outcomes(raw: Mapping[str, Any], seats: int, steps: int, why_not: str) -> list[Outcome]:
-    why_not = why_not or ("" if raw else f"run `{COMMAND}` on an idle machine")
-    how = HOW.format(seats=seats, steps=steps)
+def _outcomes(raw: Mapping[str, Any], how: str, why_not: str) -> list[Outcome]:
     rates = raw.get("neighbours")
     memory = Outcome(
         key=KEY,
@@ -283,14 +267,12 @@ def _outcomes(raw: Mapping[str, Any], seats: int, steps: int, why_not: str) -> l
     ]
 
 
-def page_table(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the figures of the class as a table in Markdown.
+def tables(kept: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the figures of the class, as a table of docs/evidence/seats.md, by its mark.
 
     Args:
-        kept: The entries of this measurement in `results.json`.
+        kept: The content of `results.json`.
     """
-    if KEY not in kept or not kept[KEY]["raw"]:
-        return f"Not measured yet: run `{COMMAND}`.\n"
     raw = kept[KEY]["raw"]
     count, rates = raw["seats"], raw["trainings"]
     rows = [
@@ -308,12 +290,7 @@ def page_table(kept: Mapping[str, Mapping[str, Any]]) -> str:
         (f"`lab class reset` of all {count} seats, in turn", f"{sum(raw['reset_s']):.0f} s"),
         ("`lab class down`", f"{raw['down_s']:.0f} s, archive {raw['archive_mib']:.1f} MiB"),
     ]
-    return table(["what", "figure"], rows)
-
-
-def keep_in_page(kept: Mapping[str, Mapping[str, Any]], page: Path = PAGE) -> None:
-    """Write the table into the page, between its marks."""
-    page.write_text(put(page.read_text(encoding="utf-8"), MARK, page_table(kept)), encoding="utf-8")
+    return {"class-load": table(["what", "figure"], rows, "---:")}
 
 
 def _range(values: Sequence[float], unit: str, digits: int = 0) -> str:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.measure import print_progress
-from benchmarks.trainings import CLUSTER, ROOT, Workplace
+from benchmarks.trainings import CLUSTER, ROOT, Workplace, print_progress
 from lab.render.compose import BASE_IMAGE
 from tests.support import engine as engines
 

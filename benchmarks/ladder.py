@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import pairs
-from benchmarks.marks import put
-from benchmarks.measure import Setting, print_progress, with_progress
-from benchmarks.outcome import Outcome, Target
-from benchmarks.steps import steps_per_second
-from benchmarks.trainings import PROGRAM, ROOT, by_hand, by_listing
+from benchmarks.results import Outcome, Target, table
+from benchmarks.trainings import (
+    PROGRAM,
+    ROOT,
+    Setting,
+    by_hand,
+    by_listing,
+    print_progress,
+    steps_per_second,
+    with_progress,
+)
 
 BOOK: Final = ROOT / "benchmarks/book_loop.py"
 LEAN: Final = ROOT / "benchmarks/lean_loop.py"
 LISTING: Final = "tests/tf1_programs/async_fixed_ports.py --epochs 6"
 """A program in the book's shape, with its arguments; the path is relative to the project."""
-LESSON: Final = ROOT / "docs/lessons/speed.md"
 TRAINED_S: Final = 4
 QUICK_SHARE: Final = 4
 
@@ -73,7 +78,7 @@ SYNC: Final = (
     Rung("one core a task: `sync-fast`", "sync_fast.py", (), 950),
 )
 LISTED: Final = Rung("a program in the book's shape under `lab run --listing`", "", (), 0)
-"""`Setting.listing` or `LISTING` sets its program and the length of its training."""
+"""`LISTING` sets its program and the length of its training."""
 LEANEST: Final = Rung("the leanest loop", LEAN, (), 1100)
 
 LADDERS: Final[Mapping[str, tuple[Rung, ...]]] = {"ladder-async": ASYNC, "ladder-sync": SYNC}
@@ -87,21 +92,12 @@ RATIOS: Final = LOOPS | LADDERS
 """Key in `results.json` to rungs. The ratio is the last rung's rate over the first one's."""
 
 AT_LEAST: Final = Target("at least", 5.0)
-COMMAND: Final = "python -m benchmarks ladder"
 
 
 def measure(setting: Setting) -> list[Outcome]:
     """Measure all rungs: the ratios for RESULTS.md, and every rung for the lesson."""
     rates = _rates((LISTED, LEANEST, *ASYNC), setting) | _rates(SYNC, setting)
-    found = [_outcome(key, rates, setting.listing or LISTING) for key in RATIOS]
-    if not setting.quick:
-        keep_in_lesson({outcome.key: outcome.to_json() for outcome in found})
-    return found
-
-
-def unmeasured() -> list[Outcome]:
-    """Return the ratios without figures, for RESULTS.md before the first measurement."""
-    return [_outcome(key, {}, LISTING) for key in RATIOS]
+    return [outcome(key, rates) for key in RATIOS]
 
 
 def _rates(rungs: Sequence[Rung], setting: Setting) -> dict[Rung, list[float]]:
@@ -118,7 +114,7 @@ def _rates(rungs: Sequence[Rung], setting: Setting) -> dict[Rung, list[float]]:
 
 def _rate(rung: Rung, setting: Setting) -> float:
     if rung is LISTED:
-        program, *arguments = shlex.split(setting.listing or LISTING)
+        program, *arguments = shlex.split(LISTING)
         return steps_per_second(by_listing(setting.place, ROOT / program, arguments).records)
     steps = rung.rate * (rung.settles_s + TRAINED_S) // (QUICK_SHARE if setting.quick else 1)
     flags = (f"--global_steps={steps}", "--record_every=100", *rung.flags)
@@ -126,82 +122,61 @@ def _rate(rung: Rung, setting: Setting) -> float:
     return steps_per_second(made.records)
 
 
-def _outcome(key: str, rates: Mapping[Rung, Sequence[float]], listing: str) -> Outcome:
-    """Return one ratio; without rates, a row without figures."""
+def outcome(key: str, rates: Mapping[Rung, Sequence[float]]) -> Outcome:
+    """Return one ratio from the rates of all rounds."""
     rungs = RATIOS[key]
-    columns = [rates.get(rung, ()) for rung in rungs]
+    columns = [rates[rung] for rung in rungs]
     rounds = list(zip(*columns, strict=True))
-    quick = Path(rungs[-1].program).stem.replace("_", "-")
+    fast = Path(rungs[-1].program).stem.replace("_", "-")
     return Outcome(
         key=key,
-        what=f"global steps a second, `{quick}` / {rungs[0].name}",
+        what=f"global steps a second, `{fast}` / {rungs[0].name}",
         unit="ratio",
         target=AT_LEAST,
-        found=pairs.ratio([(each[-1], each[0]) for each in rounds]) if rounds else None,
-        how=HOW.format(listing=listing),
-        why_not="" if rounds else f"run `{COMMAND}` on an idle machine",
+        found=pairs.ratio([(each[-1], each[0]) for each in rounds]),
+        how=HOW.format(listing=LISTING),
         details={
             rung.name: _shown(pairs.estimate(column).median)
             for rung, column in zip(rungs, columns, strict=True)
-            if column
         },
         raw={"rungs": [rung.name for rung in rungs], "rounds": rounds},
     )
 
 
-def loops_table(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table in Markdown: the factors between `async-fast` and the hand-written loops.
+def tables(kept: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the tables of the lesson by their marks.
 
     Args:
-        kept: The content of `results.json`; a loop without an entry was not measured.
+        kept: The content of `results.json`.
     """
-    lines = [
-        "| loop | global steps a second | `async-fast` is faster by a factor of |",
-        "| --- | ---: | ---: |",
-    ]
+    ladders = {key: ladder_table(kept[key]["raw"]) for key in LADDERS}
+    return {**ladders, "loops": loops_table({key: kept[key]["raw"] for key in LOOPS})}
+
+
+def loops_table(raw: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the factors between `async-fast` and the hand-written loops."""
+    head = ["loop", "global steps a second", "`async-fast` is faster by a factor of"]
+    rows = []
     for key, (loop, *_) in LOOPS.items():
-        rounds = kept[key]["raw"]["rounds"] if key in kept else []
-        cells = ["not measured yet", ""]
-        if rounds:
-            rate = pairs.estimate([each[0] for each in rounds]).median
-            cells = [f"{rate:,.0f}", _gain(pairs.ratio([(each[-1], each[0]) for each in rounds]))]
-        lines.append(f"| {loop.name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rounds = raw[key]["rounds"]
+        rate = pairs.estimate([each[0] for each in rounds]).median
+        rows.append([loop.name, f"{rate:,.0f}", _gain(rounds, -1, 0)])
+    return table(head, rows, "---:")
 
 
-def table(kept: Mapping[str, Any] | None) -> str:
-    """Return the ladder as a table in Markdown: each rung's rate and gains with intervals.
-
-    Args:
-        kept: The ladder's entry in `results.json`; None if there is none.
-    """
-    if kept is None:
-        return f"Not measured yet: run `{COMMAND}`.\n"
-    raw = kept["raw"]
-    lines = [
-        "| rung | global steps a second | ratio to the rung below | ratio to the book's loop |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    rounds: Sequence[Sequence[float]] = raw["rounds"]
+def ladder_table(raw: Mapping[str, Any]) -> str:
+    """Return each rung's rate and gains with intervals."""
+    head = ["rung", "global steps a second", "ratio to the rung below", "ratio to the book's loop"]
+    rows, rounds = [], raw["rounds"]
     for place, name in enumerate(raw["rungs"]):
         rate = pairs.estimate([each[place] for each in rounds]).median
-        gains = [
-            _gain(pairs.ratio([(each[place], each[below]) for each in rounds])) if place else ""
-            for below in (place - 1, 0)
-        ]
-        lines.append(f"| {name} | {rate:,.0f} | {gains[0]} | {gains[1]} |")
-    return "\n".join(lines) + "\n"
+        gains = [_gain(rounds, place, below) if place else "" for below in (place - 1, 0)]
+        rows.append([name, f"{rate:,.0f}", *gains])
+    return table(head, rows, "---:")
 
 
-def keep_in_lesson(kept: Mapping[str, Mapping[str, Any]], lesson: Path = LESSON) -> None:
-    """Write all tables into the lesson, between their marks."""
-    text = lesson.read_text(encoding="utf-8")
-    for key in LADDERS:
-        text = put(text, key, table(kept.get(key)))
-    lesson.write_text(put(text, "loops", loops_table(kept)), encoding="utf-8")
-
-
-def _gain(found: pairs.Estimate) -> str:
+def _gain(rounds: Sequence[Sequence[float]], upper: int, lower: int) -> str:
+    found = pairs.ratio([(each[upper], each[lower]) for each in rounds])
     return f"{found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 

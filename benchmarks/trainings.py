@@ -1,4 +1,4 @@
-"""Train by `lab run`, or with processes that are started without `lab`."""
+"""Train by `lab run`, or with processes that are started without `lab`; and the rate of steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks.steps import Records
 from lab.records import Record, parse_record
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "benchmarks/cluster.yaml"
-CLUSTER_OF_3 = ROOT / "benchmarks/cluster3.yaml"
 CLUSTER_OF_8 = ROOT / "benchmarks/cluster8.yaml"
 PROGRAM = "mnist_async.py"
 WORKERS = 3
@@ -41,8 +40,19 @@ def _is_foreign(variable: str) -> bool:
     return variable.startswith("PYTHON") or variable in _FOREIGN
 
 
+T = TypeVar("T")
+Records = Mapping[str, Sequence[Record]]
+"""Task to its records, in order: `worker-0`, `worker-1`, …"""
+
+STEPS = frozenset({"step", "epoch"})
+
+
 class TrainingError(Exception):
     """A training did not succeed; the message has the end of its output."""
+
+
+class UnfitError(Exception):
+    """The records cannot be evaluated; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,40 @@ class Workplace:
 
     folder: Path
     environ: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The options of a measurement.
+
+    Attributes:
+        place: A separate directory and environment variables.
+        pairs: The number of interleaved pairs, or of repetitions.
+        quick: Whether to use small numbers, which only show that the measurement works.
+        backends: The backends to measure.
+    """
+
+    place: Workplace
+    pairs: int
+    quick: bool
+    backends: tuple[str, ...]
+
+
+def print_progress(line: str) -> None:
+    """Print one line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def with_progress(what: str, measure: Callable[[], T], show: Callable[[T], str]) -> Callable[[], T]:
+    """Wrap a measurement, so that each call prints its result and its duration."""
+
+    def measured() -> T:
+        began = time.monotonic()
+        found = measure()
+        print_progress(f"  {what}: {show(found)} ({time.monotonic() - began:.1f} s)")
+        return found
+
+    return measured
 
 
 @contextlib.contextmanager
@@ -150,10 +194,7 @@ def by_hand(
     flags: Sequence[str],
     *,
     program: str | Path = PROGRAM,
-    shells: bool = False,
     together: bool = False,
-    tasks: Sequence[str] = TASKS,
-    prefix: Sequence[str] = (),
 ) -> Training:
     """Train with processes on 127.0.0.1 without `lab`, with a port for each.
 
@@ -163,20 +204,15 @@ def by_hand(
         place: The directory and the environment variables.
         flags: The program's flags.
         program: The program, in `scripts/` or with a path.
-        shells: Whether each process has its own session, like in four shells. Otherwise all are in
-            the same session, like jobs of one shell. Linux schedules each session as one unit
-            (`sched_autogroup`), which changes the rate on few CPUs.
         together: Whether all workers wait for a start barrier, as under task agents; the program
             must report when it is ready.
-        tasks: The tasks.
-        prefix: A command that starts each process, such as `srun`.
 
     Raises:
         TrainingError: A worker did not succeed.
     """
     folder = Path(tempfile.mkdtemp(prefix="by-hand-", dir=place.folder))
-    ports = _free_ports(len(tasks))
-    hosts = dict(zip(tasks, (f"127.0.0.1:{port}" for port in ports), strict=True))
+    ports = _free_ports(len(TASKS))
+    hosts = dict(zip(TASKS, (f"127.0.0.1:{port}" for port in ports), strict=True))
     spec = [
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
         for job in ("ps", "worker")
@@ -187,18 +223,17 @@ def by_hand(
         began = time.time()
         deadline = time.monotonic() + TIMEOUT_S
         processes = {}
-        for task in tasks:
+        for task in TASKS:
             job, _, index = task.rpartition("-")
             output = stack.enter_context((folder / task).open("wb"))
             command = [sys.executable, str(program), f"--job_name={job}", f"--task_index={index}"]
             process = subprocess.Popen(
-                [*prefix, *command, *spec, *flags],
+                [*command, *spec, *flags],
                 env=environ,
                 cwd=ROOT / "scripts",
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=shells,
             )
             stack.callback(_end, process)
             processes[task] = process
@@ -211,7 +246,7 @@ def by_hand(
             if code != 0:
                 output_end = (folder / task).read_text(errors="replace")[-2000:]
                 raise TrainingError(f"{task} without lab: exit code {code}: {output_end}")
-    return Training(began, {task: by_hand_records(folder / task) for task in tasks})
+    return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
 
 
 def _wait_until_ready(
@@ -272,3 +307,48 @@ def by_hand_records(path: Path) -> list[Record]:
 def _records(path: Path, parse: Callable[[str], Record | None]) -> list[Record]:
     with path.open(encoding="utf-8", errors="replace") as file:
         return [record for record in map(parse, file) if record is not None]
+
+
+def marks(records: Iterable[Record]) -> list[tuple[float, int]]:
+    """Return the time (seconds since the epoch) and the global step of each step record."""
+    return [
+        (float(record["time_unix"]), int(record["global_step"]))
+        for record in records
+        if record["kind"] in STEPS
+    ]
+
+
+def steps_per_second(records: Records) -> float:
+    """Return the global steps per second while all workers train.
+
+    The interval begins when every worker has written its first step record, and ends at the first
+    worker's last one. It excludes the start and the end, when fewer workers train. In every record
+    the global step is the value after the worker's own increment.
+
+    Raises:
+        UnfitError: There are fewer than two records while all workers train.
+    """
+    begin, end = common_time(records)
+    of_each = _of_workers(records)
+    window = sorted(mark for each in of_each for mark in each if begin <= mark[0] <= end)
+    if len(window) < 2 or window[-1][0] <= window[0][0]:  # noqa: PLR2004
+        raise UnfitError("the workers hardly trained at the same time; use more steps")
+    return (window[-1][1] - window[0][1]) / (window[-1][0] - window[0][0])
+
+
+def common_time(records: Records) -> tuple[float, float]:
+    """Return when every worker has made its first step, and when the first one made its last.
+
+    Both are in seconds since the epoch.
+
+    Raises:
+        UnfitError: A worker has no step record.
+    """
+    of_each = _of_workers(records)
+    if not of_each or not all(of_each):
+        raise UnfitError("a worker has no step record")
+    return max(each[0][0] for each in of_each), min(each[-1][0] for each in of_each)
+
+
+def _of_workers(records: Records) -> list[list[tuple[float, int]]]:
+    return [marks(each) for task, each in records.items() if task.startswith("worker-")]

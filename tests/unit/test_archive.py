@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import recorded
 from lab import api, console
 from lab.cli import main
 from lab.errors import InputError, LabError
@@ -27,6 +26,7 @@ from lab.run.status import RunStatus
 from lab.run.store import RunDir, find_run
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
+from tests.support import recorded
 from tests.support.cli import Cli
 
 RUN, OTHER = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"

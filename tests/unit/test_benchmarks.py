@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
 import re
-import shutil
+import shlex
 import statistics
-import subprocess
-import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import machine, results, slurm_records, volume
-from benchmarks.__main__ import unmeasured
-from benchmarks.collector import Collected, lost, missing_lines
-from benchmarks.configs import NODES, PER_NODE, sharing, text, thousand_tasks
-from benchmarks.outcome import Outcome, Target
+from benchmarks import class_load, ladder, results
+from benchmarks.__main__ import PREDICTIONS
+from benchmarks.marks import printed, put
 from benchmarks.pairs import Estimate, estimate, interleaved, range_of, ratio
-from benchmarks.rendering import FEW, MANY, grown
-from benchmarks.slurm import pending_s, started
-from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
-from benchmarks.trainings import ROOT, by_hand_records, workplace
-from lab.config import load_cluster
-from lab.config.model import MAX_TASKS
-from lab.gpu import take_inventory
-from lab.placement.place import place
+from benchmarks.results import Outcome, Target
+from benchmarks.trainings import (
+    ROOT,
+    UnfitError,
+    by_hand_records,
+    common_time,
+    steps_per_second,
+    workplace,
+)
 from lab.records import Record, format_record
-from lab.run.store import RunDir
+from lab.task.protocol.experiments import EXPERIMENTS
 
 
 def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
@@ -126,14 +120,14 @@ def test_the_rate_counts_only_while_all_workers_train() -> None:
     second = [{"kind": "start", "time_unix": 1.0}, *steps, final]
     records = {"ps-0": [step(0, 0.0, 10**6)], "worker-0": first, "worker-1": second}
     assert steps_per_second(records) == (5800 - 1300) / 15
-    assert all_stepped_at(records) == 11.0
+    assert common_time(records) == (11.0, 26.0)
 
 
 def test_workers_that_never_trained_together_are_not_measured() -> None:
     early, late = [step(0, 1.0, 1), step(0, 2.0, 2)], [step(1, 3.0, 3), step(1, 4.0, 4)]
     with pytest.raises(UnfitError, match="at the same time"):
         steps_per_second({"worker-0": early, "worker-1": late})
-    for measure in (steps_per_second, all_stepped_at):
+    for measure in (steps_per_second, common_time):
         with pytest.raises(UnfitError, match="no step record"):
             measure({"worker-0": early, "worker-1": []})
 
@@ -169,7 +163,6 @@ def outcome(**changes: Any) -> Outcome:
     return Outcome(**given | changes)
 
 
-THROUGHPUT = outcome(key="throughput-local", what="throughput")
 MACHINE = {
     "cpu": "A CPU",
     "cores": 2,
@@ -183,242 +176,98 @@ MACHINE = {
 }
 
 
-def write(folder: Path, *outcomes: Outcome, age: int | None = 0, **changes: Any) -> str:
+def write(folder: Path, *outcomes: Outcome, **changes: Any) -> str:
     facts = {**MACHINE, **changes}
-    results.keep(outcomes, when="2026-11-21", machine=facts, took_s=12.0, folder=folder)
-    return results.markdown(results.read(folder), defaultdict(lambda: age))
+    results.keep(outcomes, when="2026-11-21 10:00 UTC", machine=facts, took_s=12.0, folder=folder)
+    return results.markdown(results.read(folder))
 
 
 @pytest.mark.parametrize(
-    ("changes", "row"),
+    ("changes", "load", "row"),
     [
-        ({}, "0.245 s | 0.220 to 0.270 | 6 | **missed**"),
-        ({"found": None, "why_not": "no engine answers"}, " |  |  | **not measured**"),
-        ({"found": estimate([0.1])}, "0.100 s | too few | 1 | met narrowly"),
+        ({}, 1.0, "0.245 s | 0.220 to 0.270 | 6 | **missed** | 2026-11-21 |  |"),
+        ({}, 1.1, "0.245 s | 0.220 to 0.270 | 6 | **missed** | 2026-11-21 | 1.1 |"),
+        ({"found": estimate([0.1])}, 0.1, "0.100 s | too few | 1 | met narrowly | 2026-11-21 |  |"),
         # By the median alone, though the largest value exceeds it.
         (
             {"found": range_of([0.1, 0.15, 0.9]), "repeated": False},
-            "0.150 s | none; all lie from 0.100 to 0.900 | 3 | met",
+            0.1,
+            "0.150 s | none; all are 0.100 to 0.900 | 3 | met | 2026-11-21 |  |",
         ),
     ],
+    ids=["idle", "busy", "too few", "not repeated"],
 )
-def test_a_row_of_the_page(changes: dict[str, Any], row: str, tmp_path: Path) -> None:
-    page = write(tmp_path, outcome(**changes))
-    assert f"| `lab --help` | ≤ 0.200 s | {row} |  |" in page.splitlines()
-    assert f"Not measured: {changes.get('why_not')}." in page or "why_not" not in changes
+def test_a_row_of_the_page(changes: dict[str, Any], load: float, row: str, tmp_path: Path) -> None:
+    page = write(tmp_path, outcome(**changes), load_before=load)
+    assert f"| `lab --help` | ≤ 0.200 s | {row}" in page.splitlines()
     assert "A CPU, 2 cores" in page
     assert "aaaaaaaaaaaa with changes" in page
 
 
 def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
-    write(tmp_path, THROUGHPUT, outcome())
-    page = write(tmp_path, outcome(found=estimate([0.1] * 6)), load_before=0.9)
-    kept = json.loads((tmp_path / "results.json").read_text())
-    assert list(kept) == ["throughput-local", "help"]
+    write(tmp_path, outcome(key="throughput-local", what="throughput"), outcome())
+    write(tmp_path, outcome(found=estimate([0.1] * 6)), cpu="Another CPU")
+    page = write(tmp_path, outcome(found=None, why_not="no engine answers"))
+    kept = results.read(tmp_path)
     assert [each["verdict"] for each in kept.values()] == ["missed", "met"]
     assert kept["help"]["values"] == [0.1] * 6
-    assert page.count("| CPU |") == 1
-    assert "0.10 to 0.90" in page
-    page = write(tmp_path, outcome(), cpu="Another CPU")
-    assert "A CPU, 2 cores" in page
-    assert "Another CPU, 2 cores" in page
-    assert "| measured here | throughput |" in page
+    assert re.search(r"^\| A CPU, .* \| throughput \|$", page, re.MULTILINE)
+    assert re.search(r"^\| Another CPU, .* \| `lab --help` \|$", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("load", "age", "mark"),
-    [
-        (1.0, 100, ""),
-        (1.1, 100, "load 1.1"),
-        (1.0, 101, "101 commits ago"),
-        (5.0, 250, "load 5.0, 250 commits ago"),
-        (0.0, None, "age unknown"),
-    ],
-)
-def test_a_row_from_a_busy_machine_or_old_sources_is_marked(
-    tmp_path: Path, load: float, age: int | None, mark: str
-) -> None:
-    page = write(tmp_path, outcome(), age=age, load_before=load)
-    assert f"| 6 | **missed** | {mark} |\n" in page
-
-
-def git(folder: Path, *arguments: str, when: str = "2026-11-21 12:00 UTC") -> str:
-    dated = {"GIT_COMMITTER_DATE": when, "GIT_AUTHOR_DATE": when, "PATH": os.environ["PATH"]}
-    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    command = ["git", "-C", str(folder), *who, *arguments]
-    return subprocess.run(command, env=dated, check=True, capture_output=True, text=True).stdout
-
-
-def test_the_age_of_a_row_is_counted_in_commits(tmp_path: Path) -> None:
-    assert machine.commits_since(tmp_path, "none", "2026-11-21") is None  # no repository
-    git(tmp_path, "init", "--quiet")
-    for day in (20, 21, 22):
-        when = f"2026-11-{day} 12:00:00 +0000"
-        git(tmp_path, "commit", "--allow-empty", "--message=x", when=when)
-    first = git(tmp_path, "rev-list", "HEAD").split()[-1]
-    assert machine.commits_since(tmp_path, first, "2026-11-20 12:00 UTC") == 2
-    # Unknown commits are dated by the time of the measurement.
-    assert machine.commits_since(tmp_path, "f" * 40, "2026-11-21 13:00 UTC") == 1
-
-
-def test_the_page_is_made_of_the_figures_that_are_kept() -> None:
-    page = (results.FOLDER / "RESULTS.md").read_text()
-    # The marks are as of the commit at which the page was written: it names the ages itself.
-    tables = re.findall(r"\| sources \| (\w+).*\n\| age \| (?:(\d+)|of)", page)
-    ages = {commit: int(age) if age else None for commit, age in tables}
+def test_the_pages_show_the_figures_that_are_kept() -> None:
     kept = results.read()
-    of_each = {commit: ages[commit[:12]] for commit in results.ages(kept)}
-    assert page == results.markdown(results.with_unmeasured(kept, unmeasured()), of_each)
+    assert (results.FOLDER / "RESULTS.md").read_text() == results.markdown(kept)
+    for page, marks in (
+        ("docs/lessons/speed.md", ladder.tables(kept)),
+        ("docs/evidence/seats.md", class_load.tables(kept)),
+    ):
+        text = (ROOT / page).read_text()
+        for mark, table in marks.items():
+            assert put(text, mark, table) == text
 
 
-def test_the_machine_is_read_from_kernel_files() -> None:
-    assert machine.cpu_model("processor\t: 0\nmodel name\t: A  CPU\nmodel name: B\n") == "A CPU"
-    assert machine.memory_gib("MemFree: 1 kB\nMemTotal:   25165824 kB\n") == 24.0
-    assert (machine.cpu_model(""), machine.memory_gib("")) == ("", None)
+def test_the_pages_predictions_are_those_of_the_shipped_machine() -> None:
+    text = (ROOT / "docs/outgrow.md").read_text()
+    first = dict([next(iter(PREDICTIONS.items()))])
+    (shown,) = re.findall(r"\$ lab simulate .*?\n\n", printed(first) + "\n\n", re.DOTALL)
+    assert shown.removesuffix("```\n\n") in text
+    assert all(command in text for command in PREDICTIONS.values())
 
 
-def test_a_record_that_the_collector_lost_is_found(tmp_path: Path) -> None:
-    good = [Collected(8, 1.0, 1, 0, None)] * 9
-    assert lost(good).verdict() == "met"
-    assert lost([*good, Collected(8, 1.0, 1, 1, None)]).verdict() == "missed"
-    made = volume.make(tmp_path / "volume", 5)
-    run = RunDir(tmp_path / volume.RUN_ID)
-    shutil.copytree(made.run(volume.RUN_ID), run.path)
-    assert missing_lines(made, run) == 0
-    lines = run.records("worker-3").read_text()
-    run.records("worker-3").write_text(lines.replace('"seq": 4', '"seq": 5'))
-    assert missing_lines(made, run) == 1
-    run.records("worker-3").write_text("".join(lines.splitlines(keepends=True)[:2]))
-    assert missing_lines(made, run) == 3
+# The ladder of the fast programs.
+
+
+def test_gains_are_medians_of_the_rounds_own_ratios() -> None:
+    # In the second round everything is half as fast: because of the machine, not of a rung.
+    rounds = [[100.0, 200.0, 600.0], [50.0, 100.0, 300.0]] * 5
+    lines = ladder.ladder_table({"rungs": ["a", "b", "c"], "rounds": rounds}).splitlines()
+    assert lines[2:] == [
+        "| a | 75 |  |  |",
+        "| b | 150 | 2.00 (2.00 to 2.00) | 2.00 (2.00 to 2.00) |",
+        "| c | 450 | 3.00 (3.00 to 3.00) | 6.00 (6.00 to 6.00) |",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("config", "tasks", "gpus"),
-    [
-        (thousand_tasks(), NODES * PER_NODE, 875),
-        (sharing(MANY), MAX_TASKS, MANY),
-        (sharing(FEW), MAX_TASKS // 10, FEW),
-    ],
-    ids=["1000", "many", "few"],
+    ("key", "ratio_of_rates"), [("ladder-async-listing", 6.0), ("ladder-async", 4.0)]
 )
-def test_large_configs_have_their_tasks_and_gpus(
-    config: dict[str, Any], tasks: int, gpus: int, tmp_path: Path
-) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text(text(config))
-    cluster = load_cluster(file)
-    plan = place(cluster, take_inventory("index", cluster))
-    assert len(plan.tasks) == tasks
-    assert len({gpu for task in plan.tasks for gpu in task.gpus}) == gpus
-
-
-def test_growth_is_measured_from_the_start() -> None:
-    assert grown(start_s=2.0, few_s=3.0, large_s=12.0) == 10.0
-    with pytest.raises(RuntimeError, match="stop other programs"):
-        grown(start_s=3.0, few_s=3.0, large_s=12.0)
-
-
-# Slurm.
-
-JOB = """\
-[2026-11-25T23:59:59.900] _slurm_rpc_submit_batch_job: JobId=3 InitPrio=4294901757 usec=473
-[2026-11-26T00:00:00.125] sched: Allocate JobId=3 NodeList=n[1-3] #CPUs=12 Partition=lab
-[2026-11-26T00:00:07.957] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=3 uid 0
-"""
-HET_JOB = """\
-[2026-11-25T18:31:44.584] _slurm_rpc_submit_batch_het_job: JobId=3 usec=473
-[2026-11-25T18:31:45.227] sched/backfill: _start_job: Started JobId=3+0(3) in lab on n1
-[2026-11-25T18:31:46.584] sched/backfill: _start_job: Started JobId=3+1(4) in lab on n[2-3]
-"""
-
-
-def test_the_start_of_a_job_is_compared_without_its_queue() -> None:
-    assert pending_s(JOB) == pytest.approx(0.225)
-    assert pending_s(HET_JOB) == pytest.approx(2.0)
-    for log in ("", JOB + HET_JOB, HET_JOB.splitlines()[0]):
-        with pytest.raises(ValueError, match="the controller's log has"):
-            pending_s(log)
-    found = started([(7.0, 1.0, 3.0), (5.0, 0.5, 3.0), (9.0, 3.0, 4.0)], "")
+def test_a_ratio_is_the_last_rung_over_the_first(key: str, ratio_of_rates: float) -> None:
+    rates = {ladder.LISTED: [100.0] * 6, ladder.ASYNC[0]: [150.0] * 6}
+    found = ladder.outcome(key, {rung: rates.get(rung, [600.0] * 6) for rung in ladder.RATIOS[key]})
     assert found.found is not None
-    assert found.found.values == (2.0, 1.5, 1.5)
-    assert found.details["of which pending"] == "1.00 s"
-    assert started([], "no Slurm").verdict() == "not measured"
+    assert found.found.median == ratio_of_rates
 
 
-@pytest.mark.parametrize(
-    ("commits", "now", "continued"),
-    [("", "a", 0), ("aa", "a", 2), ("aa", "b", 0), ("a" * 50, "a", 0)],
-)
-def test_runs_of_the_same_commit_are_continued(commits: str, now: str, continued: int) -> None:
-    runs = [{"run": run, "commit": commit} for run, commit in enumerate(commits)]
-    kept = {slurm_records.KEY: {"raw": {"runs": runs}}} if runs else {}
-    assert len(slurm_records.to_continue(kept, now)) == continued
-
-
-@pytest.mark.parametrize(
-    ("written", "received", "collected", "ends_agent", "counts"),
-    [
-        # Records that were collected, lost, collected twice, and not read by the agent.
-        ("012", "0123", "0123", False, (4, 0, 0, 0)),
-        ("012", "0123", "012", False, (3, 1, 0, 0)),
-        ("0123", "012", "012", False, (3, 1, 0, 1)),
-        ("0123", "012", "01", True, (2, 1, 0, 1)),
-        ("012", "012", "0122", False, (4, 0, 1, 0)),
-    ],
-)
-def test_a_record_that_only_its_program_or_the_volume_has_is_lost(
-    *,
-    tmp_path: Path,
-    written: str,
-    received: str,
-    collected: str,
-    ends_agent: bool,
-    counts: tuple[int, ...],
-) -> None:
-    records = [step(0, 1.5, number) for number in range(5)]
-    ledger, kept, tasks = (tmp_path / name for name in ("ledger", "volume", "runs/a/tasks"))
-    for folder in (ledger, kept, tasks):
-        folder.mkdir(parents=True)
-    printed = "".join(format_record(records[int(each)]) + "\n" for each in written)
-    (ledger / "worker-0").write_text(printed + "lab kind=st")  # the program was killed
-    for file, numbers in ((kept / "1", received), (tasks / "worker-0.jsonl", collected)):
-        file.write_text("".join(json.dumps(records[int(each)]) + "\n" for each in numbers))
-    names = ("written", "collected", "lost", "twice", "unread")
-    found = slurm_records.counted(ledger, kept, tmp_path / "runs", ends_agent=ends_agent)
-    assert found == dict(zip(names, (len(written), *counts), strict=True))
-
-
-def test_the_program_of_slurm_records_notes_what_it_has_written(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "from lab.task.sdk.recorder import Recorder\n"
-        "recorder = Recorder('worker', 0)\n"
-        "recorder.write('start')\n"
-        "recorder.write('step', loss=0.1)\n"
-    )
-    (tmp_path / "ledger").mkdir()
-    own = tmp_path / "own.py"
-    own.write_text(slurm_records.PROGRAM.format(ledger=tmp_path / "ledger", program=program))
-    task = {"LAB_RUN_ID": "a", "LAB_TASK": "worker-0", "LAB_ATTEMPT": "0"}
-    variables = {**os.environ, **task, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(own)]
-    printed = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
-    (file,) = (tmp_path / "ledger").iterdir()
-    assert file.read_text() == printed.stdout
-    assert printed.stdout.count("\n") == 2
-
-
-def test_one_record_that_is_lost_on_slurm_is_reported() -> None:
-    faults = [slurm_records.fault_of(number) for number in range(slurm_records.RUNS)]
-    assert [fault for fault in faults if fault] == list(slurm_records.FAULTS)
-    row = {"collected": 7, "lost": 0, "twice": 0, "unread": 0, "left": [], "problem": ""}
-    good = [{**row, "fault": name, "end": "failed"} for name in ("a", "a", "no fault")]
-    found = slurm_records.lost(good, "")
-    assert found.verdict() == "met"
-    assert found.details["runs"] == "3 of 50, 2 of them with a fault"
-    bad = {**row, "fault": "a", "end": "hangs", "lost": 1, "left": ["job 1"]}
-    found = slurm_records.lost([*good, bad], "")
-    assert found.verdict() == "missed"
-    assert found.details["a"] == "2 failed, hangs"
-    assert found.details["runs that left a job, a process or a directory"] == "1"
-    assert slurm_records.lost([], "no Slurm").verdict() == "not measured"
+def test_the_rungs_run_with_their_flags() -> None:
+    by_program = {each.program: each for each in EXPERIMENTS.values() if each.lesson == "speed.md"}
+    found = set()
+    for rung in (each for rungs in ladder.LADDERS.values() for each in rungs):
+        if experiment := by_program.get(str(rung.program)):
+            found.add(experiment.name)
+            for flag in rung.flags:
+                name, _, value = flag.removeprefix("--").partition("=")
+                experiment.flags[name].parse(value)
+    assert found == {"async-unrolled", "async-fast", "sync-fast"}
+    program, flag, _ = shlex.split(ladder.LISTING)
+    assert f'("{flag.removeprefix("--")}", ' in (ROOT / program).read_text()

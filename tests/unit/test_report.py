@@ -19,7 +19,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from syrupy.assertion import SnapshotAssertion
 
-from benchmarks import recorded
 from lab.cli import main
 from lab.plots.registry import CHARTS
 from lab.report import build
@@ -34,6 +33,7 @@ from lab.run.store import RunDir
 from lab.run.summarize import summary_of
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
+from tests.support import recorded
 from tests.support.specs import HOSTILE
 
 FIRST, SECOND, THIRD = (f"2026010{n}-0000-async-aaaa" for n in (1, 2, 3))

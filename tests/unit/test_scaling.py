@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from benchmarks import scaling, scaling_page
-from benchmarks.measure import Setting
-from benchmarks.scaling import CALIBRATING, GRID, SINGLE, as_json, from_json
-from benchmarks.shapes import Case, Measured, config_text, measured
-from benchmarks.steps import UnfitError
-from benchmarks.trainings import Workplace
-from benchmarks.trials import Trial, classes, quantile
-from benchmarks.watcher import Sample, Watcher, busy_s
+from benchmarks import scaling
+from benchmarks.processes import Sample, Watcher, busy_s
+from benchmarks.scaling import CALIBRATING, GRID, HELD_OUT, SINGLE, Case, Measured, Trial
+from benchmarks.trainings import Setting, UnfitError, Workplace
 from lab.config import load_cluster
 from lab.records import Record
-from lab.simulation import Costs, Forecast, Host, Machine, Shape, Way, simulate
-from lab.simulation.calibration import Speed
-from lab.simulation.validation import SHIPPED, Kind, Shipped
+from lab.simulation import Costs, Forecast, Way, simulate
+from lab.simulation.validation import SHIPPED, Kind
 
 ROOT = Path(__file__).parents[2]
 TRUE = Costs(2e-3, 7e-4, 2e-3, 0.6, 0.5, 5e-4, 2e-3, 7e-4, 1e-3, 1e-6)
@@ -48,7 +42,7 @@ def proc(tmp_path: Path) -> Path:
     a_process(tmp_path, 12, "worker-0", ticks=100)
     other = a_process(tmp_path, 13, "worker-0")
     (other / "environ").write_bytes(b"LAB_STATE=/here/else\0LAB_TASK=worker-0\0")
-    agent = a_process(tmp_path, 14, "worker-0")
+    agent = a_process(tmp_path, 14, "worker-0", ticks=5)
     (agent / "cmdline").write_bytes(b"python\0-m\0lab.task.agent\0")
     (tmp_path / "stat").write_text(STAT)
     return tmp_path
@@ -58,32 +52,28 @@ def watcher(proc: Path, count: int = 2) -> Watcher:
     return Watcher(b"LAB_STATE=/here", "mnist_async.py", count, proc)
 
 
+def test_programs_and_the_rest_of_lab_are_sampled_while_all_programs_run(proc: Path) -> None:
+    assert watcher(proc, count=3).sample() is None
+    watching = watcher(proc)
+    sample = watching.sample()
+    assert sample is not None
+    assert sorted(sample.cpu_s) == ["ps-0", "worker-0"]
+    assert sample.cpu_s["worker-0"] == 2 * sample.cpu_s["ps-0"] > 0
+    assert sample.lab_s == pytest.approx(sample.cpu_s["ps-0"] / 10)  # the agent
+    # A tick is as long as those of the programs: 100 of them are the server's 2 * 50.
+    assert sample.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7 + 8) / 100 * sample.cpu_s["ps-0"])
+    (proc / "12/stat").unlink()
+    assert watching.sample() is None
+
+
 def test_a_forked_program_has_its_tasks_name(proc: Path) -> None:
     (proc / "11/cmdline").write_bytes(b"python\0-c\0import sys\0")
     (proc / "11/environ").write_bytes(b"LAB_STATE=/here\0")
     assert watcher(proc).sample() is None
     (proc / "11/comm").write_text("ps-0\n")
-    assert (sample := watcher(proc).sample()) is not None and sorted(sample.cpu_s) == [
-        "ps-0",
-        "worker-0",
-    ]
-
-
-def test_only_programs_are_sampled(proc: Path) -> None:
     sample = watcher(proc).sample()
     assert sample is not None
-    assert sample.cpu_s["worker-0"] == 2 * sample.cpu_s["ps-0"] > 0
     assert sorted(sample.cpu_s) == ["ps-0", "worker-0"]
-    # A tick is as long as those of the programs: 100 of them are the server's 2 * 50.
-    assert sample.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7 + 8) / 100 * sample.cpu_s["ps-0"])
-
-
-def test_programs_are_sampled_only_while_all_run(proc: Path) -> None:
-    assert watcher(proc, count=3).sample() is None
-    watching = watcher(proc)
-    assert watching.sample() is not None
-    (proc / "12/stat").unlink()
-    assert watching.sample() is None
 
 
 def test_busy_time_needs_the_line_of_all_cores() -> None:
@@ -106,55 +96,49 @@ def records(task: int, *marks: tuple[float, int]) -> list[Record]:
 
 
 def test_a_step_costs_what_was_spent_while_all_trained() -> None:
-    of_each = [
-        records(0, (10.0, 100), (12.0, 300), (15.5, 650)),
-        records(1, (11.0, 200), (13.0, 400), (15.0, 600), (20.0, 1000)),
-    ]
+    of_each = {
+        "worker-0": records(0, (10.0, 100), (12.0, 300), (15.5, 650)),
+        "worker-1": records(1, (11.0, 200), (13.0, 400), (15.0, 600), (20.0, 1000)),
+    }
     spent = {"ps-0": 1.0, "worker-0": 2.0, "worker-1": 3.0}
     samples = [
-        Sample(at, {task: each * at for task, each in spent.items()}, 6.75 * at)
+        Sample(at, {task: each * at for task, each in spent.items()}, 0.0, 6.75 * at)
         for at in (5.0, 11.5, 13.0, 15.2, 18.0)
     ]
-    case = Case(Shape(Way.ASYNC, 2, 1), Host(2))
-    found = measured(case, of_each, samples)
-    assert found.speed.steps_per_s == pytest.approx(100)
+    case = Case(Way.ASYNC, 2, 1)
+    found = scaling.measured(case, of_each, samples)
+    assert found.case == case
+    assert found.steps_per_s == pytest.approx(100)
     assert (found.ps_cpu_s, found.worker_cpu_s) == pytest.approx((1 / 100, 5 / 100))
     assert found.taken == pytest.approx(0.75)  # of the 6.75 cores that were busy 6 were ours
-    assert from_json(as_json(found) | {"load": 0.1}) == found
+    assert Measured.of_json(json.loads(json.dumps(asdict(found)))) == found
     with pytest.raises(UnfitError, match="too short for two samples"):
-        measured(case, of_each, samples[:2])
+        scaling.measured(case, of_each, samples[:2])
     with pytest.raises(UnfitError, match="fewer than 5 step records"):
-        measured(case, [each[:1] for each in of_each], samples)
+        scaling.measured(case, {name: each[:1] for name, each in of_each.items()}, samples)
 
 
-@pytest.mark.parametrize(
-    "case", [*GRID[::9], *(each for each in GRID if each.host.bandwidth < 1e9)]
-)
+@pytest.mark.parametrize("case", [*GRID[::9], *(each for each in GRID if each.mbit)])
 def test_every_case_has_a_valid_config(tmp_path: Path, case: Case) -> None:
-    (tmp_path / "cluster.yaml").write_text(config_text(case))
+    (tmp_path / "cluster.yaml").write_text(json.dumps(scaling.config(case)))
     cluster = load_cluster(tmp_path / "cluster.yaml")
     counts = {name: len(job.on) for name, job in cluster.jobs.items()}
-    shape = case.shape
-    assert counts == {"worker": shape.workers} | ({"ps": shape.ps} if shape.ps else {})
-    assert len(cluster.links) == (shape.ps + shape.workers if case.host.bandwidth < 1e9 else 0)
+    assert counts == {"worker": case.workers} | ({"ps": case.ps} if case.ps else {})
+    assert len(cluster.links) == (case.ps + case.workers if case.mbit else 0)
 
 
-def test_no_calibrating_training_is_held_out() -> None:
-    machine = Machine(TRUE, (), tuple(each.shape for each in CALIBRATING), Host(2), "shipped")
-    found = [as_measured(case) for case in GRID]
-    trials = list(scaling._trials(found[:14], machine))
-    assert trials
-    assert not {Case(each.forecast.shape, each.host) for each in trials} & set(CALIBRATING)
-    assert all(
-        each.forecast.shape.way in {shape.way for shape in each.machine.shapes} for each in trials
-    )
-
-
-def as_measured(case: Case) -> Measured:
+def as_measured(case: Case, **changes: float) -> Measured:
     found = simulate(case.shape, TRUE, case.host, steps=100)
-    ratios = (0.9, 1.0, 1.1) if case.singly else ()
-    speed = Speed(found.steps_per_s, ratios, found.staleness)
-    return Measured(case, speed, 5.0, found.worker_cpu_s, found.ps_cpu_s, 0.1)
+    figures = {
+        "steps_per_s": found.steps_per_s,
+        "staleness": found.staleness,
+        "ratios": (0.9, 1.0, 1.1) if case.singly else (),
+        "seconds": 5.0,
+        "worker_cpu_s": found.worker_cpu_s,
+        "ps_cpu_s": found.ps_cpu_s,
+        "taken": 0.1,
+    }
+    return Measured(**asdict(case), **figures | changes)
 
 
 def test_the_fit_finds_the_costs_of_a_machine() -> None:
@@ -166,18 +150,18 @@ def test_the_fit_finds_the_costs_of_a_machine() -> None:
     assert found.ratios == (0.9, 1.0, 1.1)
 
 
-def a_trial(times: int, off: float, *, workers: int = 4, shipped: bool = False) -> Trial:
-    forecast = Forecast(Shape(Way.ASYNC, workers, 1), 100.0, 2.0, 0.0, 0.0, {"cores": 1.0})
-    machine = Machine(TRUE, (), (), Host(2), "shipped" if shipped else "")
-    speed = Speed(100 * (1 + off), (), 2 * (1 - off))
-    return Trial(machine, Host(2), forecast, speed, Kind(Way.ASYNC, shipped, "", times))
+def a_trial(times: int, off: float, *, shipped: bool = False) -> Trial:
+    case = Case(Way.ASYNC, 4, 1)
+    forecast = Forecast(case.shape, 100.0, 2.0, 0.0, 0.0, {"cores": 1.0})
+    found = as_measured(case, steps_per_s=100 * (1 + off), staleness=2 * (1 - off))
+    return Trial(found, forecast, shipped, Kind(Way.ASYNC, shipped, "", times))
 
 
 def test_nine_of_ten_predictions_are_within_the_printed_error() -> None:
-    assert quantile([0.1, 0.3, 0.2]) == 0.3
-    assert quantile([number / 100 for number in range(1, 21)]) == 0.18
+    assert scaling.quantile([0.1, 0.3, 0.2]) == 0.3
+    assert scaling.quantile([number / 100 for number in range(1, 21)]) == 0.18
     trials = [a_trial(3, sign * number / 100) for number in range(1, 11) for sign in (-1, 1)]
-    (row,) = classes([*trials, a_trial(8, 0.9), a_trial(8, 0.9)])  # two are no class
+    (row,) = scaling.classes([*trials, a_trial(8, 0.9), a_trial(8, 0.9)])  # two are no class
     assert (row["error"], row["staleness"], row["predictions"]) == (0.09, 0.09, 20)
     assert (row["workers"], row["times"], row["cores"]) == (4, 3, [2])
 
@@ -189,52 +173,45 @@ def test_the_target_is_the_median_within_three_times(off: float, verdict: str) -
     assert outcome.verdict() == verdict
 
 
-def test_a_training_that_was_too_short_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_was_too_short_is_repeated(tmp_path: Path) -> None:
     asked: list[int] = []
 
-    def train(_place: object, case: Case, steps: int, _every: int) -> Measured:
+    def train(_place: Workplace, case: Case, steps: int, _every: int) -> Measured:
         asked.append(steps)
-        found = as_measured(case)
-        return replace(found, speed=Speed(1e4, (), None), seconds=steps / 1e4)
+        return as_measured(case, steps_per_s=1e4, seconds=steps / 1e4)
 
-    monkeypatch.setattr(scaling, "train", train)
-    setting = Setting(Workplace(Path(), {}), 1, True, ("local",))
-    found = scaling._measured(setting, Case(Shape(Way.ASYNC, 1, 1), Host(2)), 5.0)
+    found = scaling.long_enough(Workplace(tmp_path, {}), Case(Way.ASYNC, 1, 1), 5.0, train)
     assert (len(asked), found.seconds) == (2, pytest.approx(5.0))
 
 
-def test_the_command_writes_figures_errors_and_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(_place: object, case: Case, _steps: int, _every: int) -> Measured:
+def test_figures_errors_and_the_page_are_written(tmp_path: Path) -> None:
+    def train(_place: Workplace, case: Case, _steps: int, _every: int) -> Measured:
         return as_measured(case)
 
-    few: Sequence[Case] = (
-        SINGLE,
-        *CALIBRATING,
-        *(Case(Shape(Way.ASYNC, n, 1), Host(2)) for n in (3, 4, 5, 8)),
+    held_out = [each for each in HELD_OUT if each.way is Way.ASYNC and each.mbit is None][:12]
+    cases = (SINGLE, *dict.fromkeys((*CALIBRATING, *held_out)))
+    for name in ("benchmarks", "lab/simulation", "docs"):
+        (tmp_path / name).mkdir(parents=True)
+    page = tmp_path / "docs/scaling.md"
+    page.write_text("<!-- errors -->\n<!-- end -->\n<!-- trainings -->\n<!-- end -->\n")
+    setting = Setting(Workplace(tmp_path, {}), 1, True, ("local",))
+    trials = scaling.write(scaling.trained(setting, cases, train), tmp_path)
+    # A training that calibrates is not held out, and predicts trainings of its way only.
+    assert {each.measured.case for each in trials} == set(cases) - {SINGLE, *CALIBRATING}
+    assert {each.measured.way for each in trials} == {Way.ASYNC}
+    assert len(json.loads((tmp_path / "benchmarks/scaling.json").read_text())["trainings"]) == len(
+        cases
     )
-    shipped = Shipped(tmp_path / "machine.json")
-    shipped.__dict__["raw"] = SHIPPED.raw
-    for name, value in (("train", train), ("GRID", few), ("AGAIN", ()), ("HELD_OUT", few[-4:])):
-        monkeypatch.setattr(scaling, name, value)
-    monkeypatch.setattr(scaling, "SHIPPED", shipped)
-    monkeypatch.setattr(scaling, "FIGURES", tmp_path / "scaling.json")
-    monkeypatch.setattr(scaling_page, "PAGE", tmp_path / "scaling.md")
-    scaling.measure(Setting(Workplace(tmp_path, {}), 1, False, ("local",)))
-    kept = json.loads((tmp_path / "scaling.json").read_text())
-    assert len(kept["trainings"]) == len(few)
-    raw = json.loads((tmp_path / "machine.json").read_text())
+    raw = json.loads((tmp_path / "lab/simulation/machine.json").read_text())
     assert {(row["way"], row["times"]) for row in raw["errors"]} >= {("async", 3), ("async", 8)}
-    page = (tmp_path / "scaling.md").read_text()
-    assert "| async 8 x 1 ps |" in page
-    assert page.count("Found: ") == 1
+    assert "| async 8 x 1 ps |" in page.read_text()
+    assert page.read_text().count("; met") == 1
 
 
 def test_the_page_and_the_errors_are_those_of_the_kept_figures() -> None:
     page = (ROOT / "docs/scaling.md").read_text("utf-8")
     for row in SHIPPED.raw["errors"]:
         assert f"| {row['predictions']} | {row['median']:.0%} | ±{row['error']:.0%} |" in page
-    kept = json.loads(scaling.FIGURES.read_text("utf-8"))
+    kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
     assert SHIPPED.raw["when"] == kept["when"]
-    assert all(scaling.name(from_json(row).case) in page for row in kept["trainings"])
+    assert all(Measured.of_json(row).name in page for row in kept["trainings"])

@@ -37,7 +37,7 @@ def make(
     *,
     steps: int = STEPS,
     seed: int = 1,
-    **changes: Any,  # noqa: ANN401  (fields of `run.json`)
+    **changes: Any,
 ) -> RunDir:
     """Write a run that has succeeded.
 
