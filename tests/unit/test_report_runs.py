@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from benchmarks import recorded
 from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.plots.data import Mark, Trace, samples_of, steps_of
@@ -27,6 +26,7 @@ from lab.task.protocol import READY_S, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters
 from lab.task.protocol.policy import RESTARTS, OnFailure
 from lab.tf_versions import TF1
+from tests.support import recorded
 
 FIRST = "20260101-0000-async-aaaa"
 
