@@ -84,7 +84,7 @@ def prepared(
 def test_it_gets_a_ring_and_the_tensorflow_with_horovod(
     source: str, chosen: str, ring: bool, tensorflow: str, notice: str
 ) -> None:
-    run, notices = prepared(source, tensorflow=chosen)
+    run, notices = prepared(source, **({"tensorflow": chosen} if chosen else {}))
     spec = run.submission.spec
     assert (spec.horovod, spec.gang, spec.tf_config) == (ring, ring, True)
     assert run.submission.plan.tensorflow == tensorflow
