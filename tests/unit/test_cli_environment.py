@@ -50,7 +50,7 @@ def collected() -> list[str]:
 
 
 def test_run_prints_its_summary_last(host: Host) -> None:
-    out, err = host.lab(f"{RUN} --epochs 1 --json -- --x y")
+    out, err = host.lab(f"{RUN} --epochs 1 --log_device_placement=false --json -- --x y")
     (line,) = out.splitlines()
     summary = json.loads(line)
     assert (summary["state"], summary["updates_conserved"]) == ("succeeded", True)
@@ -430,6 +430,8 @@ def test_collect_removes_no_environment_that_starts_meanwhile(
     monkeypatch.setattr(
         host.environment, "tasks", lambda: [replace(each, alive=alive[0]) for each in tasks]
     )
+    host.lab("collect")  # it removes nothing
+    assert alive == [False]
     host.lab("collect --all-sizes")
     assert (alive, host.environment.is_down) == ([True], False)
 
