@@ -141,15 +141,6 @@ def as_measured(case: Case, **changes: float) -> Measured:
     return Measured(**asdict(case), **figures | changes)
 
 
-def test_the_fit_finds_the_costs_of_a_machine() -> None:
-    found = scaling.shipped([as_measured(case) for case in (SINGLE, *CALIBRATING)], "a CPU")
-    for case in CALIBRATING:
-        ours = simulate(case.shape, found.costs, case.host, steps=100).steps_per_s
-        wanted = simulate(case.shape, TRUE, case.host, steps=100).steps_per_s
-        assert ours == pytest.approx(wanted, rel=0.05)
-    assert found.ratios == (0.9, 1.0, 1.1)
-
-
 def a_trial(times: int, off: float, *, shipped: bool = False) -> Trial:
     case = Case(Way.ASYNC, 4, 1)
     forecast = Forecast(case.shape, 100.0, 2.0, 0.0, 0.0, {"cores": 1.0})
@@ -191,7 +182,7 @@ def test_a_training_that_was_too_short_is_repeated(
     assert asked[-1] == pytest.approx(asked[0] * (faster if trainings > 1 else 1))
 
 
-def test_figures_errors_and_the_page_are_written(tmp_path: Path) -> None:
+def test_the_fitted_machine_its_errors_and_the_page_are_written(tmp_path: Path) -> None:
     def train(_place: Workplace, case: Case, _steps: int, _every: int) -> Measured:
         return as_measured(case)
 
@@ -210,6 +201,13 @@ def test_figures_errors_and_the_page_are_written(tmp_path: Path) -> None:
         cases
     )
     raw = json.loads((tmp_path / "lab/simulation/machine.json").read_text())
+    for case in CALIBRATING:
+        ours, wanted = (
+            simulate(case.shape, costs, case.host, steps=100).steps_per_s
+            for costs in (Costs(**raw["costs"]), TRUE)
+        )
+        assert ours == pytest.approx(wanted, rel=0.05)
+    assert raw["ratios"] == [0.9, 1.0, 1.1]
     assert {(row["way"], row["times"]) for row in raw["errors"]} >= {("async", 3), ("async", 8)}
     assert "| async 8 x 1 ps |" in page.read_text()
     assert page.read_text().count("; met") == 1
