@@ -2,8 +2,7 @@
 
 A few trainings calibrate the costs of the shipped machine. All others are held out. Each prediction
 uses the shipped machine as it is, or scaled by one other training, as `lab simulate --from` does.
-`benchmarks/scaling.json` keeps the trainings, `lab/simulation/machine.json` the shipped machine and
-the errors of each class. `docs/scaling.md` shows them.
+`benchmarks/scaling.json` keeps the trainings, and `lab/simulation/machine.json` the errors.
 """
 
 from __future__ import annotations
@@ -346,9 +345,7 @@ def evaluate(figures: Mapping[str, Any]) -> tuple[Machine, list[Trial]]:
     machine = shipped(found, f"{figures['machine']['cpu']}, {figures['machine']['cores']} cores")
     held_out = [each for each in found if each.case in HELD_OUT and each.case not in CALIBRATING]
     plain = [
-        each
-        for each in found
-        if each.case == Case(each.way, each.workers, each.ps, cores=each.cores)
+        one for one in found if not (one.mbit or one.shares or one.singly or one.batch_size == 1)
     ]
     trials = []
     for source in (None, *plain):
@@ -402,8 +399,7 @@ def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
     """Return the errors within three times, calibrated on a run, for each way."""
     near: dict[Way, list[float]] = {}
     for each in trials:
-        kind = each.kind
-        if kind and not kind.shipped and not kind.change and kind.times <= 3:  # noqa: PLR2004
+        if (kind := each.kind) and not kind.shipped and not kind.change and kind.times <= 3:  # noqa: PLR2004
             near.setdefault(kind.way, []).append(abs(each.off))
     return [
         Outcome(
