@@ -29,13 +29,13 @@ test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (10
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
-test-all: test  ## run all tests but Slurm's: also containers, programs of 2017, notebooks, long faults (50 minutes)
+test-all: test  ## run all tests but Slurm's: also containers, programs of 2017, notebooks, long faults (40 minutes)
 	$(BIN)/python -m pytest tests/e2e -m "long and not slurm"
 
 test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
 	$(BIN)/python -m pytest tests/gpu -rs
 
-test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root; 3 minutes)
+test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root; 5 minutes)
 	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e -m slurm
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)

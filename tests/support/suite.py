@@ -38,14 +38,11 @@ ENGINE_S = 2700.0
 def divide(item: pytest.Item) -> None:
     """Mark the parts of the end-to-end tests, and set the time limit of each test.
 
-    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`. With several
-    processes (`--dist loadgroup`), one of them has all tests with the engine, and a file is whole.
+    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`.
     """
     if E2E not in item.path.parents:
         return
     needs_engine, needs_slurm = _needs(item, "engine"), _needs(item, "slurm")
-    group = "engine" if needs_engine else "slurm" if needs_slurm else item.path.name
-    item.add_marker(pytest.mark.xdist_group(group))
     if needs_slurm:
         item.add_marker(pytest.mark.slurm)
     if needs_engine or needs_slurm or item.path.name not in SHORT:
