@@ -185,6 +185,14 @@ def test_a_refused_or_missing_compose_file(seen: ContainerInfo, tmp_path: Path) 
     assert compose_file("mnist", []) is None
 
 
+def test_a_compose_that_takes_too_long(
+    seen: ContainerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(cli, "TIMEOUT_S", 0.05)
+    assert compose_file("mnist", [seen]) is None
+
+
 REFUSED = "compose build requires buildx 0.17.0 or later"
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lab.config import parse_cluster
 from lab.errors import InputError
 from lab.gpu import inventory as inventories
 from lab.gpu import take_inventory
+from lab.gpu.nvml import session
 from tests.support.nvml.asking import ONE_GPU, Question, ask, calls
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
@@ -196,6 +198,19 @@ def test_a_hanging_driver_is_a_separate_error(driver: Have) -> None:
         assert found["faults"] == auto["faults"]
     assert (auto["mode"], auto["notices"]) == ("none", [f"{late}: CPUs only"])
     assert calls(host)["hang"] == 3
+
+
+def test_the_driver_is_closed_also_when_its_user_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    library = SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: asked.append("init"),
+        nvmlShutdown=lambda: asked.append("shutdown"),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    with pytest.raises(ZeroDivisionError), session():
+        raise ZeroDivisionError
+    assert asked == ["init", "shutdown"]
 
 
 def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from lab.backends.compose.client import Engine
 from lab.backends.compose.host_block import block_container, block_host
 from lab.errors import LabError
 from lab.render.compose import ISOLATED
-from lab.task.probes.host_block import MODULE, is_blocked, main
+from lab.task.probes.host_block import MODULE, is_blocked, main, name_servers
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -42,6 +42,18 @@ OPEN = HEAD + BY_GATEWAY + SUBNET
 )
 def test_whether_a_node_is_open_can_be_read(routes: str, expected: bool) -> None:
     assert is_blocked(routes) is expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "servers"),
+    [
+        ("nameserver 10.9.0.2\n", ["10.9.0.2"]),
+        ("search dns.podman\nnameserver\nnameserver 10.9.0.9 # 10.9.0.2\n", []),
+        ("#nameserver 10.9.0.2\nnameserver 127.0.0.11\n", []),
+    ],
+)
+def test_only_a_named_host_is_a_name_server(lines: str, servers: list[str]) -> None:
+    assert name_servers(lines, ["10.9.0.1", "10.9.0.2"]) == servers
 
 
 class Kernel:

@@ -332,6 +332,13 @@ def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
     assert mend == "use the `lab` of that directory, or update both to one version"
 
 
+def test_a_boot_from_a_directory_with_another_version_fails(host: HostOf) -> None:
+    here = host(OLD, base=b"", cpu=OLD)
+    with pytest.raises(LabError, match="was built from another version of lab/task, /p/lab/task"):
+        here.boots()
+    assert here.done == ["build tf1"]
+
+
 @pytest.mark.parametrize(
     ("tensorflow", "plan", "variable"),
     [

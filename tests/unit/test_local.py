@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -180,6 +181,19 @@ def test_only_one_may_boot() -> None:
             pass
     with lock_environment("local", "demo"):
         pass
+
+
+def test_identity_of_ended_process() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = ProcessHandle.of(child.pid)
+    assert identity.alive()
+    assert child.stdin is not None
+    child.stdin.close()
+    wait_for(lambda: not identity.alive(), "a zombie is dead")
+    child.wait()
+    identity.signal(signal.SIGKILL)
+    with pytest.raises(ProcessLookupError):
+        ProcessHandle.of(child.pid)
 
 
 def test_recycled_process_is_not_signalled() -> None:
@@ -361,6 +375,22 @@ def test_last_lines(tmp_path: Path) -> None:
     assert [line for _, line in follow({"x": path}, 1, None)] == ["\\x1b[2J"]
     assert len(list(follow({"x": path}, None, None))) == 20_001
     assert list(follow({"x": path}, 0, None)) == []
+
+
+def test_lines_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    alive = threading.Event()
+    alive.set()
+    lines = follow({"x": path}, None, alive.is_set)
+    path.write_bytes(b"one\ntw")
+    assert next(lines) == ("x", "one")
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert next(lines) == ("x", "two")
+    with path.open("ab") as file:
+        file.write(b"three\n")
+    alive.clear()
+    assert list(lines) == [("x", "three")]
 
 
 @contextmanager
