@@ -52,7 +52,7 @@ def nets(*texts: str) -> list[ipaddress.IPv4Network]:
 
 
 def pools(*networks: str, routes: bool = False, info: EngineInfo = ENGINE) -> Outcome:
-    vpn = [(net, "tun0") for net in nets("172.16.0.0/12", "192.168.0.0/16")]
+    vpn = [(net, "tun0") for net in nets(*BOTH)]
     return engine.judge_address_pools(
         replace(info, networks=nets(*networks)), vpn if routes else []
     )
@@ -122,10 +122,12 @@ NETWORK: Judgements = [
     (lambda: network.judge_proxies({**PROXY, "no_proxy": "*"}, PLAN), "ok", "exempts"),
     (lambda: network.judge_proxies({**PROXY, **EXEMPT}, PLAN), "ok", r"\*\*\*@proxy"),
     (lambda: network.judge_proxies(PROXY, None), "ok", "exempts"),
+    (lambda: network.judge_proxies({**PROXY, "no_proxy": "tf1"}, None), "warning", "=localhost`"),
 ]
 HANGS = LabError("reaching the engine: the Docker engine does not answer", "see its log")
 OLD_PODMAN = replace(told(ServerVersion="4.9.3"), is_podman=True)
 OLD, X = told(ServerVersion="20.9.15"), {"DOCKER_HOST": "unix:///x.sock"}
+BOTH = ("172.16.0.0/12", "192.168.0.0/16")
 MOST = ("172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/18")
 LARGE = [{"Base": "10.0.0.0/8", "Size": 24}]
 NO_POOL = "failed: no address range"
@@ -182,8 +184,10 @@ DOCKER: Judgements = [
     (lambda: pools("172.17.0.0/16"), "ok", "30 more networks"),
     (lambda: pools(*MOST), "ok", "4 more"),
     (lambda: pools(*MOST, "192.168.192.0/19"), "warning", "2 more networks: 4 networks exist"),
-    (lambda: pools("172.16.0.0/12", "192.168.0.0/16"), NO_POOL, "docker network prune"),
+    (lambda: pools(*BOTH), NO_POOL, "docker network prune"),
     (lambda: pools(routes=True), NO_POOL, "172.16.0.0/12 by tun0.*default-address-pools"),
+    # A route to a network of the engine's own is no route of another program.
+    (lambda: pools(*BOTH, routes=True), NO_POOL, "docker network prune"),
     (lambda: pools(routes=True, info=AWAY), "ok", "31 more"),
     (lambda: pools(info=PODMAN), "skipped", "Podman"),
     (lambda: pools(info=told(DefaultAddressPools=POOLS)), "ok", "16 more"),
