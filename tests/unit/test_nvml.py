@@ -58,12 +58,27 @@ def unknown(gpu: dict[str, Any]) -> dict[str, str]:
 
 
 def told(seen: dict[str, Any]) -> dict[str, Any]:
-    """What differs between the hosts, without what this host is."""
+    """What differs between the hosts, without what this host is; a line for each thing."""
     if "error" in seen:
         return seen
-    faults = [" ".join(fault.values()) for fault in seen["faults"]]
-    gpus = [f"{gpu['index']} {gpu['device_id']} {unknown(gpu) or ''}" for gpu in seen["gpus"]]
-    return {"mode": seen["mode"], "left out": seen["left_out"], "faults": faults, "gpus": gpus}
+    of_a_gpu = ("name", "memory_bytes", "memory_free_bytes", "utilisation", "numa_node", "minor")
+    of_a_gpu += ("compute_capability", "slice_of", "unknown")
+    pairs = [f"{p['first']}-{p['second']} {p['nvlinks']} {p['path']}" for p in seen["pairs"]]
+    return {
+        **{name: seen[name] for name in ("mode", "driver", "cuda", "notices")},
+        "faults": [" ".join(fault.values()) for fault in seen["faults"]],
+        "gpus": [
+            f"{gpu['index']} {gpu['device_id']} {[gpu[name] for name in of_a_gpu]}"
+            for gpu in seen["gpus"]
+        ],
+        "processes": [
+            f"{gpu['index']} {list(process.values())}"
+            for gpu in seen["gpus"]
+            for process in gpu["processes"]
+        ],
+        "samples": [str(list(each.values())) for each in seen["samples"]],
+        "pairs": ", ".join(pairs),
+    }
 
 
 HOSTS = sorted(file.stem for file in BOXES.glob("*.json") if not load(file.stem).hangs)
