@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InconclusiveError, LabError
 from lab.reproduce import measures
@@ -201,10 +202,31 @@ def test_a_fault_of_the_program_is_caught(change: Change, verdicts: dict[str, Ve
     assert {name: found[name].verdict for name in verdicts} == verdicts
 
 
-def test_the_reasons_name_runs_and_values() -> None:
-    lost = book(lambda run: replace(run, updates_lost=5 if run.seed == 3 else 0))["updates-lost"]
-    assert lost.why == "differs in 1 of 8 runs"
-    assert book(each_worker(half_speed))["pace"].ours == pytest.approx(2.5, abs=0.01)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run,
+        lambda run: replace(run, updates_lost=5 if run.seed == 3 else 0),
+        each_worker(half_speed),
+        beside(0.0054),
+        beside(0.0014),
+        beside(math.nan),
+    ],
+    ids=["good", "lost updates", "half speed", "beside", "near the margin", "not a number"],
+)
+def test_the_reasons_and_intervals_of_the_verdicts(
+    change: Change, snapshot: SnapshotAssertion
+) -> None:
+    def shown(each: Result) -> str:
+        ends = (each.ours, *([each.interval.low, each.interval.high] if each.interval else []))
+        values = [value if value is None else float(f"{value:.4g}") for value in ends]
+        return f"{each.verdict}: {each.why}; {values} of {len(each.values)}"
+
+    found = book(change)
+    assert {each.claim: shown(each) for each in found.values() if each.kind != "fitted"} == snapshot
+
+
+def test_a_run_without_a_reference_has_no_difference() -> None:
     other = replace(good_runs()[0], seed=99)
     assert judged(BOOK, whole=[other])["reference"].why == (
         "the run of seed 99 did not record this value"
