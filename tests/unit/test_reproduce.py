@@ -209,7 +209,7 @@ def test_a_fault_of_the_program_is_caught(change: Change, verdicts: dict[str, Ve
         lambda run: replace(run, updates_lost=5 if run.seed == 3 else 0),
         each_worker(half_speed),
         beside(0.0054),
-        beside(0.0014),
+        beside(0.0018),
         beside(math.nan),
     ],
     ids=["good", "lost updates", "half speed", "beside", "near the margin", "not a number"],
