@@ -27,6 +27,7 @@ from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
 
+QUERY = "--query-gpu=index,uuid,name,memory.total,pci.bus_id,driver_version,compute_cap"
 FEW = 400  # global steps; a program waits until its trace is complete
 
 
@@ -133,7 +134,7 @@ def test_the_inventory_is_compared_with_nvidia_smi(
     )
 
     def printed(second: str) -> str:
-        smi.write_text(f"#!/bin/sh\necho '{lines[0]}'\necho '{second}'\n")
+        smi.write_text(f"#!/bin/sh\ncase $1 in {QUERY}) echo '{lines[0]}\n{second}';; esac\n")
         smi.chmod(0o755)
         return call(tmp_path, sys.executable, "-c", code).strip()
 

@@ -93,8 +93,8 @@ class Step:
 
 def compare_inventory(host: Host, name: str) -> Shown:
     """Compare each GPU with nvidia-smi, which left-out GPUs are in, too."""
-    fields = ("index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version")
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    fields = "index,uuid,name,memory.total,pci.bus_id,driver_version,compute_cap"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -106,7 +106,7 @@ def compare_inventory(host: Host, name: str) -> Shown:
     ours = {
         (
             *(str(gpu.index), gpu.device_id, gpu.name, str(gpu.memory_bytes // MIB)),
-            *(gpu.pci_bus_id.upper(), inventory.driver),
+            *(gpu.pci_bus_id.upper(), inventory.driver, gpu.compute_capability),
         )
         for gpu in inventory.gpus
         if not gpu.is_slice
