@@ -314,7 +314,7 @@ def asked(address: str) -> Any:
         return json.load(answer)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="who listens is asked of /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the test reads /proc")
 def test_the_page_is_of_this_machine_alone(
     page: tuple[subprocess.Popen[str], str], run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
