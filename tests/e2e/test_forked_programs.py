@@ -33,6 +33,13 @@ print("keras then", "keras" in sys.modules, tf.keras.__version__.partition(".")[
 print("asked", platform.node(), socket.gethostname())
 print("lab kind=final run=r job_name=x task_index=0 seq=0 status=succeeded", flush=True)
 """
+# A run ends with its workers, which may be done before the ps has started.
+WAITS_FOR_ALL = """\
+import os, pathlib, time
+(pathlib.Path({started!r}) / str(os.getpid())).touch()
+while len(os.listdir({started!r})) < 3:
+    time.sleep(0.05)
+"""
 
 
 @pytest.fixture
@@ -41,6 +48,13 @@ def project(tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     yield tmp_path
     lab(tmp_path, "down", "forked", "--yes", "--discard")
+
+
+def write_program(project: Path, text: str) -> None:
+    """Let async run this program, which ends once all three tasks have run it to the end."""
+    (project / "started").mkdir()
+    waits = WAITS_FOR_ALL.format(started=str(project / "started"))
+    (project / "scripts/mnist_async.py").write_text(text + waits)
 
 
 def logged(project: Path, word: str) -> list[list[str]]:
@@ -56,7 +70,7 @@ def test_runs_train_behind_one_import_and_draw_numbers_of_their_own(project: Pat
         summary = json.loads(lab(project, "run", experiment, *flags)[0].splitlines()[-1])
         assert (summary["state"], summary["updates_conserved"]) == ("succeeded", True)
         assert summary["records_lost"] == 0
-    (project / "scripts/mnist_async.py").write_text(DRAWS)
+    write_program(project, DRAWS)
     lab(project, "run", "async")
     output = lab(project, "logs")[0]
     assert output.count(FORKED) == 9, output
@@ -70,7 +84,7 @@ def test_runs_train_behind_one_import_and_draw_numbers_of_their_own(project: Pat
 
 
 def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
-    (project / "scripts/mnist_async.py").write_text("print('alone')\n")
+    write_program(project, "print('alone', flush=True)\n")
     up = start(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL_FORK="0")
     assert up.wait(60) == 0
     lab(project, "run", "async")
