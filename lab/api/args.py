@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends.selection import BACKENDS
+from lab.backends.names import BACKENDS
 from lab.config.start_schedule import parse_start
 from lab.errors import InputError, LabError
 from lab.run import project

@@ -15,7 +15,7 @@ from lab.api.planning import AnyPath, project
 from lab.api.progress import discard, follow
 from lab.api.results import Run, Runs, runs_path
 from lab.api.tables import Shown
-from lab.backends.selection import AUTO, LOCAL
+from lab.backends.names import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import output
 from lab.errors import InputError

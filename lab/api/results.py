@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.api.planning import AnyPath
 from lab.api.tables import Shown
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.console import output
 from lab.errors import LabError
 from lab.extras import named_extras

@@ -16,21 +16,21 @@ from lab.api.args import (
     schedule,
 )
 from lab.api.args import faults as read_faults
+from lab.api.brief_view import BriefView
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard
 from lab.api.results import Run, runs_path
-from lab.backends.selection import AUTO, LOCAL
+from lab.backends.names import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import Output, output
 from lab.errors import InputError
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
-from lab.run.collect import View
 from lab.run.gpu_metrics import sampled
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.view import BriefView
+from lab.run.view import View
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run

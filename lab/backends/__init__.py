@@ -5,7 +5,7 @@ The client and the agents exchange files on the run volume only (`lab.task.proto
 the same on every backend.
 
 A new backend needs two classes, derived from `Backend` and `Environment`. They define the methods
-that have no body here. `lab.backends.selection.backends` must list the new `Backend`.
+that have no body here. `lab.backends.registry.backends` must list the new `Backend`.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends import Notify
+from lab.backends.names import CLASS, COMPOSE, KINDS
 from lab.backends.process import ProcessHandle, boot_id
-from lab.backends.selection import CLASS, COMPOSE, KINDS
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.formatting import counted

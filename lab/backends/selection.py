@@ -5,34 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from lab.backends import Backend, Environment, Notify, TaskInfo
+from lab.backends.names import AUTO, LOCAL, ON_REQUEST
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.task.probes.version import digest
 from lab.task.text import visible
 
 T = TypeVar("T")
-
-AUTO: Final = "auto"
-LOCAL: Final = "local"
-COMPOSE: Final = "compose"
-CLASS: Final = "class"
-SLURM: Final = "slurm"
-KINDS: Final[Mapping[str, str]] = {
-    LOCAL: "processes",
-    COMPOSE: "containers",
-    CLASS: "queue",
-    SLURM: "jobs",
-}
-"""Each backend's name, and what its tasks are."""
-
-ON_REQUEST: Final = frozenset({CLASS, SLURM})
-"""The backends that `auto` does not choose: others wait in their queues."""
-
-BACKENDS: Final = (AUTO, *KINDS)
-"""What `--backend` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +28,6 @@ class Choice:
 
     backend: Backend
     environment: Environment | None
-
-
-def backends() -> list[Backend]:
-    """Return all backends, the preferred one first."""
-    # Imported here: docker-py takes 0.3 s, and `lab validate` does not need it.
-    from lab.backends.classroom import ClassBackend  # noqa: PLC0415
-    from lab.backends.compose import ComposeBackend  # noqa: PLC0415
-    from lab.backends.local import LocalBackend  # noqa: PLC0415
-    from lab.backends.slurm import SlurmBackend  # noqa: PLC0415
-
-    return [ComposeBackend(), LocalBackend(), ClassBackend(), SlurmBackend()]
 
 
 def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:

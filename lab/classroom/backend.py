@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from lab.classroom.run_report import RunReport
     from lab.classroom.state import StoredClass
-    from lab.classroom.status import RunReport
 
 
 class SeatBackend(Protocol):

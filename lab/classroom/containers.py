@@ -22,8 +22,8 @@ from lab.classroom.engine import (
     seat_containers,
     start_proxy,
 )
+from lab.classroom.run_report import MAX_REPORT_BYTES, REPORT, RunReport, parse_report
 from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.status import MAX_REPORT_BYTES, REPORT, RunReport, parse_report
 from lab.classroom.work import SeatVolume
 from lab.errors import LabError
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 from lab import signals
 from lab.backends import Notify
 from lab.backends.gpu_record import Holder, hold_gpus, release
+from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
-from lab.backends.selection import CLASS
 from lab.backends.state import STATE_VARIABLE, locked, state_directory
 from lab.classroom.backend import SeatBackend, seat_backend
 from lab.classroom.config import LESSONS

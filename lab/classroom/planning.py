@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 from itertools import islice
 from typing import Any, Final
 
-from lab.backends.selection import COMPOSE, LOCAL
+from lab.backends.names import COMPOSE, LOCAL
 from lab.classroom.config import (
     PRIVATE,
     SEAT_PREFIX,

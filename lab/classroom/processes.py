@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 from lab.backends.directory import remove_tree
 from lab.backends.gpu_record import VARIABLE as GPU_RECORD
 from lab.backends.state import SEAT_VARIABLE
+from lab.classroom.run_report import REPORT, RunReport, parse_report
 from lab.classroom.seat import CLUSTER_CONFIG, LESSONS, fill
 from lab.classroom.state import ClassDir, LocalPorts, StoredClass
-from lab.classroom.status import REPORT, RunReport, parse_report
 from lab.classroom.work import add_directory
 from lab.errors import LabError
 

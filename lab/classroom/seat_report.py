@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from lab.classroom.status import RunReport
+from lab.classroom.run_report import RunReport
 from lab.errors import LabError
-from lab.run.lifecycle import state_under_way
+from lab.run.state import state_under_way
 from lab.run.status import RunStatus
 from lab.run.store import DEFAULT_RUNS_DIR, infos
 

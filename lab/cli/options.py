@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.backends.selection import AUTO, BACKENDS, KINDS
+from lab.backends.names import AUTO, BACKENDS, KINDS
 from lab.cli.arguments import Argument, Flag, RepeatedFlag, Switch
 from lab.cli.param_types import host_gpus, one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1

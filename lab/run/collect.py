@@ -11,12 +11,12 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Final, Self
+from typing import Final
 
 from lab.backends import Chunk, Environment
 from lab.errors import LabError
@@ -25,7 +25,9 @@ from lab.run.patience import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
 from lab.run.progress import LineReader
 from lab.run.run_info import Uncollected
+from lab.run.state import all_ended, state_under_way
 from lab.run.store import EVENTS_FILE, OpenRun, read_statuses
+from lab.run.view import View
 from lab.task.protocol import TASK, TaskStatus, framing
 from lab.task.protocol.files import REFUSED_S, atomic_writer
 from lab.task.protocol.states import State
@@ -52,49 +54,6 @@ REPLACED: Final = "status"
 
 _AGAIN_S: Final = 0.2
 """Seconds until a stream that broke off is opened again."""
-
-
-class View:
-    """Receives the collected data of a run; this base class shows nothing."""
-
-    _shown_once: frozenset[str] = frozenset()
-
-    def __enter__(self) -> Self:
-        """Start the view."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop the view."""
-
-    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """Receive new records of a task."""
-
-    def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Receive lines that a task's program printed, safe to show."""
-
-    def status(self, status: TaskStatus) -> None:
-        """Receive a task's new status."""
-
-    def forget(self, task: str) -> None:
-        """Forget a task's records: all of them are passed again, from the first."""
-
-    def gpus(self, use: Mapping[str, float]) -> None:
-        """Receive the utilisation of each task's GPUs, from 0 to 1.
-
-        The sampling thread calls this once a second.
-        """
-
-    def tick(self) -> None:
-        """Update whatever depends on time; called at least once a second."""
-
-    def notice(self, line: str) -> None:
-        """Receive one line for the user."""
-
-    def notice_once(self, line: str) -> None:
-        """Receive a line that is shown once, also if the stream is opened again."""
-        if line not in self._shown_once:
-            self._shown_once |= {line}
-            self.notice(line)
 
 
 Tick = Callable[[int | None], None]
@@ -290,8 +249,8 @@ class _Feed:
     def _record_state(self) -> None:
         """Write the run's state into `run.json`, but no final state: `finish` writes that."""
         info = self._run.info
-        if not info.state.ended and not lifecycle.all_ended(info, self.statuses):
-            state = lifecycle.state_under_way(info, self.statuses)
+        if not info.state.ended and not all_ended(info, self.statuses):
+            state = state_under_way(info, self.statuses)
             if state is not info.state:
                 self._run.update(state=state)
 
@@ -347,7 +306,7 @@ def collect(
     feed.printed.close()
     info = run.info
     left = tuple(collector.left.values())
-    collected = info.collected or rest or lifecycle.all_ended(info, feed.statuses)
+    collected = info.collected or rest or all_ended(info, feed.statuses)
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
         if collected and not any(each.kept for each in left):

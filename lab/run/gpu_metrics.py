@@ -18,16 +18,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.backends.selection import CLASS, SLURM
+from lab.backends.names import CLASS, SLURM
 from lab.run.progress import read_records
-from lab.run.run_info import RunInfo
+from lab.run.run_info import RunInfo, gpus_of
 from lab.run.store import RunDir
 from lab.task.protocol.files import append_whole
 from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
     from lab.gpu.sampler import Sample
-    from lab.run.collect import View
+    from lab.run.view import View
 
 PERIOD_S: Final = 1.0
 """Seconds from one sample to the next."""
@@ -82,19 +82,6 @@ class GpuFigures:
 
 NO_FIGURES: Final = GpuFigures(None, None, None)
 """The metrics of a task without GPUs, or without samples."""
-
-
-def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
-    """Return the device ids of the GPUs that can be sampled, by task.
-
-    Tasks without such a GPU are left out. Only UUIDs count: a GPU's index is not unique to a host.
-    """
-    found = {}
-    for row in info.tasks:
-        gpus = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
-        if gpus:
-            found[str(row["task"])] = gpus
-    return found
 
 
 def lines_of(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.backends.selection import CLASS, COMPOSE
+from lab.backends.names import CLASS, COMPOSE
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.formatting import counted

@@ -9,12 +9,14 @@ from pathlib import Path
 from lab.backends import Backend, Environment, Notify
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.collect import View, collect
+from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
 from lab.run.run_info import RunInfo
+from lab.run.state import all_ended
 from lab.run.status import GONE
 from lab.run.store import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.run.summary import Summary
+from lab.run.view import View
 from lab.task.protocol import Request
 from lab.task.protocol.states import State
 
@@ -70,7 +72,7 @@ def _collected(environment: Environment) -> Mapping[str, str]:
 def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
     """Whether a run has ended without its tasks. They may go on: an environment can start again."""
     statuses = read_statuses(run, info, skip_damaged=True)
-    return info.state.ended and not lifecycle.all_ended(info, statuses)
+    return info.state.ended and not all_ended(info, statuses)
 
 
 def _elsewhere(run: RunDir, known: Mapping[str, str]) -> RunDir:

@@ -203,3 +203,16 @@ def convert(raw: object, kind: type[T]) -> T:
         raise ValueError("its JSON is nested too deeply") from None
     except msgspec.ValidationError as error:
         raise ValueError(short(str(error))) from None
+
+
+def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
+    """Return the device ids of the GPUs that can be sampled, by task.
+
+    Tasks without such a GPU are left out. Only UUIDs count: a GPU's index is not unique to a host.
+    """
+    found = {}
+    for row in info.tasks:
+        gpus = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
+        if gpus:
+            found[str(row["task"])] = gpus
+    return found

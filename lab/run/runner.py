@@ -13,7 +13,7 @@ from lab.backends import Environment, Notify
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.collect import View, follow
+from lab.run.collect import follow
 from lab.run.discovery import under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import patiently
@@ -23,6 +23,7 @@ from lab.run.run_info import RunInfo
 from lab.run.status import PATIENCE_S
 from lab.run.store import OpenRun, RunDir
 from lab.run.summary import Summary
+from lab.run.view import View
 from lab.task.protocol.states import State
 from lab.threads import in_background, signals_blocked, with_timeout
 

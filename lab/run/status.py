@@ -16,6 +16,7 @@ from lab.errors import LabError
 from lab.run import lifecycle
 from lab.run.discovery import statuses_of
 from lab.run.run_info import RunInfo
+from lab.run.state import verdict
 from lab.run.store import RunDir, read_statuses
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import State
@@ -216,7 +217,7 @@ def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:
 def _from_volume(info: RunInfo, on_volume: VolumeStatus) -> RunStatus:
     collect = f"not collected: `lab collect {info.run_id}`"
     reopened = replace(info, state=State.PENDING, reason="")
-    state, reason = lifecycle.verdict(reopened, on_volume.statuses)
+    state, reason = verdict(reopened, on_volume.statuses)
     found = RunStatus(replace(info, state=state, reason=reason), on_volume.statuses, collect)
     if state.ended:
         return found

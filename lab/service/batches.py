@@ -17,11 +17,11 @@ from lab.backends import Environment, Notify
 from lab.command_name import with_command_name
 from lab.errors import LabError
 from lab.formatting import number
-from lab.run.collect import View
 from lab.run.prepare import Submission, prepare
 from lab.run.run_queue import turn
 from lab.run.runner import execute_run, teardown
 from lab.run.store import RunDir
+from lab.run.view import View
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from lab.backends import Notify
 from lab.backends.compose.client import Engine
-from lab.backends.selection import COMPOSE, LOCAL
+from lab.backends.names import COMPOSE, LOCAL
 from lab.backends.state import STATE_VARIABLE, state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason

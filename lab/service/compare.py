@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backends import Notify
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.errors import InputError
 from lab.run.sources import NamedRun, open_runs, read_each
 from lab.run.status import Probe, StatusProber, status_or_warn

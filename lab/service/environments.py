@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends import Environment, Notify
-from lab.backends.selection import backends, check_folder, list_all, resolve
+from lab.backends.registry import backends
+from lab.backends.selection import check_folder, list_all, resolve
 from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError
 from lab.run import run_queue
-from lab.run.collect import View
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
 from lab.run.lifecycle import has_stopped
 from lab.run.project import cluster_path, default_name, find_root
@@ -24,6 +24,7 @@ from lab.run.status import StatusProber, finalize, volume_status
 from lab.run.store import RunDir, all_runs, safe_run_id
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
+from lab.run.view import View
 from lab.task.protocol import Request
 
 FOLLOWER_S: Final = 30.0

@@ -12,8 +12,8 @@ from rich.text import Text
 from lab.backends import Notify
 from lab.errors import LabError
 from lab.formatting import between, counted, number
-from lab.run.lifecycle import explain
 from lab.run.program_output import own_lines
+from lab.run.state import explain
 from lab.run.store import RunDir, read_statuses
 from lab.run.summary import Summary
 from lab.run.tables import width_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.backends import Notify
-from lab.backends.selection import AUTO, CLASS, SLURM
+from lab.backends.names import AUTO, CLASS, SLURM
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError, LabError
 from lab.formatting import counted

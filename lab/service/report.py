@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from lab.backends import Notify
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.run.sources import open_runs, read_each
 from lab.run.status import StatusProber
 from lab.task.text import visible

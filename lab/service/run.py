@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from lab.backends import Notify
-from lab.backends.selection import AUTO, backends
+from lab.backends.names import AUTO
+from lab.backends.registry import backends
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
 from lab.errors import InputError
 from lab.placement.plan import Plan
 from lab.run import project as files
-from lab.run.collect import View
 from lab.run.fault_injection import check_followed, resolve
 from lab.run.prepare import Submission, prepare
 from lab.run.program import OwnProgram, names_a_program, read_program
@@ -24,6 +24,7 @@ from lab.run.runner import execute_run
 from lab.run.status import StatusProber, status_or_warn
 from lab.run.store import RunDir, find_run
 from lab.run.summary import Summary
+from lab.run.view import View
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.record_option import check_record
 from lab.service.run_steps import check_joins, resumed_args

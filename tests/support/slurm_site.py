@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.backends.slurm import SlurmBackend, state
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment

@@ -12,10 +12,10 @@ import pytest
 
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
-from lab.run.collect import View
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
+from lab.run.view import View
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S, wait_for

@@ -8,9 +8,9 @@ import types
 
 import pytest
 
+from lab.api.brief_view import BriefView
 from lab.console import KEPT_NOTICES, Output, output
 from lab.run.run_info import RunInfo
-from lab.run.view import BriefView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
 from tests.support.fakes import record

@@ -24,8 +24,9 @@ from lab.classroom.config import Times
 from lab.classroom.planning import NOT_ISOLATED
 from lab.classroom.processes import check_installed
 from lab.classroom.queue.overview import Queued
+from lab.classroom.run_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.status import RunReport, SeatStatus
+from lab.classroom.status import SeatStatus
 from lab.cli import main
 from lab.service import classroom
 from tests.golden.boxes import box, uuid_of

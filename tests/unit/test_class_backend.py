@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lab.backends.gpu_verification import verify_gpus
-from lab.backends.selection import CLASS, choose
+from lab.backends.names import CLASS
+from lab.backends.selection import choose
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan

@@ -14,7 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.selection import LOCAL
+from lab.backends.names import LOCAL
 from lab.classroom.config import ClassConfig, Tls
 from lab.classroom.planning import NOT_ISOLATED, ClassPlan, HostFacts, plan_class
 from lab.errors import ConfigError

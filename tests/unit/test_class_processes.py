@@ -18,7 +18,7 @@ import psutil
 import pytest
 from traitlets.config import Config
 
-from lab.backends.selection import LOCAL
+from lab.backends.names import LOCAL
 from lab.classroom import hub, processes
 from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import ClassPlan

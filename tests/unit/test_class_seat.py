@@ -15,9 +15,10 @@ import docker.errors
 import pytest
 
 from lab.backends.compose.client import Engine, engine_errors
-from lab.classroom import containers, hub_api, names, seat
+from lab.classroom import containers, names, seat, status
+from lab.classroom.run_report import RunReport, parse_report
 from lab.classroom.seat_report import newest_run
-from lab.classroom.status import RunReport, SeatStatus, parse_report, seat_statuses
+from lab.classroom.status import SeatStatus, seat_statuses
 from tests.golden.boxes import uuid_of
 from tests.support.classes import a_plan, created
 from tests.support.commands import ROOT
@@ -279,7 +280,7 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         users: list[dict[str, Any]], answers: dict[str, Callable[[], Iterator[bytes]]]
     ) -> list[SeatStatus]:
         folder = created(a_plan(("ada", "bob", "cy", "dan"), 1))
-        monkeypatch.setattr(hub_api, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
+        monkeypatch.setattr(status, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
         engine = Containers(answers)
         monkeypatch.setattr(containers, "Engine", lambda: engine)
         found = seat_statuses(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.selection import BACKENDS
+from lab.backends.names import BACKENDS
 from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import CommandSpec, Option, Value
 from lab.cli.registry import COMMANDS

@@ -23,8 +23,9 @@ import pytest
 from lab.backends import gpu_record, state
 from lab.backends.compose import client as engines
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
+from lab.backends.names import KINDS
 from lab.backends.process import ProcessHandle
-from lab.backends.selection import KINDS, backends
+from lab.backends.registry import backends
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory

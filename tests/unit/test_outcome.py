@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.run.lifecycle import explain, verdict
 from lab.run.run_info import RunInfo
+from lab.run.state import explain, verdict
 from lab.run.store import RunDir, read_statuses
 from lab.run.summarize import summarize
 from lab.run.tables import PIPE_WIDTH

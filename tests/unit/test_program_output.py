@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.run.collect import View
 from lab.run.program_output import MOST_PER_S, PrintedLines, readable
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
+from lab.run.view import View
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State

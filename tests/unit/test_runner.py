@@ -28,12 +28,12 @@ from lab.cli import output
 from lab.errors import LabError
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
-from lab.run.collect import View
 from lab.run.patience import REFUSED_S, patiently
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
+from lab.run.view import View
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import NoSuchRun
 from lab.task.protocol.experiments import EXPERIMENTS

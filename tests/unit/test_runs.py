@@ -19,13 +19,13 @@ import pytest
 from lab.backends import Chunk
 from lab.errors import InputError, LabError
 from lab.run import discovery
-from lab.run.collect import View
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.run_info import RunInfo
 from lab.run.runner import execute_run
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, write_summary
+from lab.run.view import View
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol.states import State

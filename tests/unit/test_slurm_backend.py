@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from lab.backends import Environment
-from lab.backends.selection import AUTO, choose
+from lab.backends.names import AUTO
+from lab.backends.selection import choose
 from lab.backends.slurm import SlurmBackend, queue, state
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment

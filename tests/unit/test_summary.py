@@ -12,9 +12,9 @@ import pytest
 
 from lab.errors import LabError
 from lab.run.gpu_metrics import GpuFigures
-from lab.run.lifecycle import verdict
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
+from lab.run.state import verdict
 from lab.run.store import RunDir
 from lab.run.summarize import summarize, summary_of
 from lab.run.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary

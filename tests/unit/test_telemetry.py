@@ -19,26 +19,25 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lab.cli.run_view import LiveView
 from lab.gpu import Condition, Fault, NvmlError
 from lab.gpu.sampler import Sample
 from lab.run import gpu_metrics
-from lab.run.collect import View
 from lab.run.gpu_metrics import (
     NO_FIGURES,
     GpuFigures,
     append_lines,
     figures,
-    gpus_of,
     read_figures,
     sample_until,
     sampled,
 )
-from lab.run.run_info import RunInfo
+from lab.run.run_info import RunInfo, gpus_of
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
 from lab.run.tables import result_table
-from lab.run.view import LiveView
+from lab.run.view import View
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S

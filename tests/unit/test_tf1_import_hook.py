@@ -6,7 +6,7 @@ import builtins
 import operator
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from lab.task import tf1
 from lab.task.tf1 import input_data
-from lab.task.tf1.import_hook import CompatModule, provide, tensorflow_1
+from lab.task.tf1.import_hook import CompatModule, provide
 
 CONTRIB = (
     "TensorFlow 2 has no tf.contrib; lab has its data, framework, layers, learn.datasets, losses, "
@@ -90,6 +90,13 @@ def forget() -> None:
     for name in IMPORTED:
         sys.modules.pop(f"{tf1.__name__}.{name}", None)
         vars(tf1).pop(name, None)
+
+
+def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
+    """The API, made from the TensorFlow of a test, which must be there before the import."""
+    from lab.task.tf1.parts import tensorflow_1  # noqa: PLC0415
+
+    return tensorflow_1(train)
 
 
 @pytest.fixture

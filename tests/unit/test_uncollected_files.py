@@ -10,13 +10,13 @@ import pytest
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.run.collect import View
 from lab.run.prepare import Submission, prepare
 from lab.run.run_info import Uncollected
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.summary import Summary
 from lab.run.tables import result_table, show
+from lab.run.view import View
 from lab.service.outcome import check_succeeded
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.experiments import EXPERIMENTS

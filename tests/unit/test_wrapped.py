@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from lab.cli.run_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import notify
-from lab.run.view import LiveView
 from lab.service.batches import _progress
 from lab.task.text import bounded, wrapped
 from tests.support.specs import info

@@ -12,7 +12,7 @@ from lab.backends import Backend, Check, Notify, no_check
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted
 from lab.backends.classroom.protocol import Order, State, Status
-from lab.backends.selection import CLASS
+from lab.backends.names import CLASS
 from lab.errors import LabError
 from lab.formatting import about
 from lab.placement.plan import Plan

@@ -33,7 +33,7 @@ from lab.backends.classroom.protocol import (
     Status,
     StreamOptions,
 )
-from lab.backends.selection import CLASS
+from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
 from lab.gpu.verification import GpuView
 from lab.task.protocol import Request

@@ -14,8 +14,8 @@ from typing import Final
 
 import lab
 from lab.backends import Backend, Check, Notify, no_check
+from lab.backends.names import SLURM
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
-from lab.backends.selection import SLURM
 from lab.backends.slurm import queue, state
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord

@@ -15,8 +15,9 @@ from lab.backends import (
 )
 from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.log_tail import last_lines
+from lab.backends.names import SLURM
 from lab.backends.python import versions
-from lab.backends.selection import SLURM, known_task
+from lab.backends.selection import known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError

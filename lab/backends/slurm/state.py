@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab.backends.directory import EnvironmentDir, directory_of
-from lab.backends.selection import SLURM
+from lab.backends.names import SLURM
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.task.protocol.files import write_atomically

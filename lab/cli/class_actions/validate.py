@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from lab.backends.selection import COMPOSE
+from lab.backends.names import COMPOSE
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.cli.class_actions import ClassOptions
 from lab.console import notify, print_json

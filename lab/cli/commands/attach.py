@@ -14,10 +14,10 @@ from typing import Annotated
 from lab.cli.arguments import Argument, Switch
 from lab.cli.options import RunsDir
 from lab.cli.output import print_summary
+from lab.cli.run_view import followed_view
 from lab.console import notify
 from lab.errors import InterruptError
 from lab.run.store import LAST, RunDir, runs_dir
-from lab.run.view import followed_view
 from lab.service.environments import attach, locate_run
 from lab.service.outcome import check_succeeded
 

@@ -9,7 +9,7 @@ Examples:
 
 from __future__ import annotations
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.build import build
 from lab.cli.options import ClusterFile, GpuMode, Tensorflow
 from lab.console import notify

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.backends.selection import AUTO, COMPOSE, LOCAL
+from lab.backends.names import AUTO, COMPOSE, LOCAL
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.class_actions import ClassOptions
 from lab.cli.options import AsJson, HostGpus

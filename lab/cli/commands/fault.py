@@ -23,7 +23,7 @@ import time
 from typing import Annotated
 
 from lab.backends import Environment
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import RunsDir
 from lab.console import notify, print_json

@@ -23,7 +23,8 @@ from rich.live import Live
 
 from lab.backends import Backend, Environment
 from lab.backends.gpu_verification import evaluate
-from lab.backends.selection import backends, list_running
+from lab.backends.registry import backends
+from lab.backends.selection import list_running
 from lab.cli.arguments import Switch
 from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
 from lab.cli.options import AsJson

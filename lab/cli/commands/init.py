@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.cli.arguments import Flag, Switch
 from lab.cli.options import HostGpus
 from lab.cli.param_types import text, whole

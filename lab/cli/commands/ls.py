@@ -10,7 +10,8 @@ Examples:
 from __future__ import annotations
 
 from lab.backends import Environment
-from lab.backends.selection import backends, list_all
+from lab.backends.registry import backends
+from lab.backends.selection import list_all
 from lab.cli.options import AsJson
 from lab.console import notify, print_json
 from lab.errors import LabError

@@ -17,7 +17,7 @@ from lab.cli.arguments import Argument
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.run.discovery import statuses_of
-from lab.run.lifecycle import explain
+from lab.run.state import explain
 from lab.run.status import GONE
 from lab.run.tables import show, table_of
 from lab.service.environments import find_environment

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.cli.arguments import Flag, ProgramArguments, Switch
 from lab.cli.durations import duration
 from lab.cli.options import (

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import BackendName, GpuMode, RunsDir
 from lab.cli.param_types import one_of, whole

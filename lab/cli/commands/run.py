@@ -27,12 +27,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Final
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.cli.arguments import Argument, Flag, ProgramArguments, RepeatedFlag, Switch
 from lab.cli.durations import duration
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.output import print_summary
 from lab.cli.param_types import one_of
+from lab.cli.run_view import followed_view
 from lab.config.start_schedule import parse_start
 from lab.console import notify
 from lab.errors import InterruptError, LabError
@@ -42,7 +43,6 @@ from lab.run.program import names_a_program
 from lab.run.store import RunDir, runs_dir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
-from lab.run.view import followed_view
 from lab.service.next_command import next_command
 from lab.service.notices import FoldedNotices, last_notices
 from lab.service.outcome import check_succeeded

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from rich.text import Text
 
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.cli.arguments import Flag
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.param_types import one_of, whole

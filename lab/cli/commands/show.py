@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.backends.selection import backends
+from lab.backends.registry import backends
 from lab.cli.arguments import Argument, Switch
 from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from lab.backends.selection import AUTO
+from lab.backends.names import AUTO
 from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
 from lab.cli.commands.run import FURTHER_FLAGS, program_flags
 from lab.cli.durations import duration

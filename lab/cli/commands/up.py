@@ -10,7 +10,9 @@ Examples:
 from __future__ import annotations
 
 from lab.backends.gpu_verification import boot
-from lab.backends.selection import AUTO, backends, require_agents
+from lab.backends.names import AUTO
+from lab.backends.registry import backends
+from lab.backends.selection import require_agents
 from lab.cli.options import (
     BackendName,
     ClusterFile,

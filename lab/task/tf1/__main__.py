@@ -25,7 +25,7 @@ from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs
 from lab.task.tf1.flags import restore_flags
-from lab.task.tf1.import_hook import provide, tensorflow_1
+from lab.task.tf1.import_hook import provide
 from lab.task.tf1.known_bugs import uncall_operations
 from lab.task.tf1.missing import (
     exit_on_missing_file,
@@ -122,6 +122,8 @@ def _silence_deprecations() -> None:
 
 
 def _provide_tensorflow(folder: Path, optimizer: type) -> None:
+    from lab.task.tf1.parts import tensorflow_1  # noqa: PLC0415  (imports TensorFlow)
+
     # Until 1.0 the class had the second name.
     names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
     provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))

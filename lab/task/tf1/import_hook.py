@@ -99,20 +99,6 @@ def _missing(module: str, name: str, why: str) -> str:
     return f"{short}.{name} is not available: {why}"
 
 
-def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
-    """Return TensorFlow 1's API, and switch this process to graphs and sessions.
-
-    Args:
-        train: Members of `tf.train` that replace TensorFlow's own.
-    """
-    import tensorflow.compat.v1 as tf  # noqa: PLC0415  (takes 3 s)
-
-    from lab.task.tf1.parts import tensorflow  # noqa: PLC0415  (imports TensorFlow)
-
-    tf.disable_v2_behavior()
-    return CompatModule("tensorflow", tensorflow(train))
-
-
 def vars_of(module: ModuleType) -> dict[str, Any]:
     """Return the public functions, classes and constants that a module itself defines."""
     return {

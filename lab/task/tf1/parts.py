@@ -8,7 +8,7 @@ from typing import Any, Final
 import tensorflow.compat.v1 as tf
 
 from lab.task.tf1 import contrib, input_data, mnist_model, renames
-from lab.task.tf1.import_hook import REMOVED, Part, vars_of
+from lab.task.tf1.import_hook import REMOVED, CompatModule, Part, vars_of
 
 _HERITAGE: Final = "2.15"
 """The last version with Keras 2 and Estimator, which `lab run --tensorflow` accepts."""
@@ -47,12 +47,18 @@ _STATIC_RNN: Final = {
 }
 
 
-def tensorflow(train: Mapping[str, Any]) -> Part:
-    """Return the parts of `tf`.
+def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
+    """Return TensorFlow 1's API, and switch this process to graphs and sessions.
 
     Args:
         train: Members of `tf.train` that replace TensorFlow's own.
     """
+    tf.disable_v2_behavior()
+    return CompatModule("tensorflow", _tensorflow(train))
+
+
+def _tensorflow(train: Mapping[str, Any]) -> Part:
+    """Return the parts of `tf`."""
     # A program that already runs with the last version gets no hint to use it.
     has_old = tf.__version__.startswith(f"{_HERITAGE}.")
     hint = "" if has_old else f"; add --tensorflow {_HERITAGE}"

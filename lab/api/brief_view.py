@@ -1,0 +1,91 @@
+"""One line that shows a run under way, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from lab.formatting import loss, whole
+from lab.run.program_output import prefixed
+from lab.run.progress import TaskProgress
+from lab.run.run_info import RunInfo
+from lab.run.view import TaskView
+from lab.task.protocol.states import run_state
+from lab.task.text import short
+
+BRIEF_EVERY_S: Final = 0.5
+"""Seconds between two changes of the line of a brief view."""
+
+
+class Output(Protocol):
+    """Where a brief view writes."""
+
+    def draw(self, line: str) -> None:
+        """Replace the line that changes; an empty line erases it."""
+
+    def notify(self, line: str) -> None:
+        """Show a notice on its own line."""
+
+    def print(self, line: str) -> None:
+        """Show a line of a program."""
+
+
+class BriefView(TaskView):
+    """One line for the whole run that changes; each notice has its own line."""
+
+    def __init__(
+        self, info: RunInfo, output: Output, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start the clock of the run.
+
+        Args:
+            info: The content of the run's `run.json`.
+            output: Receives the line each time that it changes, and the notices.
+            monotonic: A monotonic clock, in seconds.
+        """
+        super().__init__(info)
+        self._run_id = info.run_id
+        self._output, self._monotonic = output, monotonic
+        self._began = self._drawn = monotonic()
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Show lines of a task's program."""
+        for line in lines:
+            self._output.print(prefixed(task, self._width, line))
+
+    def tick(self) -> None:
+        """Update the line, at most once in `BRIEF_EVERY_S`."""
+        now = self._monotonic()
+        if now - self._drawn >= BRIEF_EVERY_S:
+            self._drawn = now
+            self._output.draw(self.line(now - self._began))
+
+    def notice(self, line: str) -> None:
+        """Show one line to the user."""
+        self._output.notify(line)
+
+    def line(self, elapsed_s: float) -> str:
+        """Return the run's state and progress.
+
+        Args:
+            elapsed_s: Seconds since the client began to follow the run.
+        """
+        known = [each for each in self._progress.values() if each.has_trained]
+        furthest = max(known, key=_reached, default=None)
+        state = run_state(each.state for each in self._statuses.values())
+        parts = [f"run {self._run_id}: {state.value}"]
+        if furthest is not None:
+            if furthest.highest is not None:
+                parts.append(f"global step {whole(furthest.highest)}")
+            if furthest.epoch is not None:
+                of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
+                parts.append(f"epoch {furthest.epoch + 1}{of}")
+            if furthest.loss is not None:
+                parts.append(f"loss {loss(furthest.loss)}")
+        return short(", ".join([*parts, f"{elapsed_s:.0f} s"]))
+
+
+def _reached(progress: TaskProgress) -> tuple[int, int]:
+    """How far a task has come: its highest global step, or else its epoch."""
+    return progress.highest or 0, progress.epoch or 0
