@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lab.backends.compose.client import Engine
 from lab.backends.compose.image_build import CPU
+from lab.backends.engine.client import Engine
 from lab.build import build
 from lab.classroom.image import ensure_image
 from lab.config import load_cluster

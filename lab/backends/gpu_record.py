@@ -245,8 +245,8 @@ def _runs(process: ProcessHandle) -> bool:
 
 def _containers_run(holder: Holder) -> bool | None:
     # Imported here: docker-py takes 0.2 s.
-    from lab.backends.compose.client import Engine  # noqa: PLC0415
-    from lab.backends.compose.containers import PROJECT  # noqa: PLC0415
+    from lab.backends.engine.client import Engine  # noqa: PLC0415
+    from lab.backends.engine.containers import PROJECT  # noqa: PLC0415
 
     def check() -> bool | None:
         engine = Engine()

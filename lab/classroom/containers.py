@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.classroom import names
 from lab.classroom.config import Tls
 from lab.classroom.disks import TYPE, SeatDisk

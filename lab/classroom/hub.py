@@ -21,9 +21,6 @@ from lab.classroom.state import TEACHER, ClassDir, StoredClass
 from lab.gpu import VISIBLE_GPUS
 from lab.render.compose import GPU_ORDER, NO_GPU
 
-SERVICE: Final = "lab"
-"""The name under which `lab` sends requests to JupyterHub."""
-
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
 
@@ -59,7 +56,7 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
         return
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
-    configure_queue(c, stored, folder, SERVICE)
+    configure_queue(c, stored, folder, names.SERVICE)
 
 
 def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
@@ -74,11 +71,11 @@ def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
     c.Spawner.default_url = "/lab/tree/notebooks"
     c.Spawner.start_timeout = _START_S
     c.Spawner.http_timeout = _START_S
-    c.JupyterHub.services = [{"name": SERVICE, "api_token": service_token}]
+    c.JupyterHub.services = [{"name": names.SERVICE, "api_token": service_token}]
     # The teacher is no admin of JupyterHub. A page that a student wrote has the same origin as the
     # admin page, so it could open every seat as an admin who looks at it.
     c.JupyterHub.load_roles = [
-        {"name": SERVICE, "services": [SERVICE], "scopes": _STARTS_SEATS},
+        {"name": names.SERVICE, "services": [names.SERVICE], "scopes": _STARTS_SEATS},
         {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *_STARTS_SEATS]},
     ]
     c.JupyterHub.template_paths = [str(Path(__file__).with_name("templates"))]

@@ -29,6 +29,9 @@ QUEUE_PORT: Final = 8082
 QUEUE_RELAY_PORT: Final = 8083
 """The port in the proxy's container at which seats reach the queue."""
 
+SERVICE: Final = "lab"
+"""The name under which `lab` sends requests to JupyterHub."""
+
 SEAT_PORT: Final = 8888
 """The port of JupyterLab in a seat's container."""
 

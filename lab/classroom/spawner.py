@@ -6,8 +6,8 @@ import asyncio
 
 from dockerspawner import DockerSpawner
 
-from lab.backends.compose.client import Engine, engine_errors
 from lab.backends.compose.host_block import block_container, host_addresses
+from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom.names import CLASS, prefix
 
 

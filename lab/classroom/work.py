@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
-from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.errors import LabError
 from lab.task.protocol.files import open_regular

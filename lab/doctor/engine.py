@@ -21,7 +21,7 @@ from lab.placement.plan import Plan
 from lab.task.text import short
 
 if TYPE_CHECKING:
-    from lab.backends.compose.engine_kind import EngineKind
+    from lab.backends.engine.kind import EngineKind
 
 OLDEST: Final = (20, 10)
 """The oldest engine version that `docker compose` 2 supports."""
@@ -131,8 +131,8 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
     # Imported here: the package docker-py may be missing.
     import docker  # noqa: PLC0415
 
-    from lab.backends.compose.client import engine_errors  # noqa: PLC0415
-    from lab.backends.compose.engine_kind import is_podman  # noqa: PLC0415
+    from lab.backends.engine.client import engine_errors  # noqa: PLC0415
+    from lab.backends.engine.kind import is_podman  # noqa: PLC0415
 
     with engine_errors("reaching the engine"):
         api = docker.from_env(timeout=timeout_s).api
@@ -152,7 +152,7 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
 
 def kind(engine_info: EngineInfo | None) -> EngineKind:
     """Return the kind of an engine, as it reports it; None: by its address."""
-    from lab.backends.compose.engine_kind import EngineKind, kind_by_address  # noqa: PLC0415
+    from lab.backends.engine.kind import EngineKind, kind_by_address  # noqa: PLC0415
 
     if engine_info is None:
         return kind_by_address()
@@ -344,7 +344,6 @@ def find_image(plan: Plan) -> TaskImage:
             has set does not fit this version of lab.
     """
     from lab.backends.compose.cli import Compose  # noqa: PLC0415
-    from lab.backends.compose.client import Engine  # noqa: PLC0415
     from lab.backends.compose.image_build import (  # noqa: PLC0415
         ImageStatus,
         can_pull,
@@ -353,6 +352,7 @@ def find_image(plan: Plan) -> TaskImage:
         image_status,
         size_of,
     )
+    from lab.backends.engine.client import Engine  # noqa: PLC0415
     from lab.render.compose import render  # noqa: PLC0415
 
     engine = Engine()

@@ -365,7 +365,7 @@ def judge_trial(trial: Trial) -> Outcome:
         fix = "see `sudo nvidia-container-cli --debug=/dev/stderr info`, and reinstall the toolkit"
     else:
         # Imported here: packages of this backend may be missing.
-        from lab.backends.compose.error_hints import explain  # noqa: PLC0415
+        from lab.backends.engine.error_hints import explain  # noqa: PLC0415
 
         error = explain("trying a GPU", result.err.splitlines() or result.out.splitlines())
         what = error.what.removeprefix("trying a GPU: ")

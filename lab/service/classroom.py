@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from lab.backends import Notify
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.backends.names import COMPOSE, LOCAL
 from lab.backends.state import STATE_VARIABLE, state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class

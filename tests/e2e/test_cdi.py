@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.compose.client import Engine as DockerEngine
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.engine.client import Engine as DockerEngine
 from lab.config import parse_cluster
 from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place

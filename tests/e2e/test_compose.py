@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import take_inventory

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose import ComposeEnvironment
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.render import RenderOptions
 from lab.render.compose import render
 from tests.support.docker import docker, listening_host, no_word, place_on, reached_by_worker

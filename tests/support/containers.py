@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from lab.backends.compose.client import Engine
-from lab.backends.compose.containers import ContainerInfo, parse_inspection
+from lab.backends.engine.client import Engine
+from lab.backends.engine.containers import ContainerInfo, parse_inspection
 
 INSPECTED: dict[str, Any] = {
     "Id": "c0ffee",

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image
 from lab.classroom.config import Times

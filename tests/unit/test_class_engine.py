@@ -14,7 +14,7 @@ import docker.errors
 import pytest
 from dockerspawner import DockerSpawner
 
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.classroom import containers, spawner
 from lab.classroom.config import Tls
 from lab.classroom.containers import Containers

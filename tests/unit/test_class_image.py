@@ -15,7 +15,7 @@ import pytest
 
 from lab.backends import Notify
 from lab.backends.compose.cli import Compose
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.classroom import image
 from lab.classroom.image import DIGEST, SOURCES, ensure_image
 from lab.errors import LabError

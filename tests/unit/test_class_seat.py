@@ -14,7 +14,7 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import containers, names, seat, status
 from lab.classroom.run_report import RunReport, parse_report
 from lab.classroom.seat_report import newest_run

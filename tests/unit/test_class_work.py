@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.compose.client import Engine
+from lab.backends.engine.client import Engine
 from lab.classroom import gradebook as module
 from lab.classroom import work
 from lab.classroom.gradebook import gradebook

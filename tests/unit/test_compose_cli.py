@@ -16,7 +16,7 @@ from lab.backends.compose.cli import (
     lines_of,
     require_builder,
 )
-from lab.backends.compose.containers import ContainerInfo, parse_inspection
+from lab.backends.engine.containers import ContainerInfo, parse_inspection
 from lab.errors import LabError
 from tests.support.agents import wait_for
 from tests.support.containers import INSPECTED

@@ -12,9 +12,9 @@ import pytest
 
 from lab.backends.compose import ComposeBackend, cleanup, readiness
 from lab.backends.compose.channel import _raise_for_exit_code
-from lab.backends.compose.client import Engine, NotFound, engine_errors
-from lab.backends.compose.containers import ContainerInfo, parse_inspection
 from lab.backends.compose.image_build import Image, download_notice, image_of
+from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.containers import ContainerInfo, parse_inspection
 from lab.backends.state import Busy
 from lab.errors import LabError
 from tests.support.containers import INSPECTED, a_task

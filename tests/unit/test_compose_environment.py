@@ -16,8 +16,8 @@ import pytest
 
 from lab.backends.compose import ComposeBackend
 from lab.backends.compose.channel import upload
-from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.task.protocol.framing import TICK
 from tests.support.containers import INSPECTED, an_engine, inspected

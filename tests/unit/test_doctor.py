@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.compose.error_hints import explain
+from lab.backends.engine.error_hints import explain
 from lab.doctor import data, engine, network, python, resources
 from lab.doctor.commands import CommandResult
 from lab.doctor.engine import EngineInfo

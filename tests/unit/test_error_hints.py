@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.compose.engine_kind import EngineKind, is_podman, kind_by_address
-from lab.backends.compose.error_hints import HINTS, explain
+from lab.backends.engine.error_hints import HINTS, explain
+from lab.backends.engine.kind import EngineKind, is_podman, kind_by_address
 from tests.support.cli import ROOT
 
 # Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1, Podman 5.4.2), shortened
@@ -120,7 +120,7 @@ def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -
     meta = {"Name": "rootless", "Metadata": {}, "Endpoints": {"docker": host}}
     (folder / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
-    code = "from lab.backends.compose.engine_kind import kind_by_address as k; print(k())"
+    code = "from lab.backends.engine.kind import kind_by_address as k; print(k())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"},

@@ -23,9 +23,9 @@ from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.compose.channel import upload
-from lab.backends.compose.client import engine_errors
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.directory import remove_tree
+from lab.backends.engine.client import engine_errors
 from lab.backends.local import LocalBackend, backend, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation

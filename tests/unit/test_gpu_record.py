@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from lab.backends import gpu_record, state
-from lab.backends.compose import client as engines
+from lab.backends.engine import client as engines
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
 from lab.backends.names import KINDS
 from lab.backends.process import ProcessHandle

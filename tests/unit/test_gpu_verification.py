@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lab.backends import gpu_probe, gpu_verification
-from lab.backends.compose.client import Engine
-from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import probe_anchor, probe_task
+from lab.backends.engine.client import Engine
+from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
 from lab.gpu.verification import GpuView

@@ -12,8 +12,8 @@ import pyroute2
 import pytest
 
 from lab.backends.compose import host_block
-from lab.backends.compose.client import Engine
 from lab.backends.compose.host_block import block_container, block_host
+from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.render.compose import ISOLATED
 from lab.task.probes.host_block import MODULE, is_blocked, main, name_servers

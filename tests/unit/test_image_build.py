@@ -17,9 +17,9 @@ import pytest
 from lab.backends.compose import ComposeBackend, backend
 from lab.backends.compose import image_build as image
 from lab.backends.compose.cleanup import NO_RESOURCES
-from lab.backends.compose.client import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
+from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.task.probes.version import IN_IMAGE, digest

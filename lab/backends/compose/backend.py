@@ -20,10 +20,10 @@ from lab.backends.compose.cli import (
     require_builder,
     write_compose_file,
 )
-from lab.backends.compose.client import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import ImageStatus
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
+from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import hold_gpus, holder_of
 from lab.backends.state import SEAT_VARIABLE, lock_environment
 from lab.errors import LabError

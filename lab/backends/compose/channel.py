@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose.client import Engine, NotFound, engine_errors
-from lab.backends.compose.containers import RUNS_MOUNT
+from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.containers import RUNS_MOUNT
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.task.probes.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lab.backends import Notify
-from lab.backends.compose.client import Engine, NotFound, engine_errors
-from lab.backends.compose.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.formatting import counted
 
 if TYPE_CHECKING:

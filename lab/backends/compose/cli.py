@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lab.backends import Notify
-from lab.backends.compose.containers import ContainerInfo
-from lab.backends.compose.error_hints import INSTALL_COMPOSE, explain
+from lab.backends.engine.containers import ContainerInfo
+from lab.backends.engine.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.task.protocol.files import write_atomically

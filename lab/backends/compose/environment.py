@@ -30,11 +30,11 @@ from lab.backends.compose import cli
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, upload
 from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
 from lab.backends.compose.cleanup import list_resources, remove
-from lab.backends.compose.client import Engine, NotFound, engine_errors
-from lab.backends.compose.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
 from lab.backends.compose.host_block import block_host
 from lab.backends.compose.image_build import container_digest
 from lab.backends.compose.network_faults import end_faults, inject_fault
+from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
 from lab.backends.gpu_record import release
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import Notify
-from lab.backends.compose.client import Engine, engine_errors
-from lab.backends.compose.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.backends.network_faults import refused
 from lab.errors import LabError
 from lab.render.compose import ISOLATED, ISOLATES_SINCE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import Notify
 from lab.backends.compose.cli import Compose, require_builder
-from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Plan

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose.client import Engine, engine_errors
-from lab.backends.compose.containers import FAULT, PROJECT, ContainerInfo
+from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
 from lab.task.probes.netfault import MODULE

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lab.backends import Notify
-from lab.backends.compose.client import Engine, engine_errors
-from lab.backends.compose.containers import ContainerInfo
-from lab.backends.compose.error_hints import explain
+from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.engine.containers import ContainerInfo
+from lab.backends.engine.error_hints import explain
 from lab.errors import LabError
 from lab.task.text import visible
 

@@ -37,7 +37,7 @@ from lab.backends.classroom.protocol import (
     StreamOptions,
     kind_of,
 )
-from lab.backends.compose.client import NotFound
+from lab.backends.engine.client import NotFound
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.turns import Turns
 from lab.errors import InputError, LabError

@@ -22,7 +22,7 @@ from lab.backends.classroom.protocol import MAX_JSON_BYTES
 from lab.backends.compose import ComposeBackend
 from lab.backends.state import locked
 from lab.classroom import names
-from lab.classroom.hub import SERVICE
+from lab.classroom.names import SERVICE
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
 from lab.classroom.queue.folder import CLASS_VARIABLE, QueueDir, capacity_of

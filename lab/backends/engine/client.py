@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lab.backends.compose.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
-from lab.backends.compose.engine_kind import is_podman
-from lab.backends.compose.error_hints import explain
+from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
+from lab.backends.engine.error_hints import explain
+from lab.backends.engine.kind import is_podman
 from lab.errors import LabError
 from lab.task.text import short
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.compose.engine_kind import kind_by_address, rootless_socket
+from lab.backends.engine.kind import kind_by_address, rootless_socket
 from lab.errors import LabError
 from lab.task.text import short
 

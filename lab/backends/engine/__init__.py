@@ -1,0 +1,1 @@
+"""The Docker engine: its client, its kind, its errors, and the containers of an environment."""
