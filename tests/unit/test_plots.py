@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from syrupy.assertion import SnapshotAssertion
 
-from lab.plots import loss, progress, smoothing, staleness, style, throughput, wait_time
+from lab.plots import accuracy, loss, progress, smoothing, staleness, style, throughput, wait_time
 from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
-from lab.plots.registry import CHARTS
+from lab.plots.registry import CHARTS, Chart
 from lab.records import FIELDS
 from lab.run.dataframe import records_frame
 from lab.run.run_info import RunInfo
@@ -105,29 +107,20 @@ def texts(figure: Figure | None) -> str:
     return "\n".join(each.get_text() for each in found)  # type: ignore[attr-defined]
 
 
-def outline(figure: Figure | None) -> list[str]:
-    """What each panel shows, in the order of drawing: its lines and its areas by their ends."""
+def lines(axes: Axes) -> dict[str, Line2D]:
+    """The lines of a panel that the legend names."""
+    return {str(each.get_label()): each for each in axes.get_lines() if each.get_label()[0] != "_"}
 
-    def ends(low: Any, high: Any) -> str:
-        low, high = np.round(low, 9) + 0.0, np.round(high, 9) + 0.0  # no negative zero
-        return f"from {low[0]:.3g}, {low[1]:.3g} to {high[0]:.3g}, {high[1]:.3g}"
 
+def areas(axes: Axes) -> list[tuple[str, list[float]]]:
+    """The colour, the corner and the opposite corner of each area of a panel."""
     found = []
-    for axes in shown(figure).axes:
-        low, high = axes.get_ylim()
-        title = f"{axes.get_title()}{axes.get_xlabel()}"
-        found.append(f"{title}: {axes.get_ylabel()}, {low:.3g} to {high:.3g}")
-        for line in (each for each in axes.get_lines() if len(each.get_xydata())):
-            points, label = line.get_xydata(), line.get_label()
-            look = f"{line.get_linestyle()} alpha {line.get_alpha()} z {line.get_zorder():.2g}"
-            name = "" if label.startswith("_") else f"{label} "
-            found.append(f"{name}{look}: {len(points)} {ends(points[0], points[-1])}")
-        for each in [*axes.collections, *axes.patches]:
-            is_patch = isinstance(each, Patch)
-            path = each.get_path() if is_patch else each.get_paths()[0]
-            path = each.get_patch_transform().transform_path(path) if is_patch else path
-            box = path.get_extents()
-            found.append(f"{to_hex(np.ravel(each.get_facecolor())[:3])} {ends(box.min, box.max)}")
+    for each in [*axes.collections, *axes.patches]:
+        is_patch = isinstance(each, Patch)
+        path = each.get_path() if is_patch else each.get_paths()[0]
+        path = each.get_patch_transform().transform_path(path) if is_patch else path
+        corners = np.round(path.get_extents().get_points().ravel(), 3).tolist()
+        found.append((to_hex(np.ravel(each.get_facecolor())[:3]), corners))
     return found
 
 
@@ -320,14 +313,16 @@ RUNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("runs", RUNS.values(), ids=list(RUNS))
-def test_the_sentences_of_the_figures(runs: Sequence[Trace], snapshot: SnapshotAssertion) -> None:
-    found = {}
-    for chart in CHARTS:
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_the_sentences_of_a_figure(chart: Chart, snapshot: SnapshotAssertion) -> None:
+    """Each sentence with the runs that have it; `no: ` where there is no figure."""
+    found: dict[str, list[str]] = {}
+    for name, runs in RUNS.items():
         is_drawn = chart.draw(runs) is not None
-        found[chart.name] = chart.describe(runs) if is_drawn else f"no: {chart.missing(runs)}"
-    assert "nan" not in str(found)
-    assert found == snapshot
+        for each in chart.describe(runs) if is_drawn else [f"no: {chart.missing(runs)}"]:
+            found.setdefault(each, []).append(name)
+    assert "nan" not in str([*found])
+    assert {each: ", ".join(names) for each, names in found.items()} == snapshot
 
 
 def test_the_captions_of_the_figures(snapshot: SnapshotAssertion) -> None:
@@ -340,24 +335,124 @@ def test_the_captions_of_the_figures(snapshot: SnapshotAssertion) -> None:
 # The pictures.
 
 
+AGAINST = {
+    "global step (updates)": "global_step",
+    "wall time (s)": "seconds",
+    "images seen by all workers": "images",
+}
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "panels", "every", "alpha"),
     [
-        *(f"loss: {name}" for name in ("two workers", "three runs", "an own program",
-                                       "many records", "without examples")),
-        "progress: three runs", "progress: a late worker",
-        *(f"throughput: {name}" for name in ("two workers", "three runs", "without global_step",
-                                             "a record beside others", "GPUs")),
-        *(f"waiting: {name}" for name in ("a worker that waits", "a paused and a slowed worker",
-                                          "a short and a long gap", "a group without step times",
-                                          "a failed run beside another")),
-        "staleness: sums of the staleness", "accuracy: tests", "accuracy: tests of two groups",
+        ("two workers", [*AGAINST], 1, 0.4),
+        ("without examples", [*AGAINST][:2], 1, 0.4),
+        ("an own program", [*AGAINST][1:2], 1, 0.4),
+        ("many records", [*AGAINST], 3, 0.12),
     ],
-)  # fmt: skip
-def test_the_lines_of_the_figures(name: str, snapshot: SnapshotAssertion) -> None:
-    chart, _, runs = name.partition(": ")
-    (draw,) = (each.draw for each in CHARTS if each.name == chart)
-    assert outline(draw(RUNS[runs])) == snapshot
+)
+def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
+    name: str, panels: list[str], every: int, alpha: float
+) -> None:
+    (run,) = RUNS[name]
+    axes = shown(loss.draw([run])).axes
+    assert [each.get_xlabel() for each in axes] == panels
+    drawn = [line for each in axes for line in each.get_lines()]
+    wanted = [
+        np.column_stack([rows[AGAINST[panel]], values])[::every]
+        for panel in panels
+        for rows in map(run.of, run.workers[: len(drawn) // len(panels) // 2])
+        for values in (rows["loss"], smoothing.smoothed(np.asarray(rows["loss"], float)))
+    ]
+    points = np.concatenate(wanted)
+    assert np.concatenate([line.get_xydata() for line in drawn]) == pytest.approx(points)
+    assert {line.get_alpha() for line in drawn[::2]} == {alpha}
+    if points[:, 1].max() > 4 * points[:, 1].min():  # the axis is logarithmic
+        limits = 0.85 * points[:, 1].min(), 1.15 * points[:, 1].max()
+        assert axes[0].get_ylim() == pytest.approx(limits)
+
+
+@pytest.mark.parametrize("draw", [loss.draw, progress.draw, throughput.draw])
+def test_a_group_has_pale_lines_and_a_strong_mean_with_its_interval(draw: Any) -> None:
+    """Its three runs are the same, so their mean is the same line, and the interval is none."""
+    for axes in shown(draw(RUNS["three runs"])).axes:
+        assert [line.get_alpha() for line in axes.get_lines()] == [0.3, 0.3, 0.3, None]
+        (mean,) = lines(axes).values()
+        assert mean.get_label() == "async (mean of 3)"
+        x, y = axes.get_lines()[0].get_xydata().T
+        assert mean.get_ydata() == pytest.approx(np.interp(mean.get_xdata(), x, y))
+        (interval,) = axes.collections
+        box = interval.get_paths()[0].get_extents()
+        assert (box.x0, box.x1) == pytest.approx((x[0], x[-1]))
+        assert (box.y0, box.y1) == pytest.approx((y.min(), y.max()))
+
+
+def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
+    both, own = shown(progress.draw(RUNS["a late worker"])).axes
+    for axes, last in ((both, 400), (own, 200)):
+        ends = {name: line.get_xydata()[-1].tolist() for name, line in lines(axes).items()}
+        assert ends == {"worker-0": [20, last], "worker-1": [23, last]}
+        assert axes.get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "busy"),
+    [
+        ("two workers", {"global steps": 20, "worker-0": 10, "worker-1": 10}, None),
+        ("GPUs", {"global steps": 20, "worker-0": 10, "worker-1": 10}, {"worker-0": 25}),
+        ("without global_step", {"worker-0": 10, "worker-1": 10}, None),
+        ("a record beside others", {"async": 20}, None),
+    ],
+)
+def test_throughput_is_the_growth_of_each_number_of_steps(
+    name: str, rates: dict[str, int], busy: dict[str, int] | None
+) -> None:
+    panels = shown(throughput.draw(RUNS[name])).axes
+    found = [{label: line.get_ydata() for label, line in lines(each).items()} for each in panels]
+    wanted = [rates, busy] if busy else [rates]
+    assert found == [
+        {label: pytest.approx(value) for label, value in each.items()} for each in wanted
+    ]
+    assert panels[0].get_ylim() == (0, pytest.approx(1.08 * max(rates.values())))
+
+
+def test_a_strip_is_divided_by_the_share_of_waiting() -> None:
+    (axes,) = shown(wait_time.draw(RUNS["a worker that waits"])).axes
+    assert areas(axes) == [
+        (style.BLUE.lower(), [0, 1, 20, 1.6]),  # worker-0 waits a quarter of its time
+        (style.ORANGE.lower(), [0, 1.6, 20, 1.8]),
+        (style.BLUE.lower(), [0, 0, 20, 0.8]),
+        (style.ORANGE.lower(), [0, 0.8, 20, 0.8]),
+        (style.PALE, [0, 1, 20, 1.8]),
+        (style.PALE, [0, 0, 20, 0.8]),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a group without step times", "a failed run beside another"])
+def test_a_group_has_a_bar_of_its_mean_step_if_it_recorded_one(name: str) -> None:
+    (axes,) = shown(wait_time.draw(RUNS[name])).axes
+    assert [corners[::2] for _, corners in areas(axes)] == [[0, 75], [75, 100]]
+
+
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        (
+            "tests",
+            {"tests": ([100, 200, 400], [0.4, 0.6, 0.7]), "final parameters": ([400], [0.7])},
+        ),
+        (
+            "tests of two groups",
+            {"async": ([100, 200], [0.4, 0.6]), "sync": ([100, 200], [0.3, 0.5])},
+        ),
+    ],
+)
+def test_the_tests_are_drawn_by_step_and_by_time(name: str, points: dict[str, Any]) -> None:
+    by_step, by_time = shown(accuracy.draw(RUNS[name])).axes
+    found = {label: tuple(line.get_xydata().T.tolist()) for label, line in lines(by_step).items()}
+    assert found == points
+    ends = [line.get_xdata()[-1] for line in lines(by_time).values()]
+    assert ends == [x[-1] / 20 for x, _ in points.values()]
 
 
 @pytest.mark.parametrize("name", ["a diverged worker", "a diverged worker of several runs"])
@@ -391,10 +486,10 @@ def test_marks_are_drawn_over_time_and_numbered() -> None:
 
 
 def test_a_paused_worker_has_a_gap_in_its_strip() -> None:
-    """Its steps have a time that includes the pause."""
-    boxes = outline(wait_time.draw(RUNS["a paused and a slowed worker"]))
-    assert f"{style.PALE} from 5, 1 to 7, 1.8" in boxes[1:]
-    assert f"{style.PALE} from 5, 0 to 7, 0.8" not in boxes
+    """Its steps have a time that includes the pause; a slowed worker has no gap."""
+    (axes,) = shown(wait_time.draw(RUNS["a paused and a slowed worker"])).axes
+    pale = [corners for colour, corners in areas(axes) if colour == style.PALE]
+    assert pale == [[0, 1, 8, 1.8], [5, 1, 7, 1.8], [0, 0, 8, 0.8]]
 
 
 def test_a_gap_shorter_than_a_step_is_no_pause() -> None:
@@ -429,6 +524,8 @@ def test_the_dashed_line_is_the_mean_over_all_steps() -> None:
     run = two_workers(tasks=SUMS)
     figure = shown(staleness.draw([run]))
     assert [axes.get_lines()[0].get_xdata()[0] for axes in figure.axes] == [3, 1]
+    shares = [bar.get_height() for axes in figure.axes for bar in axes.patches]
+    assert shares == pytest.approx([30, 35, 35, 0] * 2)
     assert "mean over all steps" in texts(figure)
     other = replace(run, tasks=[summed("worker-0", 0, 50)])  # the mean of the means of two runs
     (line,) = shown(staleness.draw([run, other])).axes[0].get_lines()[-1:]
