@@ -126,11 +126,9 @@ def test_a_containers_own_nodes_count_and_a_processs_do_not(
     ("pins", "seen"),
     [
         (None, [A, B, C]),
-        (f"{C},{A}", [C, A]),
         (f"{B},GPU-unknown,{A}", [B]),
         ("2", [C]),
         ("-1", []),
-        ("", []),
     ],
 )
 def test_cuda_shows_what_the_process_may_use(
@@ -142,18 +140,13 @@ def test_cuda_shows_what_the_process_may_use(
     assert output("--pid", pid, **other)["cuda"] == [each[4:] for each in seen]
 
 
-@pytest.mark.parametrize(
-    ("code", "name"), [("802", "CUDA_ERROR_SYSTEM_NOT_READY"), ("999", "unknown")]
-)
+@pytest.mark.parametrize("quoted", ["802 (CUDA_ERROR_SYSTEM_NOT_READY)", "999 (unknown)"])
 def test_a_cuda_that_fails_is_quoted(
-    libcuda: Path, sleeper: Callable[..., str], code: str, name: str
+    libcuda: Path, sleeper: Callable[..., str], quoted: str
 ) -> None:
-    found = output("--pid", sleeper(), **cuda.variables(libcuda, [A]), FAKE_CUDA_INIT=code)
-    assert (found["cuda"], found["reasons"]["cuda"]) == (None, f"cuInit: error {code} ({name})")
-    # The host finds the code there, and the hint by it.
-    quoted = gpu_probe.CUDA_CODE.search(found["reasons"]["cuda"])
-    assert quoted is not None
-    assert quoted[1] == code
+    variables = cuda.variables(libcuda, [A])
+    found = output("--pid", sleeper(), **variables, FAKE_CUDA_INIT=quoted[:3])
+    assert (found["cuda"], found["reasons"]["cuda"]) == (None, f"cuInit: error {quoted}")
 
 
 def test_an_older_cuda_and_one_that_is_no_library(
@@ -189,9 +182,7 @@ def test_nvml_shows_gpus_and_slices(driver: DriverOf) -> None:
     ("function", "error", "reason"),
     [
         ("nvmlDeviceGetHandleByIndex_v2", "GPU_IS_LOST", "GPU is lost"),
-        ("nvmlDeviceGetUUID", "NO_PERMISSION", "Insufficient Permissions"),
         ("nvmlInitWithFlags", "UNKNOWN", "Unknown Error"),
-        ("nvmlInitWithFlags", "DRIVER_NOT_LOADED", "Driver Not Loaded"),
     ],
 )
 def test_an_nvml_that_fails_is_quoted(
@@ -228,7 +219,6 @@ def fake_tensorflow(gpus: int, *, for_cuda: bool) -> SimpleNamespace:
     ("installed", "module", "found"),
     [
         ({"tensorflow"}, fake_tensorflow(2, for_cuda=True), 2),
-        ({"tensorflow", "tensorflow-cpu"}, fake_tensorflow(1, for_cuda=True), 1),
         (set(), fake_tensorflow(1, for_cuda=True), 1),
         ({"tensorflow"}, fake_tensorflow(0, for_cuda=False), "no CUDA"),
         ({"tensorflow"}, None, "cannot be imported"),

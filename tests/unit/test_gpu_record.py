@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import multiprocessing
 import os
@@ -20,13 +19,12 @@ from typing import Any
 
 import pytest
 
-from lab.backends import gpu_record, state
+from lab.backends import gpu_record
 from lab.backends.engine import client as engines
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
 from lab.backends.names import KINDS
 from lab.backends.process import ProcessHandle
 from lab.backends.registry import backends
-from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -149,18 +147,6 @@ def test_the_process_of_another_user_may_be_hidden(monkeypatch: pytest.MonkeyPat
     refused(holder("ben"), "'anna'")
 
 
-def test_one_command_at_a_time_has_the_record(
-    record: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take(holder("anna"))
-    monkeypatch.setattr(state, "BUSY_S", 0.0)
-    descriptor = os.open(record, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert isinstance(refused(holder("ben", OTHER), "another command .*; try again"), Busy)
-    os.close(descriptor)
-    take(holder("ben", OTHER))
-
-
 class FakeEngine:
     """An engine with one container of one project."""
 
@@ -185,22 +171,23 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
     return Own
 
 
-def test_containers_hold_gpus_while_they_run(engine: type[FakeEngine]) -> None:
-    take(dead(holder("anna", backend="compose", where="engine-1")))
-    refused(holder("ben"), r"'anna' \(compose\) of \S+ since [^;]*; wait for")
-    engine.status = "exited"
-    take(holder("ben"))
-
-
-@pytest.mark.parametrize("name", [None, "engine-2"])
-def test_unknown_state_counts_as_up(
-    record: Path, engine: type[FakeEngine], name: str | None
+@pytest.mark.parametrize(
+    ("name", "status", "why"),
+    [
+        ("engine-1", "running", r"'anna' \(compose\) of \S+ since [^;]*; wait for"),
+        ("engine-1", "exited", ""),
+        (None, "exited", r"cannot check .* still up; .* if it no longer exists, remove \S+anna"),
+        ("engine-2", "exited", r"cannot check .* still up"),
+    ],
+)
+def test_containers_hold_gpus_while_they_run_or_their_engine_is_unknown(
+    engine: type[FakeEngine], name: str | None, status: str, why: str
 ) -> None:
-    engine.name = name
+    engine.name, engine.status = name, status
     take(dead(holder("anna", backend="compose", where="engine-1")))
-    file = rf"{record}/anna\.\w+\.json"
-    refused(holder("ben"), rf"cannot check .* still up; .* if it no longer exists, remove {file}")
-    take(holder("ben"), share=True)
+    if why:
+        refused(holder("ben"), why)
+    take(holder("ben"), share=bool(why))
 
 
 @pytest.mark.usefixtures("engine")

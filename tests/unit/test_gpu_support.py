@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -14,13 +13,6 @@ from tests.support.engine import ROOT
 
 NEW = "580.95.05"
 CURRENT, TF1 = builds()["2.21"], builds()["2.15"]
-PTX_AFTER_GAP = replace(CURRENT, kernels=replace(CURRENT.kernels, ptx_version="8.7"))
-NEEDS_NCCL = replace(
-    CURRENT,
-    libraries=tuple(
-        replace(each, least="7.5") for each in CURRENT.libraries if each.name == "NCCL"
-    ),
-)
 
 
 def status(capability: str, build: Build, driver: str = NEW, cuda: str = "13.0") -> Support:
@@ -34,24 +26,15 @@ def status(capability: str, build: Build, driver: str = NEW, cuda: str = "13.0")
         ("3.7", "410.48", "10.0", CURRENT, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
         ("5.2", NEW, "13.0", CURRENT, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
         ("3.7", NEW, "13.0", TF1, Support.TOO_OLD, "→ use `--gpus none`$"),
-        ("7.0", NEW, "13.0", NEEDS_NCCL, Support.TOO_OLD, "^NCCL 2.32.3 needs .* 7.5"),
         ("7.0", NEW, "13.0", CURRENT, Support.NO_CUDNN, "convolutions"),
         # Machine code needs the driver of the major version.
         ("8.0", "525.60.13", "12.0", CURRENT, Support.WORKS, ""),
         ("8.0", "520.61.05", "11.8", CURRENT, Support.OLD_DRIVER, "12.0, not.*525.60.13 or later"),
-        # PTX needs one that knows its version.
-        ("9.0", "555.42.02", "12.5", CURRENT, Support.WORKS, ""),
         ("9.0", "550.54.15", "12.4", CURRENT, Support.OLD_DRIVER, "12.5 on such a new.*555.42.02"),
-        ("9.0", "530.30.02", "12.1", TF1, Support.COMPILES, "minutes"),
-        ("12.0", "", "12.7", PTX_AFTER_GAP, Support.OLD_DRIVER, "12.8 on such a new.* 570.26"),
-        ("12.0", "570.26", "", PTX_AFTER_GAP, Support.COMPILES, "minutes"),
         # Without the CUDA version the driver's own counts, compared as numbers.
         ("8.0", "525.60.9", "", CURRENT, Support.OLD_DRIVER, "driver 525.60.9"),
-        ("8.0", "1000.1-open", "", CURRENT, Support.WORKS, ""),
-        ("8.0", "none", "", CURRENT, Support.UNKNOWN, "the driver's version is unknown"),
         ("", NEW, "13.0", CURRENT, Support.UNKNOWN, "compute capability is unknown"),
         ("", "410.48", "10.0", CURRENT, Support.OLD_DRIVER, "update"),
-        ("8.0", NEW, "13.0", replace(CURRENT, cuda="14.2"), Support.OLD_DRIVER, "for CUDA 14.0"),
     ],
 )
 def test_the_judgement(
@@ -94,13 +77,6 @@ def test_the_documents_have_the_judgements() -> None:
     assert len(gpus) == 11
     for _, capability, current, tf1 in gpus:
         assert (current, tf1) == (status(capability, CURRENT), status(capability, TF1)), capability
-    facts = {row[0]: row[1:] for row in rows}
-    for column, build in enumerate((CURRENT, TF1)):
-        assert facts["wheel"][column] == build.tensorflow
-        assert facts["built with"][column] == f"CUDA {build.cuda}, cuDNN {build.cudnn}"
-        codes = ", ".join(build.generated_kernels.machine_code)
-        assert facts["machine code"][column] == codes
-        assert facts["PTX"][column] == ", ".join(build.kernels.ptx)
 
 
 def test_the_data_was_read_from_the_locked_versions() -> None:
@@ -108,8 +84,4 @@ def test_the_data_was_read_from_the_locked_versions() -> None:
     assert set(builds()) == set(IMAGES)
     for name, build in builds().items():
         lock = ROOT / "requirements" / f"{IMAGES[name].requirements(gpus=True)}.txt"
-        locked = dict(re.findall(r"^([\w-]+)==(\S+)", lock.read_text("utf-8"), re.MULTILINE))
-        assert locked["tensorflow"] == build.tensorflow
-        assert {each.name for each in build.libraries} == {"cuDNN", "cuBLAS", "NCCL"}
-        for each in build.libraries:
-            assert locked[f"nvidia-{each.name.lower()}-cu12"] == each.version
+        assert f"\ntensorflow=={build.tensorflow} " in lock.read_text("utf-8")

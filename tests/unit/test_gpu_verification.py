@@ -73,8 +73,7 @@ def boot(environment: Looked) -> list[str]:
 
 GONE = GpuView.unknown("exited (1)")
 WITHOUT = replace(BOTH, tasks=(PS, *(replace(task, gpus=()) for task in WORKERS)))
-MANY = replace(BOTH, tasks=tuple(replace(PS, index=index) for index in range(4)))
-TWO = replace(MANY, tasks=MANY.tasks[:2])
+TWO = replace(BOTH, tasks=(PS, replace(PS, index=1)))
 
 
 @pytest.mark.parametrize(
@@ -103,14 +102,13 @@ TWO = replace(MANY, tasks=MANY.tasks[:2])
             {"ps_0": inside(), "worker_0": inside(), "worker_1": inside()},
             ["GPUs: ps-0, worker-0 and worker-1 see none"],
         ),
-        (MANY, {f"ps_{index}": inside() for index in range(4)}, ["GPUs: 4 tasks see none"]),
         (
             TWO,
             {f"ps_{index}": inside(nodes=None) for index in range(2)},
             ["GPUs: ps-0 and ps-1 have none (declared only)"],
         ),
     ],
-    ids=["declared", "unknown", "without", "many", "two"],
+    ids=["declared", "unknown", "without", "two"],
 )
 def test_the_line_of_a_boot(
     plan: Plan, sights: dict[str, GpuView], words: list[str], tmp_path: Path
@@ -154,16 +152,8 @@ def test_without_any_gpu_no_query(
     ("sights", "message"),
     [
         (
-            {"worker_0": inside(A, engine=(B,))},
-            f"worker-0: planned {A}, sees {B} (engine); boot it",
-        ),
-        (
             {"worker_0": inside(A, engine=(B,)), "worker_1": inside(B, engine=(A,))},
             f"worker-0: planned {A}, sees {B} (engine) (also not as planned: worker-1); boot",
-        ),
-        (
-            {"worker_1": on_a_box(B, nodes=(1,), cuda=())},
-            f"worker-1: planned {B}, sees none (CUDA); boot it again",
         ),
         (
             {"worker_0": inside(A, nodes={0: "Operation not permitted"}), "tf2": inside()},
@@ -252,10 +242,7 @@ def test_many_tasks_are_asked_and_a_hanging_one_is_abandoned() -> None:
     ("code", "stdout", "stderr", "why"),
     [
         (1, b"", b"Traceback\nNo module named lab.task\n", "1: No module named lab.task"),
-        (1, b'{"tensorflow": 2}', b"", "ended with 1: "),
-        (-14, b"half", b"", "-14: half"),
         (None, b"", b"", "None: no output"),
-        (0, b"\n", b"", "0: no output"),
         (0, b"{", b"", "not a GPU report: Input data was truncated"),
     ],
 )

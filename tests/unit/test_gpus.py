@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from lab.config import parse_cluster
 from lab.errors import InputError
 from lab.gpu import inventory as inventories
 from lab.gpu import take_inventory
-from lab.gpu.nvml import session
 from tests.support.nvml.asking import ONE_GPU, Question, ask, calls
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
@@ -86,10 +84,7 @@ def test_a_variable_may_name_a_gpu_by_its_slices(
     [
         ("0,,1", "item 2 is empty"),
         ("0, ", "item 2 is empty"),
-        (",", "item 1 is empty"),
         ("-1", "-1 is no index"),
-        ("0;1", "0;1 is no index"),
-        ("GPU-", "GPU- is no index"),
         ("all", "all is no index"),
         ("\x1b[1m", r"\x1b[1m is no index"),
     ],
@@ -114,11 +109,8 @@ def test_a_wrong_variable_is_an_error_that_names_the_item(
     ("value", "notice"),
     [
         ("1,2", "CUDA_VISIBLE_DEVICES=1,2 does not limit lab; set LAB_GPUS=1"),
-        (SLICES[1], f"set LAB_GPUS={SLICES[1]}"),
         ("0, 0,-1,1", "CUDA_VISIBLE_DEVICES=0, 0,-1,1 does not limit lab; set LAB_GPUS=0,0"),
         ("", "an empty CUDA_VISIBLE_DEVICES does not hide GPUs from lab; set an empty LAB_GPUS=,"),
-        ("NoDevFiles", "CUDA_VISIBLE_DEVICES=NoDevFiles does not hide GPUs"),
-        ("9", "does not hide GPUs"),
         ("MIG-", "does not hide GPUs"),  # the beginning of several
         ("\x1b,0", r"CUDA_VISIBLE_DEVICES=\x1b,0 does not hide GPUs"),
         ("0,1", ""),
@@ -198,19 +190,6 @@ def test_a_hanging_driver_is_a_separate_error(driver: Have) -> None:
         assert found["faults"] == auto["faults"]
     assert (auto["mode"], auto["notices"]) == ("none", [f"{late}: CPUs only"])
     assert calls(host)["hang"] == 3
-
-
-def test_the_driver_is_closed_also_when_its_user_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    library = SimpleNamespace(
-        NVMLError=RuntimeError,
-        nvmlInit=lambda: asked.append("init"),
-        nvmlShutdown=lambda: asked.append("shutdown"),
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    with pytest.raises(ZeroDivisionError), session():
-        raise ZeroDivisionError
-    assert asked == ["init", "shutdown"]
 
 
 def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

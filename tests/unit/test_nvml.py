@@ -19,8 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.gpu import Condition
 from lab.gpu.nvml import condition_of, fault_of
-from lab.gpu.topology import bits_set, numa_node
-from lab.units import MIB
+from lab.gpu.topology import numa_node
 from tests.support.agents import PATIENCE_S
 from tests.support.engine import ROOT
 from tests.support.nvml.asking import ONE_GPU, Question, ask, calls, run
@@ -96,27 +95,15 @@ def test_the_inventory_of_a_host(name: str, seen: See, snapshot: SnapshotAsserti
         }
 
 
-def test_eight_gpus_are_as_the_driver_tells(seen: See) -> None:
-    found, host = seen("eight-h100"), load("eight-h100")
-    assert (found["driver"], found["cuda"], found["faults"]) == ("580.95.05", "13.0", [])
-    for gpu, told in zip(found["gpus"], host.cards, strict=True):
-        assert (gpu["device_id"], gpu["pci_bus_id"], gpu["unknown"]) == (told.uuid, told.bus, [])
-        assert (gpu["memory_bytes"], gpu["cpus"]) == (
-            (told.memory_mib or 0) * MIB,
-            list(cpu_ids(told.cpus or "")),
-        )
-    links = {(pair["first"], pair["second"]) for pair in found["pairs"] if pair["nvlinks"] == 12}
-    assert links == {(0, 1), (2, 3), (4, 5), (6, 7)}
+def test_the_cpus_are_those_that_the_driver_tells(seen: See) -> None:
+    found = seen("eight-h100")
+    cards = load("eight-h100").cards
+    assert [gpu["cpus"] for gpu in found["gpus"]] == [list(cpu_ids(x.cpus or "")) for x in cards]
     # Once for the inventory of the host, and once for the samples.
     assert found["calls"] == {"init": 2, "shutdown": 2}
 
 
-def test_a_mig_gpu_is_listed_as_its_slices(seen: See, driver: Have) -> None:
-    whole, *parts = seen("mig")["gpus"]
-    cut = load("mig").cards[1]
-    assert whole["slice_of"] == ""
-    assert [part["device_id"] for part in parts] == [each.uuid for each in cut.slices]
-    assert {part["slice_of"] for part in parts} == {cut.uuid}
+def test_one_slice_is_chosen_of_those_that_can_be_seen(driver: Have) -> None:
     # A container was given one slice of those that it sees; a count of GPUs takes it.
     (placed,) = ask(driver("mig-no-permission"), Question({}, "uuid", ONE_GPU))
     assert placed["pinned"] == [[load("mig-no-permission").cards[0].slices[1].uuid]]
@@ -215,10 +202,8 @@ def test_config_is_made_for_the_host_and_pinned(driver: Have, tmp_path: Path) ->
     ("error", "condition"),
     [
         ("DriverNotLoaded", Condition.NO_DRIVER),
-        ("LibraryNotFound", Condition.NO_DRIVER),
         ("LibRmVersionMismatch", Condition.MISMATCH),
         ("NoPermission", Condition.NO_PERMISSION),
-        ("OperatingSystem", Condition.NO_PERMISSION),
         ("GpuIsLost", Condition.GPU_LOST),
         ("NotSupported", Condition.NOT_SUPPORTED),
         ("FunctionNotFound", Condition.OLD_DRIVER),
@@ -232,10 +217,6 @@ def test_every_error_has_a_name_and_a_hint(error: str, condition: Condition) -> 
     assert (fault.condition, fault.where) == (condition, "GPU 3")
     assert fault.mend
     assert not fault.detail.endswith(".")
-
-
-def test_a_set_is_read_from_masks() -> None:
-    assert list(bits_set([0b101, 0, 1 << 63])) == [0, 2, 191]
 
 
 class Silent:
