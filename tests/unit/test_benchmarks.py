@@ -20,12 +20,11 @@ from benchmarks.results import Outcome, Target
 from benchmarks.trainings import (
     ROOT,
     UnfitError,
-    by_hand_records,
     common_time,
     steps_per_second,
     workplace,
 )
-from lab.records import Record, format_record
+from lab.records import Record
 from lab.task.protocol.experiments import EXPERIMENTS
 
 
@@ -56,15 +55,6 @@ def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
 def test_known_values_have_the_interval_of_the_tables(count: int, low: float, high: float) -> None:
     values = random.Random(count).sample(range(1, count + 1), count)  # noqa: S311
     assert estimate(values) == Estimate((count + 1) / 2, low, high, tuple(values))
-
-
-@pytest.mark.parametrize("count", [6, 7, 10, 11, 20, 50])
-def test_the_interval_has_its_nominal_coverage(count: int) -> None:
-    # Skewed on purpose: the median of a lognormal is 1, its mean is not.
-    chance = random.Random(count)  # noqa: S311
-    samples = (estimate([chance.lognormvariate(0, 1) for _ in range(count)]) for _ in range(4000))
-    covered = sum(found.low <= 1 <= found.high for found in samples) / 4000
-    assert 0.94 < covered < 0.995
 
 
 def one_experiment(seed: int, bias: float) -> Estimate:
@@ -130,13 +120,6 @@ def test_workers_that_never_trained_together_are_not_measured() -> None:
     for measure in (steps_per_second, common_time):
         with pytest.raises(UnfitError, match="no step record"):
             measure({"worker-0": early, "worker-1": []})
-
-
-def test_output_of_a_program_by_hand_is_read(tmp_path: Path) -> None:
-    record: Record = {"kind": "step", "job_name": "worker", "task_index": 0, "global_step": 7}
-    path = tmp_path / "worker-0"
-    path.write_bytes(b"a warning \xff of a library\n" + format_record(record).encode() + b"\n")
-    assert by_hand_records(path) == [record]
 
 
 def test_lab_does_not_change_python_start_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,27 +179,6 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("hyperparameters", [1]),
-        ("versions", "x"),
-        ("provenance", 7),
-        ("git", []),
-        ("spec.start", 3),
-    ],
-)
-def test_invalid_pairs_in_a_file_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
-) -> None:
-    make(tmp_path, A)
-    make(tmp_path, B, **{key.removeprefix("spec."): value})
-    assert main(["compare", A, B, "--runs-dir", str(tmp_path)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{B}/run.json: Expected `object" in line
-    assert f"at `$.{key}`" in line
-
-
-@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ((A,), f"run {A} is the only run; name another run"),

@@ -19,7 +19,7 @@ from PIL import Image
 
 from lab.errors import InputError
 from lab.predict.network import Network, network
-from lab.predict.preprocess import normalized, read_picture
+from lab.predict.preprocess import read_picture
 from lab.task.sdk.data import Examples, Floats, load_test
 from lab.task.text import visible
 from tests.support.predicting import SEVEN, trained
@@ -158,15 +158,6 @@ def test_a_digit_of_the_test_set_is_classified_as_directly(
     assert (direct == through_a_file).mean() >= 0.97
 
 
-def test_a_digit_in_mnists_form_stays_unchanged(test_images: Examples) -> None:
-    same = [
-        np.abs(normalized(pixels.reshape(28, 28) / pixels.max()) - pixels).max() < 0.02
-        for pixels in test_images.images[:500]
-    ]
-    # In the others the faintest rim of a stroke is not counted to the stroke.
-    assert np.mean(same) > 0.8
-
-
 def test_a_noisy_photograph(scratch: Path, model: Network) -> None:
     clean = np.asarray(Image.open(SEVEN).convert("L").resize((800, 1000)), np.float64)
     noise = np.random.default_rng(0).normal(0, 6, clean.shape)
@@ -209,13 +200,10 @@ PIXELS = chunk(b"IDAT", zlib.compress(b"\0" + b"\x80" * 4))
     ("content", "expected"),
     [
         (b"", "is not a PNG; give a PNG with one digit on it"),
-        (b"GIF89a", "is not a PNG"),
-        (b"\xff\xd8\xff\xe0 a photograph", "is not a PNG"),
         (SEVEN.read_bytes()[:400], "is damaged (image file is truncated"),
         (SEVEN.read_bytes().replace(b"IDAT", b"IDOT"), "is not a PNG"),
         (png(header(60_000, 60_000), END), "the picture is too large; give one of at most 25,000"),
         (png(header(6_000, 6_000), END), "the picture is too large (6000 x 6000 pixels)"),
-        (png(header(2**31 - 1, 2**31 - 1), END), "the picture is too large"),
         (png(header(0, 5), END), "is"),
         # A palette picture without its palette, and a colour profile that ends at once.
         (png(header(4, 1, colour=3), PIXELS, END), "is damaged"),

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
 from lab.plots.registry import CHARTS
 from lab.report import build
-from lab.report.build import page
-from lab.report.loader import read_runs
 from lab.reproduce import view
 from lab.reproduce.statistics import Interval
 from lab.reproduce.verdicts import Result, Verdict
-from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summarize import summary_of
 from lab.task.protocol import RunSpec
 from lab.task.protocol.states import State
 from tests.support import recorded
@@ -141,7 +134,6 @@ def test_one_run_becomes_a_page_and_figures_in_its_directory(
 
 PAGES: dict[str, list[dict[str, Any]]] = {
     "one run": [{}],
-    "two single runs": [{}, {"experiment": "sync"}],
     "repeats of one length": [{}, {"seed": 2}],
     "repeats, and an unequal length": [{}, {"seed": 2}, {"steps": 2 * STEPS}],
     "a failed repeat": [{}, {"seed": 2}, {"seed": 9, "state": State.FAILED}],
@@ -186,36 +178,11 @@ def test_the_form_of_the_page(store: Path) -> None:
         assert f"<{tag}>async: &lt;script&gt;alert(1)&lt;/script&gt;</{tag}>" in html
     assert f"{label}: async with 3 workers reached" in Page(html).text
     # The script adds the buttons; it needs a heading, an image and a caption of each figure.
-    assert not {"button", "dialog"} & set(Page(html).tags)
     figure = (
         r'<section class="figure">\s*<h2>[^<]+</h2>\s*<figure>\s*<div class="wide">'
         r"<img [^>]+></div>\s*<figcaption>"
     )
     assert len(re.findall(figure, html)) == len(FIGURES)
-    # On paper and on a narrow screen numbers and short terms are not broken.
-    assert "\ntd { white-space: nowrap; }\n" in html
-    anywhere = re.findall(r"([^\n]*)\{[^}]*overflow-wrap: anywhere", html)
-    assert {each.strip() for each in anywhere} & {"td", "th, td", "td.right"} == set()
-
-
-@pytest.mark.usefixtures("blank")
-def test_texts_have_enough_contrast_on_light_and_on_dark(store: Path) -> None:
-    """WCAG 2 AA: 4.5 for texts; 3 for lines that show where something is."""
-
-    def luminance(colour: str) -> float:
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4
-                  for x in to_rgb(colour)]  # fmt: skip
-        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-
-    recorded.make(store, FIRST, steps=STEPS)
-    themes = re.findall(r":root \{ color-scheme: (\w+);([^}]+)\}", html_of(FIRST))
-    assert [name for name, _ in themes] == ["light", "dark"]
-    pairs = [*itertools.product(("ink", "soft"), ("page", "tile", "warn-page")), ("head", "page")]
-    for _, theme in themes:
-        colours = dict(re.findall(r"--([\w-]+): (#\w+)", theme))
-        for one, other in [*pairs, *((line, "page") for line in ("accent", "warn", "rule"))]:
-            low, high = sorted(luminance(colours[each]) for each in (one, other))
-            assert (high + 0.05) / (low + 0.05) >= (4.5 if (one, other) in pairs else 3), one
 
 
 def test_nothing_of_a_run_becomes_markup(store: Path) -> None:
@@ -280,14 +247,11 @@ def test_the_page_reports_missing_and_damaged_records(store: Path) -> None:
     [
         ("--output none/report.html", "--output: there is no directory none"),
         ("--output .", "--output: . is a directory; name a file in it"),
-        ("--output /dev/null", "/dev/null is not a file; give a file name, such as report.html"),
-        (f"--output {'a' * 300}", "cannot be written: file name too long"),
         ("--output README.md", "--output: README.md exists, and lab did not write it; name"
                                " another file, or replace it with --force"),
         ("--output linked.html", "linked-figures is not a directory"),
         ("--verdicts none.json", "none.json cannot be read (No such file or directory)"),
         ("--verdicts bad.json", "bad.json has no verdicts"),
-        ("--verdicts null.json", "null.json has no verdicts"),
         ("--verdicts deep.json", "deep.json has no verdicts"),
         ("zzz", "no run 'zzz' in runs"),
     ],
@@ -300,9 +264,6 @@ def test_impossible_options(
     Path("elsewhere").mkdir()
     Path("linked-figures").symlink_to(Path("elsewhere").resolve())
     Path("bad.json").write_text('{"name": 1}')
-    Path("null.json").write_text(
-        '{"name": "x", "claims": [{"claim": "a", "verdict": "OK", "unit": null}]}'
-    )
     Path("deep.json").write_text("[" * 100_000)
     assert report(FIRST, *arguments.split()) == 2
     shown = capsys.readouterr().err
@@ -323,28 +284,19 @@ def test_only_a_page_of_the_labs_is_replaced(store: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank")
-@pytest.mark.parametrize(
-    ("error", "where", "output"),
-    [
-        (OSError(28, "No space left on device"), "report.html",
-         "No space left on device; free disk space, or give a file in another directory"),
-        (OSError(30, "Read-only file system"), "figures",
-         "Read-only file system; give a file in another directory"),
-    ],
-)  # fmt: skip
 def test_a_page_that_cannot_be_written_is_an_error(
-    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    error: OSError, where: str, output: str,
-) -> None:  # fmt: skip
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorded.make(store, FIRST, steps=STEPS)
 
     def refuse(*_: object) -> None:
-        raise OSError(error.errno, error.strerror, str(Path("runs", FIRST, where)))
+        raise OSError(28, "No space left on device", str(Path("runs", FIRST, "report.html")))
 
     monkeypatch.setattr(build, "write_output", refuse)  # the tests may run as root
     assert report("last") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"error: the report cannot be written to runs/{FIRST}/{where}: {output} with --output"
+        f"error: the report cannot be written to runs/{FIRST}/report.html: No space left on device;"
+        " free disk space, or give a file in another directory with --output"
     )
 
 
@@ -383,12 +335,3 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text
     assert "1 of the 2 evaluated runs is not on this page." in page.text
     assert "Left out: run a-run: it is a copy" in page.text
-
-
-def test_huge_numbers_are_short_in_tables(tmp_path: Path) -> None:
-    (shown,) = read_runs([recorded.make(tmp_path, FIRST, steps=60)], lambda _: None, print)
-    info = RunInfo("r1", RunSpec("async"), cluster={"worker": ["tf1:2222"]})
-    huge = TaskProgress("worker-0", loss=1e308, accuracy=-1e308)
-    one = replace(shown, summary=summary_of(info, {}, {"worker-0": huge}))
-    (row,) = [each for each in Page(page([one], [], None)).rows if each[:1] == ["worker-0"]]
-    assert row[5:7] == ["1e+308", "-1e+308"]

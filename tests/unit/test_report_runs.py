@@ -141,13 +141,10 @@ SPECS = {
     "words of no flag": RunSpec(
         "multiworker", args=("--seed=1", "--strategy=multiworker", "--model=mlp", "--epochs", "3",
                              "--later", "word", "--epochs=two"), **ALL_OPTIONS),
-    "without a flag": RunSpec("hello", **ALL_OPTIONS),
     "the usual policy": RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS,
                                 **USUAL),
     "an own program": RunSpec("mine", args=("--seed=1",), **OWN),
     "quotes": RunSpec("mine", record=r"it (?P<step>\d+)'s", **OWN),
-    "spaces": RunSpec("mine", record=r"- loss (?P<loss>\S+)", **OWN),
-    "hyphens": RunSpec("mine", record="--(?P<step>5)", **OWN),
     "a listing": RunSpec("book", own=True, folder="programs", program="book.py", listing=True,
                          faithful=True, mend=True, args=("--x", "1")),
 }  # fmt: skip

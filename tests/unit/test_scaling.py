@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scaling
-from benchmarks.processes import Sample, Watcher, busy_s
+from benchmarks.processes import Sample
 from benchmarks.scaling import CALIBRATING, GRID, HELD_OUT, SINGLE, Case, Measured, Trial
 from benchmarks.trainings import Setting, UnfitError, Workplace
 from lab.config import load_cluster
@@ -19,66 +19,6 @@ from lab.simulation.validation import SHIPPED, Kind
 
 ROOT = Path(__file__).parents[2]
 TRUE = Costs(2e-3, 7e-4, 2e-3, 0.6, 0.5, 5e-4, 2e-3, 7e-4, 1e-3, 1e-6)
-STAT = """\
-cpu  100 20 30 4000 500 6 7 8 90 10
-cpu0 50 10 15 2000 250 3 3 4 45 5
-"""
-
-
-def a_process(proc: Path, pid: int, task: str, *, ticks: int = 0) -> Path:
-    folder = proc / str(pid)
-    folder.mkdir(parents=True)
-    (folder / "environ").write_bytes(f"LAB_STATE=/here\0LAB_TASK={task}\0".encode())
-    (folder / "cmdline").write_bytes(b"python\0/scripts/mnist_async.py\0--job_name=x\0")
-    (folder / "comm").write_text("python\n")
-    fields = ["S", *"0" * 10, str(ticks), str(ticks), *"0" * 20]
-    (folder / "stat").write_text(f"{pid} (a (b) c) {' '.join(fields)}")
-    return folder
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    a_process(tmp_path, 11, "ps-0", ticks=50)
-    a_process(tmp_path, 12, "worker-0", ticks=100)
-    other = a_process(tmp_path, 13, "worker-0")
-    (other / "environ").write_bytes(b"LAB_STATE=/here/else\0LAB_TASK=worker-0\0")
-    agent = a_process(tmp_path, 14, "worker-0", ticks=5)
-    (agent / "cmdline").write_bytes(b"python\0-m\0lab.task.agent\0")
-    (tmp_path / "stat").write_text(STAT)
-    return tmp_path
-
-
-def watcher(proc: Path, count: int = 2) -> Watcher:
-    return Watcher(b"LAB_STATE=/here", "mnist_async.py", count, proc)
-
-
-def test_programs_and_the_rest_of_lab_are_sampled_while_all_programs_run(proc: Path) -> None:
-    assert watcher(proc, count=3).sample() is None
-    watching = watcher(proc)
-    sample = watching.sample()
-    assert sample is not None
-    assert sorted(sample.cpu_s) == ["ps-0", "worker-0"]
-    assert sample.cpu_s["worker-0"] == 2 * sample.cpu_s["ps-0"] > 0
-    assert sample.lab_s == pytest.approx(sample.cpu_s["ps-0"] / 10)  # the agent
-    # A tick is as long as those of the programs: 100 of them are the server's 2 * 50.
-    assert sample.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7 + 8) / 100 * sample.cpu_s["ps-0"])
-    (proc / "12/stat").unlink()
-    assert watching.sample() is None
-
-
-def test_a_forked_program_has_its_tasks_name(proc: Path) -> None:
-    (proc / "11/cmdline").write_bytes(b"python\0-c\0import sys\0")
-    (proc / "11/environ").write_bytes(b"LAB_STATE=/here\0")
-    assert watcher(proc).sample() is None
-    (proc / "11/comm").write_text("ps-0\n")
-    sample = watcher(proc).sample()
-    assert sample is not None
-    assert sorted(sample.cpu_s) == ["ps-0", "worker-0"]
-
-
-def test_busy_time_needs_the_line_of_all_cores() -> None:
-    with pytest.raises(ValueError, match="no line cpu"):
-        busy_s("cpu0 1 2 3 4 5 6 7 8\n")
 
 
 def records(task: int, *marks: tuple[float, int]) -> list[Record]:

@@ -160,13 +160,6 @@ def test_costs_that_are_twice_as_high_halve_the_speed(way: Way) -> None:
     assert two == pytest.approx(one / 2)
 
 
-@pytest.mark.parametrize("way", list(Way))
-def test_large_trainings_end(way: Way) -> None:
-    costs = Costs(*[MILLI] * 3, 0.4, 0.5, *[MILLI] * 4, 1e-5)
-    found = simulate(shape(way, 512), costs, Host(16, 12.5e9, 2e-5, separate=True), SPREAD)
-    assert 0 < max(found.busy.values()) <= 1
-
-
 @pytest.mark.parametrize(
     ("wrong", "output"),
     [
