@@ -214,7 +214,12 @@ class FakeEnvironment(DirectoryEnvironment):
 
 @dataclass
 class FakeBackend(Backend):
-    """A backend with at most one environment, and what is left of others."""
+    """A backend with at most one environment, and what is left of others.
+
+    Attributes:
+        made: The environment that it boots; otherwise that is `environment`.
+        booted: How many times it has booted.
+    """
 
     name: str = "local"
     environment: FakeEnvironment | None = None
@@ -222,6 +227,8 @@ class FakeBackend(Backend):
     no_image: str | None = None
     builds: bool = False
     others: Sequence[FakeEnvironment] = ()
+    made: FakeEnvironment | None = None
+    booted: int = 0
 
     def unavailable_reason(self) -> str | None:
         return self.fault
@@ -244,10 +251,15 @@ class FakeBackend(Backend):
         check: Check = no_check,
         share: bool = False,
     ) -> FakeEnvironment:
-        assert self.environment is not None
-        self.environment.shares = share
-        check(self.environment)
-        return self.environment
+        environment = self.made or self.environment
+        assert environment is not None
+        if self.made is not None:
+            environment.plan, environment.is_down = plan, False
+        self.booted += 1
+        environment.shares = share
+        notify("booting")
+        check(environment)
+        return environment
 
     def projects(self) -> set[str]:
         return {each.project for each in (self.environment, *self.others) if each}
@@ -257,28 +269,7 @@ class FakeBackend(Backend):
         return next((each for each in known if each.project == project), None)
 
 
-@dataclass
-class Boots(FakeBackend):
-    """Boots its environment on each request, and counts the boots."""
-
-    made: FakeEnvironment | None = None
-    booted: int = 0
-
-    def up(
-        self,
-        plan: Plan,
-        *,
-        root: Path,
-        notify: Notify,
-        check: Check = no_check,
-        share: bool = False,
-    ) -> FakeEnvironment:
-        assert self.made is not None
-        self.made.plan, self.made.is_down = plan, False
-        self.booted += 1
-        check(self.made)
-        return self.made
-
+Boots = FakeBackend
 
 CLUSTER = """\
 version: 1

@@ -17,7 +17,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab import api
 from lab.errors import ConfigError, InputError, LabError
-from lab.placement.plan import Plan
 from lab.run.run_info import RunInfo
 from lab.run.run_queue import Ticket, turn
 from lab.run.store import RunDir
@@ -26,19 +25,9 @@ from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import State
 from tests.support.cli import ROOT, replace_backends
-from tests.support.fakes import CLUSTER, Boots, FakeBackend, FakeEnvironment, end, train
+from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
 
 SAMPLES = ROOT / "notebooks/samples"
-
-
-class Sharing(Boots):
-    """Boots its environment, and notes whether it may share GPUs."""
-
-    def up(self, plan: Plan, *, share: bool = False, **more: Any) -> FakeEnvironment:
-        more["notify"]("booting")
-        found = super().up(plan, share=share, **more)
-        found.shares = share
-        return found
 
 
 @pytest.fixture
@@ -51,7 +40,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume")
-    replace_backends(monkeypatch, Sharing("local", made=made))
+    replace_backends(monkeypatch, FakeBackend("local", made=made))
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -262,21 +251,6 @@ def test_own_program_gets_its_arguments(environment: FakeEnvironment) -> None:
     assert first.record == done.info.spec.record == expression
 
 
-def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> None:
-    for name in ("one", "two", "three"):
-        Path(f"{name}.py").write_text("")
-    api.run("ps-0=one.py,worker-0=two.py,worker-1=three.py", quiet=True)
-    (request,) = environment.runs()
-    assert {task: each.program for task, each in request.spec.programs.items()} == {
-        "ps-0": "one.py",
-        "worker-0": "two.py",
-        "worker-1": "three.py",
-    }
-    (run,) = api.runs()
-    assert run.info.spec.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
-    assert run.info.spec.experiment == "one-two-three"
-
-
 def test_boolean_flags(environment: FakeEnvironment) -> None:
     api.run("async", log_device_placement=True, quiet=True)
     api.run("async", log_device_placement=False, quiet=True)
@@ -447,13 +421,6 @@ def test_a_sweep_runs_its_grid(
     assert out == ""
     assert "4/4 batch_size=100: " in err
     assert "4 of 4 runs ended" in err
-
-
-def test_a_sweep_stops_after_a_failed_first_run(environment: FakeEnvironment) -> None:
-    environment.tasks_do = fails
-    with pytest.raises(LabError, match="the first run failed; the other runs are skipped"):
-        api.sweep("async", "batch_size=50,100", quiet=True, gpus="none")
-    assert environment.is_down
 
 
 def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -129,14 +129,6 @@ def test_every_command_checks_its_flags(name: str, capsys: pytest.CaptureFixture
             assert "is given twice" in refused_with(f"{flag}=false", off)
 
 
-@pytest.mark.parametrize("line", ["runs keys", "runs -- --interactive", "render --output"])
-def test_a_terminal_changes_nothing(stocked: Path, line: str) -> None:
-    before = contents(stocked)
-    code, shown = on_a_terminal(stocked, line.split())
-    assert (code, [shown.rstrip()]) == (2, [refused(lab(stocked, *line.split()))])
-    assert contents(stocked) == before
-
-
 # ---- Values
 
 
@@ -345,28 +337,11 @@ def test_a_config_with_other_jobs_is_refused_with_one_that_fits(
     assert lines == snapshot
 
 
-def test_an_engine_that_does_not_answer(project: Path) -> None:
-    done = lab(project, "run", "async", "--backend", "compose", "--gpus", "none")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: backend compose: ")
-    assert not (project / "runs").exists()
-
-
 def test_listing_nothing(project: Path) -> None:
     for command in ("ls", "runs"):
         assert json.loads(lab(project, command, "--json").stdout) == []
         assert lab(project, command).returncode == 0
     assert lab(project, "down", "--all").returncode == 0
-
-
-def test_show_and_runs_read_the_files(project: Path) -> None:
-    make_run(project, RUN, reason="worker-1 failed: \x1b]0;owned\x07[red]")
-    shown = lab(project, "show", "last").stdout
-    assert "\\x1b]0;owned\\x07[red]" in shown
-    assert "\x1b" not in shown
-    assert json.loads(lab(project, "show", "2026", "--json").stdout)["state"] == "failed"
-    (line,) = [line for line in lab(project, "runs").stdout.splitlines() if RUN in line]
-    assert "failed" in line
 
 
 # ---- lab render --check
@@ -385,28 +360,6 @@ def test_render_check(project: Path) -> None:
     assert (stale.returncode, "\n+" in stale.stdout) == (1, True)
     assert "error: compose.yaml is out of date" in stale.stderr
     assert "tf9" not in (project / "compose.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "other", "again"),
-    [
-        ("--tensorflow 2.15 --output old.yml", "--tensorflow 2.21", "--gpus=none --output=old.yml"),
-        ("--gpus-by cdi --network isolated", "--network portable", "--gpus-by=cdi --gpus=none"),
-    ],
-)
-def test_render_check_takes_the_options_from_the_file(
-    project: Path,
-    flags: str,
-    other: str,
-    again: str,
-) -> None:
-    assert lab(project, "render", "--gpus", "none", *flags.split()).returncode == 0
-    output = flags.split()[2:] if "--output" in flags else []
-    fresh = lab(project, "render", "--check", *output)
-    assert (fresh.returncode, fresh.stdout) == (0, "")
-    stale = lab(project, "render", "--check", *output, *other.split())
-    assert stale.returncode == 1
-    assert f"write it again with `lab render cluster.yaml {again}`" in stale.stderr
 
 
 # ---- Errors while a command runs

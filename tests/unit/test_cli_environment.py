@@ -34,10 +34,6 @@ from tests.support.fakes import FakeEnvironment, end, record, train, write_recor
 RUN = "run async --gpus none"
 
 
-def nothing(_volume: Volume, _request: Request) -> None:
-    """The tasks have not begun."""
-
-
 def under_way(volume: Volume, request: Request) -> None:
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0)])
 
@@ -116,44 +112,6 @@ def test_up_finds_the_environment_that_is_up(host: Host) -> None:
     assert host.environment.blocked_before == [[]]
 
 
-def test_a_second_run_is_refused_while_one_is_under_way(host: Host) -> None:
-    host.submit(nothing, "first")
-    assert host.error(RUN, 1).startswith("run first is under way; wait")
-    # Nothing is left of it: no directory, no request, no place in the queue.
-    assert collected() == []
-    assert [request.run_id for request in host.environment.runs()] == ["first"]
-    assert not list(state_directory().rglob("*.queue.*"))
-
-
-def test_with_wait_it_starts_after_the_other_run(host: Host) -> None:
-    first = host.submit(nothing, "first")
-    host.environment.tasks_do = train
-    ending = threading.Timer(1.0, lambda: train(host.environment.volume, first))
-    ending.start()
-    _, err = host.lab(f"{RUN} --wait")
-    ending.join()
-    assert "waiting for run first in environment 'mnist': position 1 in the queue" in err
-    _, second = host.environment.runs()
-    assert collected() == [second.run_id]
-
-
-def test_run_refused_for_held_gpus_leaves_nothing(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, share: bool, **__: object) -> FakeEnvironment:
-        if share:
-            return host.environment
-        raise LabError("GPU 1 is held by environment 'anna'")
-
-    monkeypatch.setattr(host.backend, "find", lambda _project: None)
-    monkeypatch.setattr(host.backend, "up", refuse)
-    for line in (RUN, "up --gpus none"):
-        assert host.error(line, 1) == "GPU 1 is held by environment 'anna'"
-        assert collected() == []
-    for line in ("up --gpus none --share", f"{RUN} --share"):
-        host.lab(line)
-
-
 # ---- Interrupts
 
 
@@ -181,31 +139,6 @@ def test_a_run_that_is_interrupted_before_it_starts_leaves_nothing(
         assert collected() == []
         assert "no run in runs has started" in host.error("show last")
     assert host.environment.is_down is (place == "end of the boot")
-
-
-@pytest.mark.parametrize("line", ["attach", RUN])
-def test_an_interrupt_while_a_run_trains(
-    host: Host, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    """`lab attach` leaves the run alone, and `lab run` cancels its own."""
-    interrupts = iter([signal.SIGINT])
-
-    def stream(*_: object, **__: object) -> Iterator[None]:
-        for number in interrupts:
-            os.kill(os.getpid(), number)  # as after Ctrl-C
-        yield None
-
-    if line == "attach":
-        host.submit(under_way)
-    monkeypatch.setattr(host.backend, "find", lambda _project: None)
-    monkeypatch.setattr(host.environment, "stream", stream)
-    error = host.error(line, EXIT_INTERRUPTED)
-    if line == "attach":
-        assert error.startswith("detached from run r1, which continues; `lab attach")
-        return
-    (name,) = collected()
-    assert error == f"run {name} was interrupted; show its results with `lab show {name}`"
-    assert RunDir(Path("runs") / name).read().state is State.CANCELLED
 
 
 # ---- down

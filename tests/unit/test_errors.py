@@ -37,7 +37,6 @@ from lab.predict import model_loader
 from lab.predict.network import Network
 from lab.predict.preprocess import read_picture
 from lab.run import project
-from lab.run.program import OwnProgram, read_program
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, safe_run_id
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
@@ -49,7 +48,7 @@ from lab.task.sdk.data import DataError, load_mnist
 from lab.task.sdk.model import FILE
 from lab.task.sdk.program import ProgramError, make_directory
 from tests.support.agents import Stage
-from tests.support.cli import CLUSTER, ROOT
+from tests.support.cli import CLUSTER
 from tests.support.commands import free_port
 from tests.support.containers import an_engine, inspected
 from tests.support.disks import fill, small_disk
@@ -134,31 +133,6 @@ def a_syntax_error_in_a_module_that_a_program_imports(root: Path, _: pytest.Monk
     project.check_program(ASYNC, root)
     (root / "scripts/session.py").write_text("x =\n")
     project.check_program(ASYNC, root)
-
-
-@pytest.mark.parametrize("text", ["a = 1\0\n", "-" * 100_000 + "1"], ids=["null bytes", "nested"])
-def test_sources_that_python_cannot_parse(root: Path, text: str) -> None:
-    """Of an experiment, and of the user."""
-    path = root / "scripts" / ASYNC.program
-    path.write_text(text)
-    for read in (lambda: project.check_program(ASYNC, root), lambda: read_program(str(path))):
-        with pytest.raises(LabError, match=r"(null bytes|nested|recursion).*; fix the program"):
-            read()
-
-
-@pytest.mark.parametrize(
-    ("cluster", "services"),
-    [
-        ("cluster", ("ps",)),
-        ("clusters/workers", ()),
-        ("clusters/client", ("worker",)),
-        ("clusters/in-graph", ("ps", "worker")),
-    ],
-)
-def test_the_services_of_own_programs(cluster: str, services: tuple[str, ...]) -> None:
-    program = OwnProgram(Path(), "own.py", "own", (Path("own.py"),), ())
-    made = project.experiment_of(program, load_cluster(ROOT / f"{cluster}.yaml"), "2.15")
-    assert (made.services, made.tensorflow) == (services, "2.15")
 
 
 # ---- Inside a task

@@ -18,7 +18,7 @@ from lab.backends.compose import ComposeBackend, backend
 from lab.backends.compose import image_build as image
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
+from lab.backends.compose.image_build import Image, build, image_status
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.placement.plan import Plan
@@ -207,14 +207,6 @@ def test_an_image_is_read_once(state: Path) -> None:
     assert docker_of(engine).asked == 6
 
 
-def test_without_a_cache_it_is_read_again(state: Path) -> None:
-    state.write_text("")
-    engine = an_engine(cpu=HERE)
-    for _ in range(2):
-        assert image.container_digest(engine, "lab:cpu", "sha256:1") == digest()
-    assert docker_of(engine).asked == 2
-
-
 def test_version_of_an_environment_without_containers() -> None:
     assert ComposeEnvironment(an_engine(), "mnist").sources_sha256 == ""
     engine = Engine()
@@ -223,21 +215,6 @@ def test_version_of_an_environment_without_containers() -> None:
 
 
 # ---- Consequences
-
-
-@pytest.mark.parametrize(
-    ("files", "wanted", "status"),
-    [
-        ({}, IMAGE, ImageStatus.MISSING),
-        ({"cpu": HERE}, IMAGE, ImageStatus.FITS),
-        ({"cpu": OLD}, IMAGE, ImageStatus.OLD),
-        ({"cpu": b""}, IMAGE, ImageStatus.OLD),
-        ({"mine": HERE}, MINE, ImageStatus.FITS),
-        ({"cpu": OLD}, MINE, ImageStatus.MISSING),
-    ],
-)
-def test_status_of_an_image(files: dict[str, bytes], wanted: Image, status: ImageStatus) -> None:
-    assert image_status(an_engine(**files), wanted, PLAN) is status
 
 
 def test_an_image_named_by_the_user_is_unchanged() -> None:
@@ -330,13 +307,6 @@ def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
     assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
     assert "/home/\\x1bada/lab/task, than this lab has, /" in what
     assert mend == "use the `lab` of that directory, or update both to one version"
-
-
-def test_a_boot_from_a_directory_with_another_version_fails(host: HostOf) -> None:
-    here = host(OLD, base=b"", cpu=OLD)
-    with pytest.raises(LabError, match="was built from another version of lab/task, /p/lab/task"):
-        here.boots()
-    assert here.done == ["build tf1"]
 
 
 @pytest.mark.parametrize(

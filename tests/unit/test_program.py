@@ -52,6 +52,7 @@ def test_only_modules_and_packages_beside_it_are_copied(tmp_path: Path) -> None:
         ("def broken(:\n", ":1:12: "),
         ("x = 1\nreturn x\n", ":2:1: "),
         ("a\0b", "null bytes"),
+        pytest.param("-" * 100_000 + "1", "main.py", id="nested"),
     ],
 )
 def test_a_syntax_error_is_found_before_anything_starts(

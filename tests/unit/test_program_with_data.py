@@ -332,6 +332,10 @@ STRATEGY = "strategy = tf.distribute.ParameterServerStrategy(resolver)"
 @pytest.mark.parametrize(
     ("source", "jobs", "services"),
     [
+        ("", "worker", ()),
+        ("", "ps worker", ("ps",)),
+        ("", "worker client", ("worker",)),
+        ("", "ps worker client", ("ps", "worker")),
         (COORDINATOR, "chief ps worker", ("ps", "worker")),
         (STRATEGY, "chief ps worker", ("ps", "worker")),
         (COORDINATOR, "worker client", ("worker",)),

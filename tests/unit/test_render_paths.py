@@ -81,7 +81,14 @@ def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None
     assert "\ncompose.yaml is up to date" in "\n" + lab(project, "render", "--check").stderr
 
 
-@pytest.mark.parametrize("more", [["--run", "sync", "--", "--epochs=2"], ["--tensorflow", "2.15"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--run", "sync", "--", "--epochs=2"],
+        ["--tensorflow", "2.15"],
+        ["--gpus-by", "cdi", "--network", "isolated"],
+    ],
+)
 def test_the_fix_of_a_check_writes_the_same_file_again(project: Path, more: list[str]) -> None:
     flags = ("--gpus", "none", "--output", "my file.yml")
     assert lab(project, "render", *flags, *more).returncode == 0

@@ -13,33 +13,44 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
+from lab.config import load_cluster
 from lab.task.protocol import Request, Volume
 from lab.task.protocol.states import State
-from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import (
+    CLUSTER,
+    FakeBackend,
+    FakeEnvironment,
+    end,
+    record,
+    train,
+    write_records,
+)
 
-CLUSTER = """\
-version: 1
-name: mnist
-nodes: {tf1: {}, tf2: {}, tf3: {}}
-jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
-"""
 RATES = "learning_rate=0.1,0.5,1"
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boots]:
+def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
     (tmp_path / "volume").mkdir()
+    made = FakeEnvironment(tmp_path / "volume")
+    yield made
+    for thread in made.threads:
+        thread.join(30)
+
+
+@pytest.fixture(autouse=True)
+def backend(
+    environment: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakeBackend:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     for name in ("mnist_async.py", "staleness.py"):
         (tmp_path / "scripts" / name).write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    made = Boots("local", made=FakeEnvironment(tmp_path / "volume"))
+    made = FakeBackend("local", made=environment)
     monkeypatch.setattr("lab.service.run.backends", lambda: [made])
-    yield made
-    for thread in made.made.threads if made.made else ():
-        thread.join(30)
+    return made
 
 
 def sweep(*arguments: str) -> int:
@@ -53,15 +64,14 @@ def value(request: Request, flag: str) -> str:
 
 
 def test_every_point_is_run_with_the_same_seeds(
-    backend: Boots, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep("--over", RATES, "--repeats", "2", "--seed", "5", "--csv", "made.csv") == 0
-    assert backend.made is not None
-    asked = backend.made.runs()
+    asked = environment.runs()
     assert [(value(each, "learning_rate"), value(each, "seed")) for each in asked] == [
         ("0.1", "5"), ("0.5", "5"), ("1", "5"), ("0.1", "6"), ("0.5", "6"), ("1", "6"),
     ]  # fmt: skip
-    assert (backend.booted, backend.made.is_down) == (1, True)
+    assert (backend.booted, environment.is_down) == (1, True)
     out, err = capsys.readouterr()
     assert "6/6 learning_rate=1: accuracy 0.75" in err
     assert "0.75 ± 0" in out
@@ -73,29 +83,27 @@ def test_every_point_is_run_with_the_same_seeds(
 
 
 def test_each_number_of_workers_has_an_environment_of_its_own(
-    backend: Boots, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep("--over", "workers=2,1", "--repeats", "2", "--json") == 0
-    assert backend.made is not None
-    seeds = [int(value(each, "seed")) for each in backend.made.runs()]  # drawn for all
+    seeds = [int(value(each, "seed")) for each in environment.runs()]  # drawn for all
     assert seeds == 2 * [seeds[0], seeds[0] + 1]
-    assert [len(each.cluster["worker"]) for each in backend.made.runs()] == [2, 2, 1, 1]
-    assert (backend.booted, backend.made.is_down) == (2, True)
+    assert [len(each.cluster["worker"]) for each in environment.runs()] == [2, 2, 1, 1]
+    assert (backend.booted, environment.is_down) == (2, True)
     out, err = capsys.readouterr()
     assert [each["values"]["workers"] for each in json.loads(out)["runs"]] == [*"2211"]
     assert err.count("backend local") == 1
 
 
-def test_an_environment_that_is_up_is_used_and_stays(backend: Boots) -> None:
-    from lab.config import load_cluster  # noqa: PLC0415
-
-    assert backend.made is not None
-    backend.environment = backend.made
-    backend.made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+def test_an_environment_that_is_up_is_used_and_stays(
+    backend: FakeBackend, environment: FakeEnvironment
+) -> None:
+    backend.environment = environment
+    environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     assert sweep("--over", RATES, "--repeats", "1") == 0
-    assert (backend.booted, backend.made.is_down) == (0, False)
+    assert (backend.booted, environment.is_down) == (0, False)
     assert sweep("--over", "workers=1,2", "--repeats", "1") == 2  # not the environment that is up
-    assert len(backend.made.runs()) == 3
+    assert len(environment.runs()) == 3
 
 
 def fails(volume: Volume, request: Request) -> None:
@@ -111,7 +119,7 @@ def fails(volume: Volume, request: Request) -> None:
     ],
 )
 def test_a_failed_run_is_reported(
-    backend: Boots,
+    environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
     failing: str,
     runs: int,
@@ -120,17 +128,16 @@ def test_a_failed_run_is_reported(
     def one_fails(volume: Volume, request: Request) -> None:
         (fails if value(request, "learning_rate") == failing else train)(volume, request)
 
-    assert backend.made is not None
-    backend.made.tasks_do = one_fails
+    environment.tasks_do = one_fails
     assert sweep("--over", RATES, "--repeats", "1") == 1
-    assert len(backend.made.runs()) == runs
-    assert backend.made.is_down
+    assert len(environment.runs()) == runs
+    assert environment.is_down
     err = capsys.readouterr().err
     assert [line for line in reported if line not in err] == []
 
 
 def test_an_interrupt_ends_it_and_shows_finished_runs(
-    backend: Boots, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stops_at_the_second(volume: Volume, request: Request) -> None:
         if value(request, "learning_rate") == "0.1":
@@ -143,10 +150,9 @@ def test_an_interrupt_ends_it_and_shows_finished_runs(
         for task in request.tasks():
             end(volume, request.run_id, task, State.CANCELLED)
 
-    assert backend.made is not None
-    backend.made.tasks_do = stops_at_the_second
+    environment.tasks_do = stops_at_the_second
     assert sweep("--over", RATES, "--csv", "made.csv") == 130
-    assert backend.made.is_down
+    assert environment.is_down
     out, err = capsys.readouterr()
     assert "the sweep was interrupted after 1 of 9 runs" in err
     assert "0.1" in out
@@ -168,7 +174,10 @@ def test_an_interrupt_ends_it_and_shows_finished_runs(
     ],
 )
 def test_errors_are_reported_before_anything_starts(
-    backend: Boots, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+    backend: FakeBackend,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    says: str,
 ) -> None:
     assert sweep(*arguments) == 2
     assert says in capsys.readouterr().err

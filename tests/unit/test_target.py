@@ -21,7 +21,7 @@ from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
 from lab.tf_versions import CURRENT, IMAGES, INSTALLED_MARKER, TF1
-from tests.support.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 CLUSTER = parse_cluster(
     b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
@@ -89,7 +89,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(targets, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
-    target = Target(Boots(made=made), PLAN, tmp_path, None)
+    target = Target(FakeBackend(made=made), PLAN, tmp_path, None)
     assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
     assert order == ["proved", "relied on"]
 
