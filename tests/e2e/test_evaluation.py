@@ -22,22 +22,16 @@ jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf2, tf1, tf2]}}
 
 
 def test_a_training_is_judged_from_its_records(tmp_path: Path) -> None:
-    """One of the eight runs of a claim, and one that is too short."""
+    """One of the eight runs of a claim."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     (tmp_path / "cluster.yaml").write_text(FIVE)
     recipe = load("staleness").recipes["several"]
-    for changes in ({}, {"global_steps": 30}):
-        flags = {**recipe.flags, "seed": 1, **changes}.items()
-        given = [f"--{name}={value}" for name, value in flags]
-        lab(tmp_path, "run", recipe.experiment, "--backend", "local", "--gpus", "none", *given)
-    out, err = lab(tmp_path, "reproduce", "staleness", "--runs", "last~1,last", "--json", code=3)
+    given = [f"--{name}={value}" for name, value in {**recipe.flags, "seed": 1}.items()]
+    lab(tmp_path, "run", recipe.experiment, "--backend", "local", "--gpus", "none", *given)
+    out, err = lab(tmp_path, "reproduce", "staleness", "--runs", "last", "--json", code=3)
     assert "error: inconclusive: " in err
     result = json.loads(out)
-    (judged,) = result["runs"]["several"].values()
-    (short,) = result["excluded"]
-    assert judged != short
-    assert result["excluded"][short] == "its global_steps is 30, not 300"
-    assert f"left out: run {short}: its global_steps is 30, not 300" in err
+    assert (len(result["runs"]["several"]), result["excluded"]) == (1, {})
     found = {each["claim"]: each for each in result["claims"]}
     # No other run has the seed of this one; the probe needs no other.
     assert (found["overshoot"]["verdict"], found["overshoot"]["values"]) == ("INCONCLUSIVE", {})
@@ -45,5 +39,5 @@ def test_a_training_is_judged_from_its_records(tmp_path: Path) -> None:
 
     (kept,) = (tmp_path / "runs").glob("reproduce-staleness-*.json")
     page = tmp_path / "page.html"
-    lab(tmp_path, "report", "last~1", "--verdicts", str(kept), "--output", str(page))
+    lab(tmp_path, "report", "last", "--verdicts", str(kept), "--output", str(page))
     assert "stale gradients raise the loss" in page.read_text()

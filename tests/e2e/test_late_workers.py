@@ -20,18 +20,11 @@ EPOCH = 110
 FLAGS = ("--epochs=1", "--batch_size=500", "--record_every=1")
 
 
-@pytest.mark.parametrize(
-    ("program", "flags"),
-    [("mnist_async.py", ()), ("async_fast.py", ("--steps_per_call=1",))],
-    ids=["async", "async-fast"],
-)
-def test_a_worker_joins_at_its_step_and_not_with_old_parameters(
-    tmp_path: Path, program: str, flags: tuple[str, ...]
-) -> None:
+def test_a_worker_joins_at_its_step_and_not_with_old_parameters(tmp_path: Path) -> None:
     """It gets its start signal before any task trains, so it must wait for the step itself."""
     arguments = {index: tmp_path / f"begin-{index}" for index in range(2)}
     arguments[1].write_text(str(EPOCH))
-    with cluster(program, tmp_path, *FLAGS, *flags, workers=2) as made:
+    with cluster("mnist_async.py", tmp_path, *FLAGS, workers=2) as made:
         made.start("ps", 0)
         for index, word in arguments.items():
             made.environment = {"LAB_START": str(word)}

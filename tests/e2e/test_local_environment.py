@@ -321,25 +321,6 @@ def test_lost_agent_is_shown(kind: str, project: Path) -> None:
         environment.logs(["x"], follow=False, tail=1)
 
 
-def test_supervisor_that_ends_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs_namespaces()
-    folder = project / "bin"
-    folder.mkdir()
-    # It passes the probe, and then is refused.
-    (folder / "unshare").write_text(
-        f"""#!/bin/sh
-if [ -e {folder}/probed ]; then echo 'unshare: no space left' >&2; exit 1; fi
-touch {folder}/probed
-"""
-    )
-    (folder / "unshare").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    with pytest.raises(LabError, match="'demo' failed to start: unshare: no space left"):
-        up(project)
-    assert left(project) == []
-    assert not (project / "state/local/demo").exists()
-
-
 def test_network_of_the_nodes(project: Path) -> None:
     needs_namespaces()
     environment = up(project)

@@ -121,7 +121,6 @@ class One:
 
 UPDATES = 30
 SEVENTH = ("--steps_per_call=7",)
-FOOT = ("--steps_per_call=1", "--packed=false", "--fetch=every", "--one_core=false")
 AT_ENDS, AT_BEGINS = [7, 14, 21, 28, 29, 30], [1, 8, 15, 22, 29, 30]
 TOWERS, PART = ("--towers=4", "--batch_size=50"), 50
 """Four towers get 12, 13, 12 and 13 images."""
@@ -132,10 +131,7 @@ TOWERS, PART = ("--towers=4", "--batch_size=50"), 50
     [
         One(ASYNC, model="mlp", rates={"rate": 0.05, "decay": 0.99}),
         One(ASYNC, flags=TOWERS, batch=PART),
-        One(SYNC, flags=TOWERS, batch=PART),
-        One(UNROLLED, flags=FOOT),
         One(UNROLLED, AT_ENDS, (*SEVENTH, *TOWERS), PART),
-        One(FAST, AT_BEGINS, SEVENTH),
         One(FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
         One(SYNC_FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
     ],

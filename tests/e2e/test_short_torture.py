@@ -35,7 +35,7 @@ def torture(case: Case, tools: Tools) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "experiment"),
-    [(Fault.FREEZE, "async"), (Fault.ROOM, "async"), (Fault.NODE_CLOCK, "sync")],
+    [(Fault.ROOM, "async"), (Fault.NODE_CLOCK, "sync")],
     ids=str,
 )
 def test_on_processes(fault: Fault, experiment: str) -> None:

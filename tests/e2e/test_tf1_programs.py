@@ -145,12 +145,11 @@ def start(
     program: Path,
     folder: Path,
     *arguments: str,
-    runner: str = "lab.task.tf1",
     switches: Sequence[str] = (),
 ) -> Ended:
     """Run a program that needs no cluster, in a directory; switches are those of the runner."""
     return subprocess.run(
-        [sys.executable, "-m", runner, *switches, str(program), *arguments],
+        [sys.executable, "-m", "lab.task.tf1", *switches, str(program), *arguments],
         cwd=folder,
         env=environ(folder),
         stdin=subprocess.DEVNULL,
@@ -269,12 +268,11 @@ for load in (mnist.load_data, tf.keras.datasets.mnist.load_data):
 """
 
 
-@pytest.mark.parametrize("runner", ["lab.task.own", "lab.task.tf1"])
-def test_keras_has_the_images_of_the_lab(tmp_path: Path, mnist: Mnist, runner: str) -> None:
+def test_keras_has_the_images_of_the_lab(tmp_path: Path, mnist: Mnist) -> None:
     total = int(mnist.validation.pixels.sum(dtype=np.int64))
     digits = [*mnist.validation.labels[-3:], *mnist.test.labels[-3:]]
     line = f"(60000, 28, 28) (10000, 28, 28) {total} {' '.join(map(str, digits))}"
-    assert output(started(tmp_path, KERAS, runner=runner)) == [line] * 2
+    assert output(started(tmp_path, KERAS)) == [line] * 2
 
 
 def test_the_numbers_of_contrib_and_the_last_line_of_what_it_lacks(tmp_path: Path) -> None:

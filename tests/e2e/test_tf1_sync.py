@@ -44,17 +44,6 @@ def messages(run_dir: Path, task: str) -> list[str]:
     return [each["message"] for each in records if each["kind"] == "event"]
 
 
-def test_unchanged_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> None:
-    summary, output, _ = run(tmp_path, code=1)
-    assert summary["state"] == "failed"
-    assert output.splitlines()[-1].startswith("error: ")
-    assert (
-        f"KnownFaultError: sync_three_faults.py:{CALLS[0]}: "
-        "`operation = rounds.local_step_init_op()`"
-        " calls an operation as if it were a function; start it with `lab run --mend`"
-    ) in output.splitlines()[-1]
-
-
 def test_fixed_every_worker_is_in_every_round_and_ends(tmp_path: Path) -> None:
     summary, _, run_dir = run(tmp_path, "--mend", code=0)
     assert summary["state"] == "succeeded"

@@ -8,8 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +20,14 @@ from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause, State
 from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.conditions import lacking
-from tests.torture import clock, leftovers, processes, records
+from tests.torture import leftovers, processes, records
 from tests.torture.__main__ import main
-from tests.torture.case import BACKENDS, FAULTS_ON, UNTIMED, Case, Fault, Policy, draw
+from tests.torture.case import UNTIMED, Case, Fault, Policy, draw
 from tests.torture.expected import END_S, WELL, Outcome, expected, patience_s
 from tests.torture.judging import Judgement, Seen, Verdict, judge
 from tests.torture.place import Place
 from tests.torture.records import Home
-from tests.torture.running import Tools, words
+from tests.torture.running import Tools
 
 MANY = [draw(seed) for seed in range(600)]
 CALM = Case(seed=7, backend="local", experiment="async", workers=2, ps=1, steps=300)
@@ -41,15 +38,6 @@ def of(fault: Fault, target: str = "worker-1", **more: Any) -> Case:
 
 
 KILLED = of(Fault.KILL)
-
-
-def test_everything_is_drawn() -> None:
-    assert draw(17) == draw(17)
-    faults = {backend: {c.fault for c in MANY if c.backend == backend} for backend in BACKENDS}
-    assert faults == {backend: set(FAULTS_ON[backend]) for backend in BACKENDS}
-    assert {case.workers for case in MANY} == set(range(2, 9))
-    every = {(way, policy) for way in ("async", "sync") for policy in Policy}
-    assert {(c.experiment, c.policy) for c in MANY} == every
 
 
 @pytest.mark.parametrize("case", MANY[:40], ids=Case.line)
@@ -71,19 +59,6 @@ def test_a_case_is_possible(case: Case, tmp_path: Path) -> None:
         assert (outcome.exit_code == 0) is (outcome.state == "succeeded")
     assert expected(case)
     assert patience_s(case.fault) >= END_S
-
-
-@pytest.mark.parametrize(
-    ("case", "part"),
-    [
-        (KILLED, "run async --backend local --gpus none --json --on-failure fail"),
-        (KILLED, "--record_every 15 --ready-within 240s"),
-        (of(Fault.FREEZE), "--stall 8s --ready-within 120s"),
-        (of(Fault.LATE, amount_s=7), "--start worker-1: 7s"),
-    ],
-)
-def test_the_command_line_of_a_case(case: Case, part: str) -> None:
-    assert part in " ".join(words(case))
 
 
 # ---- Expectations
@@ -143,21 +118,6 @@ def home_of(
     told = {"state": state, "records_lost": 0, "updates_conserved": True, "tasks": rows}
     both = {"worker-0": chief(300), "worker-1": worker(100)}
     return Home({"state": state}, {**told, **summary}, statuses, both | dict(kept or {}))
-
-
-def test_a_stored_run_is_read(tmp_path: Path) -> None:
-    for folder in ("tasks", "status"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "run.json").write_text('{"state": "failed"}')
-    (tmp_path / "status/worker-0.json").write_text('{"state": "failed"}')
-    lines = [json.dumps(record(0, global_step=40)), "half a rec", json.dumps(record(1))]
-    (tmp_path / "tasks/worker-0.jsonl").write_text("\n".join(lines))
-    found = Home.read(tmp_path)
-    assert (found.info, found.summary) == ({"state": "failed"}, {})
-    assert found.statuses == {"worker-0": {"state": "failed"}}
-    assert (found.global_step(), Home().global_step()) == (40, 0)
-    # The last line has no end: its writer had not finished.
-    assert records.missing(found) == [f"worker-0: line {n} is no record" for n in (2, 3)]
 
 
 # Each attempt counts anew, and records of the agent have no number.
@@ -275,15 +235,6 @@ def test_verdicts(case: Case, told: Seen, verdict: Verdict, what: str) -> None:
     assert bool(found.details) is bool(what)
 
 
-def test_the_cause_is_that_of_the_target() -> None:
-    home = failed("signal")
-    other = {"state": "failed", "cause": "peer lost", "ended_unix": 1.0}
-    both = dataclasses.replace(home, statuses={**home.statuses, "worker-0": other})
-    assert judge(KILLED, hit(both)).outcome == Outcome("failed", 1, "signal")
-    # A target that did not fail has no cause: that of the first failed task counts.
-    assert judge(of(Fault.FREEZE, "ps-0"), hit(both)).outcome.cause == "peer lost"
-
-
 # ---- The command line
 
 
@@ -311,35 +262,6 @@ def test_a_request_runs_its_cases(
 # ---- Actions from outside
 
 
-ME = f"r{os.getpid()}"
-FORKED = "import time; from lab.task.agent import process; process.set_process_name('ps-3')"
-
-
-@pytest.mark.parametrize(
-    ("command", "variables"),
-    [
-        (["sleep", "60"], {"LAB_RUN_ID": ME, "LAB_TASK": "ps-3"}),
-        # A forked program has its name, and the variables of the environment.
-        ([sys.executable, "-c", f"{FORKED}; time.sleep(60)"], {"LAB_PROJECT": ME}),
-    ],
-)
-def test_a_program_is_found(command: list[str], variables: dict[str, str]) -> None:
-    with subprocess.Popen(command, env={**os.environ, **variables}) as process:
-        try:
-            wait_for(lambda: processes.program(ME, ME, "ps-3") is not None, "the program is there")
-            found = processes.program(ME, ME, "ps-3")
-            assert found is not None
-            assert found.pid == process.pid
-            assert processes.program(ME, ME, "ps-4") is None
-            assert processes.agent(ME, "ps-3") is None
-            assert processes.signalled(found, signal.SIGKILL)
-            wait_for(lambda: not processes.runs(found), "it has ended")
-            # It was not reaped, and a signal to it would be none.
-            assert not processes.signalled(found, signal.SIGKILL)
-        finally:
-            process.kill()
-
-
 def test_leftovers_are_found_and_removed() -> None:
     place = Place.make(KILLED, {"SOME": "thing"})
     try:
@@ -362,38 +284,3 @@ def test_leftovers_are_found_and_removed() -> None:
         assert not place.state.exists()
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
-
-
-TIMES = """\
-import ctypes, sys, time
-print(time.time(), flush=True)
-sys.stdin.readline()
-began = time.monotonic()
-until = time.time() + 0.1
-moment = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
-ctypes.CDLL(None).sem_timedwait(ctypes.create_string_buffer(32), moment)
-print(time.time(), time.monotonic() - began, flush=True)
-"""
-
-
-@pytest.mark.parametrize(("node", "moved_s"), [("tf2", -3600), ("tf1", 0)])
-def test_a_clock_is_set_while_its_program_runs(tmp_path: Path, node: str, moved_s: int) -> None:
-    if shutil.which("cc") is None and shutil.which("gcc") is None:
-        lacking("no C compiler")
-    made = clock.make(tmp_path, "tf2", "CLOCK_NODE")
-    environ = {**os.environ, **made.environ, "LAB_NODE": node}
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", TIMES],
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdout is not None
-        first = float(program.stdout.readline())
-        made.set(-3600)
-        out, _ = program.communicate("go\n", timeout=PATIENCE_S)
-    second, waited_s = map(float, out.split())
-    assert abs(first - time.time()) < 600
-    assert moved_s <= second - first < moved_s + 600
-    assert 0.09 <= waited_s < 600  # the clock was changed by an hour
