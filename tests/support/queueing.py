@@ -7,31 +7,31 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends import Backend, Check, Command, Environment, Notify, no_check
+from lab.backends import Backend, Check, Environment, Notify, no_check
 from lab.backends.classroom import ClassBackend, ClassEnvironment
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, URL, State
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
-from lab.classroom.queue.handlers import TEACHER, application
+from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
-from lab.classroom.queue.turns import Turns
+from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
-from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.states import State as RunState
 from lab.threads import in_background
@@ -57,11 +57,11 @@ jobs:
 """
 
 
-def plan_in_seat(gpus: int = 2, name: str = "mnist", *, mode: str = "index") -> Plan:
+def plan_in_seat(gpus: int) -> Plan:
     """The plan of a seat, which knows nothing of the host's GPUs."""
-    cluster = parse_cluster(CONFIG.format(name=name, gpus=gpus).encode(), "cluster.yaml")
+    cluster = parse_cluster(CONFIG.format(name="mnist", gpus=gpus).encode(), "cluster.yaml")
     indices = tuple(Gpu(index, str(index)) for index in range(gpus))
-    return place(cluster, Inventory(mode, indices if mode == "index" else (), None, None))
+    return place(cluster, Inventory("index", indices, None, None))
 
 
 def until_cancelled(volume: Volume, request: Request, step: int | None = None) -> None:
@@ -72,14 +72,6 @@ def until_cancelled(volume: Volume, request: Request, step: int | None = None) -
     wait_for(volume.cancel(request.run_id).exists, "the run is never cancelled")
     for task in request.tasks():
         end(volume, request.run_id, task, RunState.CANCELLED)
-
-
-_POSTS: Mapping[str, Callable[[Volume, str, str], None]] = {
-    "cancel": control.cancel,
-    "kill": control.kill,
-    "fault": control.inject_fault,
-    "collected": control.mark_collected,
-}
 
 
 @dataclass
@@ -93,12 +85,6 @@ class Containers(FakeEnvironment):
     def is_up(self) -> bool:
         return not self.is_down
 
-    def post(self, command: Command, run_id: str, text: str) -> None:
-        try:
-            _POSTS[command](self.volume, run_id, text)
-        except control.NoSuchRun as error:
-            raise LabError(str(error)) from error
-
 
 @dataclass
 class Host(Backend):
@@ -106,19 +92,17 @@ class Host(Backend):
 
     Attributes:
         folder: The run volumes.
-        booted: The names of the environments, in the order of their boots, with their GPUs.
+        booted: The names of the environments in the order of their boots, with GPUs and network.
         boots: What happens at each boot.
-        networks: The range of the network of each environment.
-        network: That of the next one.
+        network: The range of the next network.
     """
 
     folder: Path
     name: str = "compose"
     environments: dict[str, Containers] = field(default_factory=dict)
-    booted: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    booted: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
     boots: Callable[[str], None] = lambda _project: None
     tasks_do: Callable[[Volume, Request], None] = train
-    networks: dict[str, str] = field(default_factory=dict)
     network: str = ""
 
     def up(
@@ -132,22 +116,18 @@ class Host(Backend):
     ) -> Environment:
         assert share  # the class itself holds the GPUs
         gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
-        self.booted.append((plan.name, gpus))
-        self.networks[plan.name] = self.network
+        self.booted.append((plan.name, gpus, self.network))
         notify(f"booting {plan.name}")
         self.boots(plan.name)
-        volume = self.folder / plan.name
+        known = {"cluster_sha256": plan.cluster_sha256, "tensorflow": plan.tensorflow}
+        return self.add(plan.name, plan=plan, tasks_do=self.tasks_do, **known)
+
+    def add(self, project: str, **fields: Any) -> Containers:
+        """Add an environment."""
+        volume = self.folder / project
         (volume / "requests").mkdir(parents=True, exist_ok=True)
-        one = Containers(
-            volume,
-            self.tasks_do,
-            project=plan.name,
-            cluster_sha256=plan.cluster_sha256,
-            tensorflow=plan.tensorflow,
-            plan=plan,
-        )
-        self.environments[plan.name] = one
-        return one
+        self.environments[project] = Containers(volume, project=project, **fields)
+        return self.environments[project]
 
     def find_any(self, project: str) -> Containers | None:
         found = self.environments.get(project)
@@ -243,7 +223,7 @@ def place_on_host(entry: Entry, config: str) -> Plan:
 
 
 @contextmanager
-def a_queue(folder: Path, host: Host) -> Iterator[QueueUnderTest]:
+def a_queue(folder: Path, host: Host, max_requests: int = MAX_REQUESTS) -> Iterator[QueueUnderTest]:
     """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
     folder.mkdir(exist_ok=True)
     clock = Clock()
@@ -262,9 +242,10 @@ def a_queue(folder: Path, host: Host) -> Iterator[QueueUnderTest]:
             plan=place_on_host,
             root=folder,
             clock=clock,
+            delays=Delays(tick_s=0.02, check_s=0.02, poll_s=0.02),
         )
         (socket,) = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(application(turns, seat_of), max_body_size=MAX_JSON_BYTES)
+        server = HTTPServer(application(turns, seat_of, max_requests), max_body_size=MAX_JSON_BYTES)
         server.add_socket(socket)
         work = asyncio.create_task(turns.run())
         ready.append(

@@ -7,32 +7,27 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from lab.backends import Chunk, Environment
+from lab.backends import Environment
 from lab.backends.classroom import ClassBackend, ClassEnvironment
 from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, URL, State
 from lab.backends.state import Busy
-from lab.classroom.queue import handlers, turns
-from lab.classroom.queue.handlers import unpack
 from lab.classroom.queue.ledger import Ledger
-from lab.errors import ConfigError, InputError, LabError
+from lab.errors import InputError, LabError
 from lab.run.discovery import statuses_of
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.states import State as RunState
-from lab.threads import in_background
 from tests.support.agents import wait_for
 from tests.support.queueing import (
     GPUS,
     RUN,
     SLICE_S,
-    Containers,
     Host,
     QueueUnderTest,
     a_queue,
@@ -56,8 +51,6 @@ def environment(queue: QueueUnderTest) -> ClassEnvironment:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_TICK_S", "_POLL_S", "_CHECK_S"):
-        monkeypatch.setattr(turns, name, 0.02)
     monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
     monkeypatch.setattr("lab.backends.classroom.backend._PATIENCE_S", 0.0)
 
@@ -76,9 +69,7 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     lines: list[str] = []
     environment = queue.up("ada", 2, lines.append)
     project = queue.entry("ada").project
-    assert project.startswith("demo-ada-")
-    assert queue.host.booted == [(project, GPUS[:2])]
-    assert queue.host.networks == {project: "a"}
+    assert queue.host.booted == [(project, GPUS[:2], "a")]
     assert lines == [
         "the turn has begun; if others wait, it ends 10 min after the first step",
         f"booting {project}",
@@ -91,11 +82,9 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     parts = tmp_path / "program"
     (parts / "below").mkdir(parents=True)
     (parts / "below" / "big.py").write_bytes(b"x" * (3 << 20))
-    (parts / "empty.py").write_bytes(b"")
     environment.submit(request(environment), {"program": parts})
     files = collected(environment)
     assert files["program/below/big.py"] == b"x" * (3 << 20)
-    assert files["program/empty.py"] == b""
     assert b'"kind": "final"' in files["tasks/worker-0.jsonl"]
     assert [each.run_id for each in environment.runs()] == [RUN]
     environment.mark_collected(RUN, "/home/student/runs")
@@ -129,7 +118,7 @@ def test_a_seat_waits_sees_its_place_and_gets_its_turn(queue: QueueUnderTest) ->
         place.cancel(RUN, "enough")
     first.down(print)
     second.result(60)
-    assert [gpus for _, gpus in queue.host.booted] == [GPUS, GPUS]
+    assert [gpus for _, gpus, _ in queue.host.booted] == [GPUS, GPUS]
 
 
 def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
@@ -139,13 +128,11 @@ def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
     assert queue.state("bob") is None
 
 
-def test_a_seat_that_no_longer_asks_loses_its_place(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> None:
     queue.up("ada", 4)
     queue.client("bob").request("POST", "", order(config=plan_in_seat(4).config))
     assert queue.state("bob") is State.WAITING
-    monkeypatch.setattr(turns, "NO_FOLLOW_S", 0.0)
+    queue.turns.delays = replace(queue.turns.delays, no_follow_s=0.0)
     queue.wait("bob", None)
     assert queue.state("ada") is State.UP
 
@@ -154,6 +141,8 @@ def test_the_turn_ends_when_others_wait(queue: QueueUnderTest) -> None:
     queue.host.tasks_do = until_cancelled
     first = queue.up("ada", 4)
     first.submit(request(first))
+    with pytest.raises(Busy, match=f"run {RUN} is under way"):
+        first.submit(request(first, RUN[:-1] + "3"))
     queue.clock.now += 2 * SLICE_S
     queue.waiting("bob", 2)[0].result(60)
     # The run was cancelled with its volume kept, so the seat still collects it.
@@ -186,7 +175,7 @@ def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnder
     ada.submit(request(ada))
     assert collected(ada)
     ada.down(print, keeps=lambda: True)
-    queue.clock.now += 10 * turns.KEEP_S
+    queue.clock.now += 10 * queue.turns.delays.keep_s
     with pytest.raises(InputError, match="'mnist' that this seat has not collected"):
         queue.up("ada", 1)
     left = seat.find_any("mnist")
@@ -196,43 +185,16 @@ def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnder
     queue.up("ada", 1).down(print, keeps=lambda: True)
     assert queue.state("ada") is State.ENDED  # it had no run, and is kept for a while
     assert queue.host.environments[queue.entry("ada").project].volume_stays
-    queue.clock.now += turns.KEEP_S + 1
+    queue.clock.now += queue.turns.delays.keep_s + 1
     queue.wait("ada", None)
 
 
-def test_a_seat_notes_a_run_while_the_containers_are_removed(
-    queue: QueueUnderTest, environment: ClassEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes, down, post = list[Future[None]](), Containers.down, Containers.post
-
-    def slow(one: Containers, *given: Any, **more: Any) -> None:
-        notes.append(in_background(lambda: environment.mark_collected(RUN, "/home/student/runs")))
-        id_ = environment.status.id
-        wait_for(lambda: queue.turns.streams(id_) or notes[0].done(), "the call is not made")
-        down(one, *given, **more)
-
-    def checked(one: Containers, *given: Any) -> None:
-        assert one.is_down, "the container stopped during the call"
-        post(one, *given)
-
-    environment.submit(request(environment))
-    assert collected(environment)
-    monkeypatch.setattr(Containers, "down", slow)
-    monkeypatch.setattr(Containers, "post", checked)
-    environment.give_back(keep=True)
-    queue.wait("ada", State.ENDED)
-    notes[0].result(60)
-    wait_for(lambda: queue.entry("ada").collected, "the note of the seat is lost")
-
-
-def test_an_idle_environment_ends_and_a_training_one_goes_on(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_environment_ends_and_a_training_one_goes_on(queue: QueueUnderTest) -> None:
     queue.host.tasks_do = until_cancelled
     training = queue.up("ada", 1)
     training.submit(request(training))
     queue.up("bob", 1)
-    monkeypatch.setattr(turns, "IDLE_S", 0.02)
+    queue.turns.delays = replace(queue.turns.delays, idle_s=0.02)
     queue.wait("bob", State.ENDED)
     assert queue.entry("bob").reason == "it was idle for 0 s"
     assert queue.state("ada") is State.UP
@@ -438,22 +400,6 @@ def test_bad_requests_are_refused(
         attack(environment)
 
 
-@pytest.mark.parametrize(
-    ("paths", "match"),
-    [
-        (["program/a.py"], "does not begin with the request"),
-        (["request.json", "evil/a"], "is no file of a part"),
-        (["request.json", "program"], "is no file of a part"),
-        (["request.json", *(f"files/{n}" for n in range(10_001))], "more than 10,000 files"),
-        (["request.json", *(f"files/{n}{'/a' * 400}/x" for n in range(30))], "more than 10,000"),
-    ],
-)
-def test_bad_parts_are_refused(paths: list[str], match: str, tmp_path: Path) -> None:
-    text = Request(RUN, RunSpec("async"), {"ps": ["x:1"]}).to_json().encode()
-    with pytest.raises(ValueError, match=match):
-        unpack((Chunk(path, 0, text) for path in paths), tmp_path)
-
-
 def test_uploads_that_do_not_end_keep_no_other_from_its_own(
     queue: QueueUnderTest, environment: ClassEnvironment
 ) -> None:
@@ -468,29 +414,12 @@ def test_uploads_that_do_not_end_keep_no_other_from_its_own(
     wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "the requests still count")
 
 
-def test_errors_keep_their_class_and_break_streams(
-    queue: QueueUnderTest,
-    environment: ClassEnvironment,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_: object, **__: object) -> Iterator[Chunk | None]:
-        yield Chunk("logs/a.log", 0, b"x")
-        raise LabError("the container has ended")
-
-    (one,) = queue.host.environments.values()
-    one.tasks_do = until_cancelled
-    environment.submit(request(environment))
-    with pytest.raises(Busy, match=f"run {RUN} is under way"):
-        environment.submit(request(environment, RUN[:-1] + "3"))
-    environment.cancel(RUN, "enough")
-    monkeypatch.setattr(Containers, "stream", broken)
-    with pytest.raises(LabError, match="broke off"):
-        collected(environment)
-    with pytest.raises(ConfigError):
-        queue.client("bob").request("POST", "", order(config="version: 2"))
-    monkeypatch.setattr(handlers, "MAX_REQUESTS", 0)
-    with pytest.raises(LabError, match="too many requests at the same time"):
-        environment.tasks()
+def test_a_seat_sends_only_a_few_requests_at_the_same_time(tmp_path: Path) -> None:
+    with (
+        a_queue(tmp_path / "queue", Host(tmp_path / "volumes"), max_requests=0) as queue,
+        pytest.raises(LabError, match="too many requests at the same time"),
+    ):
+        queue.up("ada", 1)
 
 
 def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:

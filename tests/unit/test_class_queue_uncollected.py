@@ -13,7 +13,7 @@ import pytest
 
 from lab.backends import Chunk
 from lab.backends.classroom.protocol import State
-from lab.classroom.queue import turns, uncollected
+from lab.classroom.queue import uncollected
 from lab.classroom.queue.admission import project_names
 from lab.classroom.queue.folder import QueueDir
 from lab.classroom.queue.ledger import Entry
@@ -27,24 +27,10 @@ from lab.task.protocol.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.classes import a_plan, created
 from tests.support.cli import lab
-from tests.support.queueing import RUN, Containers, until_cancelled
+from tests.support.queueing import RUN, Containers, Host, until_cancelled
 
 OTHER = "20261124-0700-async-1111"
-
-
-class Backend:
-    """The environments that are left on the host."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.left: dict[str, Containers] = {}
-        self.find_any = self.left.get
-
-    def add(self, project: str, **fields: Any) -> Containers:
-        root = self.folder / project
-        (root / "requests").mkdir(parents=True)
-        self.left[project] = Containers(root, project=project, **{"is_down": True, **fields})
-        return self.left[project]
+LEFT: Any = {"is_down": True, "volume_stays": True}  # only the run volume
 
 
 def run(one: Containers, run_id: str = RUN) -> Path:
@@ -56,15 +42,16 @@ def run(one: Containers, run_id: str = RUN) -> Path:
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backend:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """The environments that are left on the host."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    found = Backend(tmp_path / "volumes")
+    found = Host(tmp_path / "volumes")
     monkeypatch.setattr(uncollected, "ComposeBackend", lambda: found)
     return found
 
 
 @pytest.fixture
-def folder(backend: Backend) -> ClassDir:
+def folder(host: Host) -> ClassDir:
     return created(a_plan(gpus={"queue": True}))
 
 
@@ -89,14 +76,14 @@ def saved(folder: ClassDir, path: Path) -> tuple[Path, list[str]]:
 
 
 def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
-    backend: Backend, folder: ClassDir, tmp_path: Path
+    host: Host, folder: ClassDir, tmp_path: Path
 ) -> None:
-    one = backend.add("kept")
+    one = host.add("kept", **LEFT)
     run(one)
     run(one, OTHER)
     one.mark_collected(OTHER, "/home/student/runs")
     for other in ("of-bob", "waits", "discarded"):
-        run(backend.add(other), "20261124-0800-async-2222")
+        run(host.add(other, **LEFT), "20261124-0800-async-2222")
     entries(
         folder,
         entry("kept"),
@@ -116,25 +103,18 @@ def test_a_run_that_is_only_on_its_volume_opens_as_any_run(
     assert not list(folder.path.glob("run-*"))
 
 
-def test_runs_are_found_without_a_ledger(
-    backend: Backend, folder: ClassDir, tmp_path: Path
-) -> None:
-    run(backend.add(next(project_names(folder.name, "ada"))))
-    run(backend.add(next(project_names(folder.name, "bob"))), OTHER)
+def test_runs_are_found_without_a_ledger(host: Host, folder: ClassDir, tmp_path: Path) -> None:
+    run(host.add(next(project_names(folder.name, "ada")), **LEFT))
+    run(host.add(next(project_names(folder.name, "bob")), **LEFT), OTHER)
     write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
     store, _ = saved(folder, tmp_path)
     assert [path.name for path in store.iterdir()] == [RUN]
 
 
-def test_a_class_whose_queue_never_began(backend: Backend, tmp_path: Path) -> None:
-    assert saved(created(a_plan(gpus=1)), tmp_path)[1] == []
-
-
 def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
-    backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, folder: ClassDir, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(turns, "_POLL_S", 0.01)
-    one = backend.add("up", is_down=False, tasks_do=until_cancelled)
+    one = host.add("up", tasks_do=until_cancelled)
     one.submit(Request(RUN, RunSpec("async"), one.cluster_spec(), 100.0))
     wait_for(one.volume.status(RUN, "worker-0").exists, "the run does not begin")
     entries(folder, entry("up", state=State.UP))
@@ -143,10 +123,8 @@ def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
     assert b"the class ends" in one.volume.cancel(RUN).read_bytes()
 
 
-def test_a_run_without_its_end_counts_as_lost(
-    backend: Backend, folder: ClassDir, tmp_path: Path
-) -> None:
-    one = backend.add("kept", tasks_do=lambda *_: None)
+def test_a_run_without_its_end_counts_as_lost(host: Host, folder: ClassDir, tmp_path: Path) -> None:
+    one = host.add("kept", **LEFT, tasks_do=lambda *_: None)
     run(one)
     (one.volume.run(RUN) / "files/mine.txt").write_text("mine")
     entries(folder, entry("kept"))
@@ -156,12 +134,10 @@ def test_a_run_without_its_end_counts_as_lost(
     assert (store / RUN / "files/mine.txt").read_text() == "mine"
 
 
-def test_only_regular_files_under_safe_names(
-    backend: Backend, folder: ClassDir, tmp_path: Path
-) -> None:
+def test_only_regular_files_under_safe_names(host: Host, folder: ClassDir, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    one = backend.add("kept")
+    one = host.add("kept", **LEFT)
     files = run(one) / "files"
     deep = files / Path(*["d"] * 480)
     deep.mkdir(parents=True)
@@ -191,14 +167,14 @@ def test_only_regular_files_under_safe_names(
 
 @pytest.mark.parametrize(("left", "value"), [("bytes_left", 3_000_000), ("files_left", 8)])
 def test_a_student_cannot_fill_the_teachers_disk(
-    backend: Backend,
+    host: Host,
     folder: ClassDir,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     left: str,
     value: int,
 ) -> None:
-    one = backend.add("kept")
+    one = host.add("kept", **LEFT)
     for run_id in (RUN, OTHER):
         files = run(one, run_id) / "files"
         files.mkdir(exist_ok=True)
@@ -218,7 +194,7 @@ def test_a_student_cannot_fill_the_teachers_disk(
 
 
 def test_one_bad_run_or_environment_does_not_prevent_the_others(
-    backend: Backend, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, folder: ClassDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected, stream = Containers.collected, Containers.stream
 
@@ -233,7 +209,7 @@ def test_one_bad_run_or_environment_does_not_prevent_the_others(
         return stream(one, run_id, *given, **more)
 
     for name in ("broken", "kept", "again"):  # the last has a run of the same name
-        one = backend.add(name)
+        one = host.add(name, **LEFT)
         run(one)
         run(one, OTHER)
     entries(folder, entry("broken"), entry("kept"), entry("again"))

@@ -68,14 +68,20 @@ _ENTRY: Final = r"/environments/([0-9a-f]{16})"
 _END: Final = object()
 
 
-def application(turns: Turns, seat_of: SeatOf) -> Application:
+def application(turns: Turns, seat_of: SeatOf, max_requests: int = MAX_REQUESTS) -> Application:
     """Return the application.
 
     Args:
         turns: The environments of the seats.
         seat_of: Finds the seat of a token.
+        max_requests: The maximum number of requests of one seat at the same time.
     """
-    shared = {"turns": turns, "seat_of": seat_of, "active": Counter()}
+    shared = {
+        "turns": turns,
+        "seat_of": seat_of,
+        "active": Counter(),
+        "max_requests": max_requests,
+    }
     return Application(
         [
             (r"/environments", _Environments, shared),
@@ -95,8 +101,11 @@ def application(turns: Turns, seat_of: SeatOf) -> Application:
 class _Handler(RequestHandler):
     """Finds the seat of each request, and answers errors as JSON."""
 
-    def initialize(self, turns: Turns, seat_of: SeatOf, active: Counter[str]) -> None:
+    def initialize(
+        self, turns: Turns, seat_of: SeatOf, active: Counter[str], max_requests: int
+    ) -> None:
         self.turns, self._seat_of, self._active = turns, seat_of, active
+        self._max_requests = max_requests
         self.seat = ""
         self._rest = ExitStack()
 
@@ -105,7 +114,7 @@ class _Handler(RequestHandler):
         seat = await self._seat_of(token) if kind.lower() == "token" and token else None
         if seat is None:
             raise HTTPError(403, reason="this token has no access to the queue")
-        if self._active[seat] >= MAX_REQUESTS:
+        if self._active[seat] >= self._max_requests:
             raise HTTPError(429, reason="too many requests at the same time")
         self.seat = seat
         self._active[seat] += 1

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -41,14 +42,6 @@ from lab.run.discovery import statuses_of, under_way
 from lab.task.protocol.checkpoints import next_step
 from lab.task.protocol.files import write_atomically
 
-IDLE_S: Final = 120.0
-"""Seconds without a run and without a request after which an environment ends."""
-
-KEEP_S: Final = 3600.0
-"""Seconds for which the run volume of an ended environment is kept after its seat collected it."""
-
-_TICK_S: Final = 1.0
-_CHECK_S: Final = 15.0
 _RETRY_S: Final = 5.0
 _STOP_S: Final = 15.0
 _KILL_S: Final = 5.0
@@ -62,12 +55,34 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """The delays of the queue, in seconds.
+
+    Attributes:
+        idle_s: Without a run and without a request, an environment ends after this time.
+        keep_s: After its seat collected it, the run volume of an ended environment is kept so long.
+        no_follow_s: Without a request, a waiting environment loses its place after this time.
+        tick_s: The time between two looks at the ledger.
+        check_s: The time between two checks of an environment.
+        poll_s: The time between two looks at a run that ends.
+    """
+
+    idle_s: float = 120.0
+    keep_s: float = 3600.0
+    no_follow_s: float = NO_FOLLOW_S
+    tick_s: float = 1.0
+    check_s: float = 15.0
+    poll_s: float = _POLL_S
+
+
 class Turns:
     """The environments of the seats, and their turns.
 
     Attributes:
         ledger: The ledger.
         revision: A number that changes with each change.
+        delays: The delays.
     """
 
     def __init__(
@@ -81,6 +96,7 @@ class Turns:
         plan: Callable[[Entry, str], Plan],
         root: Path,
         clock: Callable[[], float] = time.time,
+        delays: Delays = Delays(),
     ) -> None:
         """Make the turns of one class.
 
@@ -93,8 +109,10 @@ class Turns:
             plan: Places an entry with the text of its config.
             root: The project's directory on this host.
             clock: Returns seconds since the epoch.
+            delays: The delays.
         """
         self.ledger = ledger
+        self.delays = delays
         self.revision = int(clock() * 1000)  # differs from that of an earlier service
         self._name, self._capacity, self._folder = name, capacity, folder
         self._backend, self._plan, self._root, self._clock = backend, plan, root, clock
@@ -236,7 +254,7 @@ class Turns:
         """Give turns until this is cancelled."""
         while True:
             self.advance()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(self.delays.tick_s)
 
     async def finish_steps(self, within_s: float) -> None:
         """Wait until no step is under way, with a time limit in seconds."""
@@ -256,7 +274,7 @@ class Turns:
     def _next_entries(self) -> Entries:
         entries = self.ledger.entries
         for entry in entries:
-            if entry.state is State.WAITING and self._silence_s(entry.id) > NO_FOLLOW_S:
+            if entry.state is State.WAITING and self._silence_s(entry.id) > self.delays.no_follow_s:
                 _log.info("%s: %s left the queue", entry.seat, entry.name)
                 entries = removed(entries, entry.id)
         now = self._clock()
@@ -265,7 +283,7 @@ class Turns:
         for entry in overdue(entries, self._capacity, now):
             entries = changed(entries, entry.id, state=State.ENDING, reason=reason)
         for entry in entries:
-            if entry.collected and now - entry.ended_unix > KEEP_S:
+            if entry.collected and now - entry.ended_unix > self.delays.keep_s:
                 entries = changed(entries, entry.id, removes=True)
         return entries
 
@@ -329,7 +347,7 @@ class Turns:
         """End an environment: first its run, then its containers."""
         environment = await self.call(self._backend("").find_any, entry.project)
         if environment is not None:
-            await self.call(stop_run, environment, entry.reason)
+            await self.call(stop_run, environment, entry.reason, self.delays.poll_s)
             await self._streams_end(entry.id)
             keeps = not entry.failed and not self._current(entry).removes
             self._removing.add(entry.id)
@@ -353,7 +371,7 @@ class Turns:
         """Wait until the seat has collected the run, with a time limit."""
         until = time.monotonic() + _COLLECT_S
         while self._streams[id_] and time.monotonic() < until:
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(self.delays.poll_s)
 
     async def _delete(self, entry: Entry) -> None:
         environment = await self.call(self._backend("").find_any, entry.project)
@@ -365,11 +383,11 @@ class Turns:
         """Note the first step; end an environment whose containers ended, or that is not used."""
         self._checked[entry.id] = time.monotonic()
         environment = await self.call(self._backend("").find, entry.project)
-        reason = ""
+        reason, idle_s = "", self.delays.idle_s
         if environment is None:
             reason = "its containers have ended; the host may have been restarted"
-        elif self._silence_s(entry.id) > IDLE_S and not await self.call(under_way, environment):
-            reason = f"it was idle for {about(IDLE_S)}"
+        elif self._silence_s(entry.id) > idle_s and not await self.call(under_way, environment):
+            reason = f"it was idle for {about(idle_s)}"
         current = self._current(entry)
         if reason and current.state is State.UP:
             self._end(current, reason, removes=False)
@@ -380,7 +398,7 @@ class Turns:
             self._write(changed(self.ledger.entries, entry.id, stepped_unix=now))
 
     def _is_due(self, id_: str) -> bool:
-        return time.monotonic() - self._checked.get(id_, self._began) > _CHECK_S
+        return time.monotonic() - self._checked.get(id_, self._began) > self.delays.check_s
 
     # The ledger.
 
@@ -417,8 +435,13 @@ class Turns:
         return time.monotonic() - self._contacts.get(id_, self._began)
 
 
-def stop_run(environment: Environment, reason: str) -> None:
+def stop_run(environment: Environment, reason: str, poll_s: float = _POLL_S) -> None:
     """Cancel the run of an environment that is under way, and wait for its end.
+
+    Args:
+        environment: The environment.
+        reason: Why.
+        poll_s: The time between two looks at the run, in seconds.
 
     Raises:
         LabError: The environment does not answer.
@@ -428,9 +451,9 @@ def stop_run(environment: Environment, reason: str) -> None:
     request = next(each for each in environment.runs() if each.run_id == run_id)
     hint = next_step(request, statuses_of(environment, run_id))
     environment.cancel(run_id, f"{reason}; {hint}")
-    if not _has_ended(environment, run_id, _STOP_S):
+    if not _has_ended(environment, run_id, _STOP_S, poll_s):
         environment.kill(run_id, reason)
-        _has_ended(environment, run_id, _KILL_S)
+        _has_ended(environment, run_id, _KILL_S, poll_s)
 
 
 def _has_stepped(environment: Environment) -> bool:
@@ -447,11 +470,11 @@ def _has_uncollected(environment: Environment) -> bool:
     return bool({each.run_id for each in environment.runs()} - environment.collected().keys())
 
 
-def _has_ended(environment: Environment, run_id: str, within_s: float) -> bool:
+def _has_ended(environment: Environment, run_id: str, within_s: float, poll_s: float) -> bool:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         statuses = statuses_of(environment, run_id)
         if all(each.state.ended for each in statuses.values()):
             return True
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
     return False
