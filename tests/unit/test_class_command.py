@@ -98,7 +98,6 @@ FILES = {
         ("validate --json", 0),
         ("validate --file my.yaml", 0),
         ("validate --backend local", 0),
-        ("validate --backend local --json", 0),
         ("validate --file short.yaml", 2),
         ("validate --file short.yaml --json", 2),
         ("validate --file key.yaml", 2),

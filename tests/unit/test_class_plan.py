@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -14,31 +13,20 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.names import LOCAL
 from lab.classroom.config import ClassConfig, Tls
-from lab.classroom.planning import NOT_ISOLATED, ClassPlan, HostFacts, plan_class
+from lab.classroom.planning import HostFacts
 from lab.errors import ConfigError
 from lab.gpu import Inventory, Process
 from lab.units import GIB, MIB
-from tests.golden.boxes import box, uuid_of, wired
-from tests.support.classes import NO_GPUS, a_class, a_cluster, a_host, plan
+from tests.golden.boxes import box, mig_of, uuid_of, wired
+from tests.support.classes import NO_GPUS, a_class, a_host, plan
 
 
-def locally(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> ClassPlan:
-    return plan_class(config, host or a_host(), a_cluster(needs), LOCAL)
-
-
-def shortages(
-    config: ClassConfig, host: HostFacts | None = None, needs: object = 0, *, local: bool = False
-) -> list[str]:
+def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        (locally if local else plan)(config, host, needs)
+        plan(config, host, needs)
     assert caught.value.exit_code == 2
     return caught.value.problems
-
-
-def gpus(found: ClassPlan) -> dict[str, tuple[str, ...]]:
-    return {seat.name: seat.gpus for seat in found.seats}
 
 
 # ---- GPUs
@@ -81,20 +69,54 @@ PLANS: dict[str, tuple[ClassConfig, HostFacts, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_what_each_seat_gets(name: str, snapshot: SnapshotAssertion) -> None:
-    found = plan(*PLANS[name]).to_json()
-    found["seats"] = {each.pop("name"): list(each.values()) for each in found["seats"]}
-    assert json.loads(json.dumps(found)) == snapshot
-    assert found["disk_enforced"] is (name == "disk")
-    assert bool(found["queue_gpus"]) is name.startswith("queue")
+def test_each_plan_reports_what_the_teacher_may_not_expect(snapshot: SnapshotAssertion) -> None:
+    found = {name: plan(*given) for name, given in PLANS.items()}
+    assert {name: list(each.notices) for name, each in found.items()} == snapshot
+    assert [name for name, each in found.items() if each.disk_enforced] == ["disk"]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "indices"),
+    [
+        ("whole GPUs beside MIG devices", [1, 1], [0, 1]),
+        ("more GPUs than the cluster", [2, 2], [0, 1, 2, 3]),
+        ("shared", [1, 1, 1], [0, 1, 0]),
+        ("queue", [0, 0, 0], []),
+    ],
+)
+def test_the_gpus_of_the_seats(name: str, count: list[int], indices: list[int]) -> None:
+    found = plan(*PLANS[name])
+    assert [len(seat.gpus) for seat in found.seats] == count
+    assert [gpu for seat in found.seats for gpu in seat.gpus] == [uuid_of(each) for each in indices]
+    assert found.queue_gpus == ((uuid_of(0), uuid_of(1)) if name == "queue" else ())
+
+
+def test_mig_devices_of_seats_and_of_the_queue() -> None:
+    seats = plan(*PLANS["MIG devices"]).seats
+    assert [seat.gpus for seat in seats] == [(mig_of(0),), (mig_of(1),)]
+    assert plan(*PLANS["queue of MIG devices"]).queue_gpus == tuple(map(mig_of, range(3)))
+
+
+def test_each_seat_has_its_limits_and_the_next_network() -> None:
+    limits = {"cpus": 1.5, "memory": "2GiB", "disk": "3GiB"}
+    found = plan(a_class(["ada", "bob"], {"queue": True}, cpu_runs=1, **limits), a_host(box(1)))
+    assert [each.to_json() for each in found.seats] == [
+        {
+            "name": name, "gpus": [], "network": network,
+            "cpus": 1.5, "memory_bytes": 2 * GIB, "disk_bytes": 3 * GIB,
+        }
+        for name, network in (("ada", "10.89.0.16/28"), ("bob", "10.89.0.32/28"))
+    ]  # fmt: skip
+    assert str(found.proxy_network) == "10.89.0.0/28"
+    assert list(map(str, found.run_networks)) == ["10.89.0.48/28", "10.89.0.64/28"]
+    assert (found.address, found.port, found.backend) == ("127.0.0.1", 8000, "compose")
 
 
 @pytest.mark.parametrize("share", [False, True])
 def test_the_gpus_of_a_seat_are_close(*, share: bool) -> None:
     linked = wired((0, 0, 0, 0), {(0, 2): 4, (1, 3): 4})
-    found = gpus(plan(a_class(2, {"count": 2, "share": share}), a_host(linked), 2))
-    assert {frozenset(ids) for ids in found.values()} == {
+    found = plan(a_class(2, {"count": 2, "share": share}), a_host(linked), 2)
+    assert {frozenset(seat.gpus) for seat in found.seats} == {
         frozenset({uuid_of(0), uuid_of(2)}),
         frozenset({uuid_of(1), uuid_of(3)}),
     }
@@ -172,37 +194,6 @@ def test_the_files_for_https_are_found_from_every_directory() -> None:
     assert found is not None
     assert (found.certificate, found.key) == (Path.cwd() / "c.pem", Path("/k.pem"))
     assert plan(a_class()).tls is None
-
-
-# ---- Without Docker
-
-
-def test_a_class_of_processes_says_what_it_cannot_isolate() -> None:
-    found = locally(a_class(2, 1, cpus=None), a_host(box(2)), 1)
-    assert found.is_local
-    assert gpus(found) == {"seat-01": (uuid_of(0),), "seat-02": (uuid_of(1),)}
-    *lines, last = found.notices
-    assert tuple(lines) == NOT_ISOLATED
-    assert last == "not enforced: `memory`, `disk`"
-    text = " ".join(lines)
-    for word in ("trust", "your user", "files", "tokens", "ports", "CPUs", "memory", "disk", "GPU"):
-        assert word in text
-    assert not plan(a_class(2, 1), a_host(box(2)), 1).is_local
-
-
-def test_what_a_class_of_processes_lacks(snapshot: SnapshotAssertion) -> None:
-    """No advice names the queue, which it does not have either."""
-    found = {
-        name: shortages(config, a_host(host), local=True)
-        for name, config, host in (
-            ("queue", a_class(2, {"queue": True}), box(2)),
-            ("queue without GPUs", a_class(2, {"queue": True}), NO_GPUS),
-            ("CPU runs", a_class(2, cpu_runs=2), box(2)),
-            ("few GPUs", a_class(3, 1), box(2)),
-            ("too many for a seat", a_class(1, 3), box(2)),
-        )
-    }
-    assert found == snapshot
 
 
 # ---- Any class on any host
