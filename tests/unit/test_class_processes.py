@@ -17,7 +17,7 @@ from lab.classroom import processes
 from lab.classroom.processes import Processes
 from lab.classroom.state import ClassDir, StoredClass
 from tests.support.agents import ROOT, processes_with
-from tests.support.classes import CLUSTER, a_plan, certificate, own_state  # noqa: F401
+from tests.support.classes import CLUSTER, a_plan, own_state  # noqa: F401
 
 FOLDER = ClassDir("w")
 
