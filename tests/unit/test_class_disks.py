@@ -150,13 +150,6 @@ def test_a_tool_that_fails(tools: Path, disk: SeatDisk) -> None:
         disk.attach()
 
 
-def test_the_system_s_tools_are_found_without_the_system_s_path(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "/somewhere")
-    assert disks._path() == "/somewhere:/usr/sbin:/sbin"
-
-
 # ---- The disks of a class
 
 
@@ -182,22 +175,9 @@ def steps(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> li
     return log
 
 
-def test_the_disks_of_a_class(kernel: Kernel, steps: list[str]) -> None:
-    backend = Containers(stored(ENFORCED))
-    backend.create()
-    # A volume without a disk refuses its mount. A container would make a volume that is missing.
-    assert steps[:2] == ["create_networks", "create_volumes"]
-    assert {Path(each).name for each in kernel.attached.values()} == {"ada.ext4", "bob.ext4"}
-    backend.remove()
-    assert steps.index("remove_all") < steps.index("losetup loop5")
-    assert kernel.attached == {}
-    assert list(ClassDir("w").disks.iterdir()) == []
-
-
 def test_a_class_whose_limits_are_not_enforced_has_no_disks(steps: list[str]) -> None:
     backend = Containers(stored(plan(a_class(2, disk="64MiB"))))
     backend.create()
-    backend.attach_storage()
     backend.replace_storage("seat-01")
     backend.remove()
     assert steps == [
@@ -224,14 +204,3 @@ def test_a_reset_makes_a_new_disk_even_after_one_that_failed(
     backend.replace_storage("ada")
     assert image.read_bytes()[-4:] == bytes(4)
     assert str(image) in kernel.attached.values()
-
-
-def test_work_is_collected_after_a_restart_of_the_host(kernel: Kernel, steps: list[str]) -> None:
-    backend = Containers(stored(ENFORCED))
-    backend.create()
-    kernel.attached.clear()
-    with zipfile.ZipFile(ClassDir("w").path / "w.zip", "w") as archive:
-        backend.save("ada", archive, "ada")
-    assert [Path(each).name for each in kernel.attached.values()] == ["ada.ext4"]
-    backend.attach_storage()
-    assert len(kernel.attached) == 2

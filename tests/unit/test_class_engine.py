@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import tarfile
 from collections.abc import Callable
@@ -12,20 +11,15 @@ from typing import Any
 
 import docker.errors
 import pytest
-from dockerspawner import DockerSpawner
 
 from lab.backends.engine.client import Engine
-from lab.classroom import containers, spawner
+from lab.classroom import containers
 from lab.classroom.config import Tls
 from lab.classroom.containers import Containers
-from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (
     contents,
     create_networks,
-    create_volumes,
     remove_all,
-    remove_volume,
-    seat_containers,
     start_proxy,
 )
 from lab.errors import LabError
@@ -122,37 +116,6 @@ def test_only_the_proxy_s_network_leads_out_of_the_engine(engine: Recorder) -> N
     assert engine.created["lab-class-w-ada"]["labels"] == {"lab.class": "w", "lab.seat": "ada"}
 
 
-def test_each_seat_has_a_volume_and_tls_has_one(engine: Recorder, tls: Tls, tmp_path: Path) -> None:
-    create_volumes(engine, a_plan(tls=tls), {"bob": SeatDisk(tmp_path, "bob", 1)})
-    assert engine.created == {
-        "lab-class-w-ada": {
-            "driver_opts": None,
-            "labels": {"lab.class": "w", "lab.seat": "ada"},
-        },
-        "lab-class-w-bob": {
-            "driver_opts": {
-                "type": "ext4",
-                "device": str(tmp_path / "bob.device"),
-                "o": "nosuid,nodev",
-            },
-            "labels": {"lab.class": "w", "lab.seat": "bob"},
-        },
-        "lab-class-w.tls": {"labels": {"lab.class": "w"}},
-    }
-    create_volumes(engine := Recorder(), PLAN, {})
-    assert set(engine.created) == {"lab-class-w-ada", "lab-class-w-bob"}
-
-
-def test_a_volume_is_removed_once(engine: Recorder) -> None:
-    remove_volume(engine, "w", "ada")
-    assert [event[:2] for event in engine.events] == [("remove", "lab-class-w-ada")]
-    engine.gone = ("remove", "lab-class-w-ada")
-    remove_volume(engine, "w", "ada")
-    engine.fails = ("remove", "lab-class-w-bob")
-    with pytest.raises(LabError, match="removing the volume lab-class-w-bob"):
-        remove_volume(engine, "w", "bob")
-
-
 def test_the_proxy_has_few_rights_and_one_published_port(engine: Recorder) -> None:
     start_proxy(engine, PLAN, "lab-class:cpu", "secret")
     proxy, relay = engine.created["lab-class-w.proxy"], engine.created["lab-class-w.relay-hub"]
@@ -175,17 +138,6 @@ def test_the_proxy_has_few_rights_and_one_published_port(engine: Recorder) -> No
     assert connected == {"lab-class-w-ada": "10.89.0.18", "lab-class-w-bob": "10.89.0.34"}
     # It starts in all networks.
     assert [event[0] for event in engine.events] == ["connect", "connect", "start", "start"]
-
-
-def test_seats_reach_the_queue_by_a_relay_of_its_own(engine: Recorder) -> None:
-    start_proxy(engine, a_plan(gpus={"queue": True}), "lab-class:cpu", "secret")
-    hub, queue = (engine.created[f"lab-class-w.relay-{to}"] for to in ("hub", "queue"))
-    targets = {
-        each[each.index("--port") + 1]: each[-5] for each in (hub.pop("command"), queue["command"])
-    }
-    assert targets == {"8081": "http://10.89.0.1:8081", "8083": "http://10.89.0.1:8082"}
-    assert queue.pop("command")[-4:] == ["--api-ip", "127.0.0.1", "--api-port", "8084"]
-    assert str(queue) == str(hub)
 
 
 def test_the_proxy_gets_its_own_copy_of_the_key(engine: Recorder, tls: Tls) -> None:
@@ -216,65 +168,14 @@ def test_what_can_be_removed_is_removed(engine: Recorder) -> None:
     assert removed == ["c1", "n1", "n2", "n3", "v1"]
 
 
-def test_the_containers_of_one_seat(monkeypatch: pytest.MonkeyPatch, engine: Recorder) -> None:
-    seat_containers(engine, "w", "ada")
-    seat_containers(engine, "w")
-    assert engine.events == [
-        ("containers", ("lab.class=w", "lab.seat=ada")),
-        ("containers", ("lab.class=w",)),
-    ]
+@pytest.mark.parametrize(
+    ("states", "is_stopped"), [(["created"], True), (["created", "running"], False), ([], True)]
+)
+def test_a_seat_without_a_running_container_is_stopped(
+    states: list[str], *, is_stopped: bool, monkeypatch: pytest.MonkeyPatch, engine: Recorder
+) -> None:
+    found = [SimpleNamespace(status=each) for each in states]
+    monkeypatch.setattr(engine, "containers", lambda *labels: found if len(labels) == 2 else [])
     monkeypatch.setattr(containers, "Engine", lambda: engine)
     created()
-    backend = Containers(stored())
-    backend.start_proxy()
-    assert backend.contents() == {"container": 1, "network": 0, "volume": 0}
-    backend.stop("ada")
-    assert engine.events[-2:] == [
-        ("containers", ("lab.class=w", "lab.seat=ada")),
-        ("remove", "c1", (), {"force": True}),
-    ]
-    for states, is_stopped in ((["created"], True), (["created", "running"], False), ([], True)):
-        found = [SimpleNamespace(status=each) for each in states]
-        monkeypatch.setattr(engine, "containers", lambda *_, found=found: found)
-        assert backend.is_stopped("ada") is is_stopped
-
-
-# ---- The block of the host
-
-
-def test_the_host_is_blocked_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[Any] = []
-
-    async def start(self: DockerSpawner) -> None:
-        steps.append("started")
-
-    networks = {"lab-class-w-ada": {"Gateway": ""}}
-    attrs = {"NetworkSettings": {"Networks": networks}}
-    container = SimpleNamespace(labels={"lab.class": "w"}, attrs=attrs)
-    pool = {"Subnet": "10.89.0.16/28", "Gateway": "10.89.0.17"}
-    network = SimpleNamespace(attrs={"IPAM": {"Config": [pool]}})
-    client = SimpleNamespace(
-        containers=SimpleNamespace(get=lambda _: container),
-        networks=SimpleNamespace(get={"lab-class-w-ada": network}.get),
-    )
-    monkeypatch.setattr(DockerSpawner, "start_object", start)
-    monkeypatch.setattr(spawner, "Engine", lambda: SimpleNamespace(client=lambda: client))
-
-    def block(_: object, *given: object, **options: object) -> None:
-        steps.append((*given, options))
-
-    monkeypatch.setattr(spawner, "block_container", block)
-    seat = object.__new__(spawner.SeatSpawner)
-    seat.__dict__.update(container_id="id")
-    monkeypatch.setattr(spawner.SeatSpawner, "user", SimpleNamespace(name="ada"))
-    monkeypatch.setattr(spawner.SeatSpawner, "container_id", "id", raising=False)
-    asyncio.run(seat.start_object())
-    options = {"replies": True, "labels": {"lab.class": "w"}}
-    assert steps == ["started", ("lab-class-w", ["10.89.0.17"], container, "ada", options)]
-
-    def refuse(*_: object, **__: object) -> None:
-        raise LabError("ada: the kernel has no packet filter")
-
-    monkeypatch.setattr(spawner, "block_container", refuse)
-    with pytest.raises(LabError, match="no packet filter"):  # so that the seat does not start
-        asyncio.run(seat.start_object())
+    assert Containers(stored()).is_stopped("ada") is is_stopped
