@@ -5,20 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.backends.gpu_verification import verify_gpus
 from lab.backends.names import CLASS
 from lab.backends.selection import choose
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.render.compose import render
-from lab.render.header import RenderOptions
 from lab.run.project import data_dir_inside
 from lab.service.planning import make_plan
 from lab.signals import ignore_signals
@@ -77,24 +73,6 @@ def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the host has only the shipped data; leave it out"):
         data_dir_inside(tmp_path, CLASS, tmp_path)
     assert data_dir_inside(None, CLASS, tmp_path) == ""
-
-
-def test_gpus_that_the_service_has_verified_are_not_verified_again(tmp_path: Path) -> None:
-    class Verified(FakeEnvironment):
-        def probe_gpus(self, *, tensorflow: bool) -> dict[str, object]:  # type: ignore[override]
-            return {}
-
-    lines: list[str] = []
-    tasks = (replace(PLAN.tasks[0], gpus=("0",)),)
-    verify_gpus(Verified(tmp_path, is_local=False), replace(PLAN, tasks=tasks), lines.append)
-    assert lines == []
-
-
-def test_the_network_has_a_range_only_on_request() -> None:
-    assert "ipam" not in render(PLAN)
-    text = render(PLAN, options=RenderOptions(subnet="10.89.7.0/28"))
-    assert "ipam:" in text
-    assert "subnet: 10.89.7.0/28" in text
 
 
 def test_a_thread_cleans_up_without_signals() -> None:

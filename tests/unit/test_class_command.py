@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import re
@@ -16,7 +15,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.classroom.config import parse_class
 from lab.classroom.planning import HostFacts
-from lab.cli.completion.spec import specs
 from lab.doctor.engine import EngineInfo
 from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
@@ -26,8 +24,6 @@ from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY
 from tests.support.cli import lab
 
 ROOT = Path(__file__).parents[2]
-command = importlib.import_module("lab.cli.commands.class")
-
 ANOTHER_KEY = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgbmQlBMS9VG2ZShA7
@@ -54,23 +50,6 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(classroom, "routes", lambda: [(IPv4Network("10.0.0.0/24"), "eth0")])
     monkeypatch.setattr(classroom, "read_engine", lambda: engine)
     monkeypatch.setattr(classroom, "unavailable_reason", lambda: "only root can")
-
-
-# ---- Actions
-
-
-def test_every_action_has_a_function_and_a_line_in_the_help() -> None:
-    for action in command.ACTIONS:
-        assert callable(importlib.import_module(f"lab.cli.class_actions.{action}").run)
-        assert re.search(rf"^{action} +\w", command.__doc__ or "", re.MULTILINE)
-
-
-def test_a_shell_completes_the_actions() -> None:
-    (spec,) = (each for each in specs() if each.name == "class")
-    assert spec.arguments[0].choices == tuple(command.ACTIONS)
-    values = {option.name: option.value for option in spec.options}
-    assert values["file"] is not None
-    assert values["file"].files
 
 
 # ---- lab class validate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,7 @@ def test_every_key_is_read() -> None:
     assert config.times.end == datetime(2026, 12, 1, 12).astimezone()
     assert config.network == IPv4Network("192.168.64.0/20")
     assert config.address == Address(IPv4Address("192.0.2.7"), 443)
+    assert str(parse(f'{SMALL}address: "[::1]:8000"\n').address) == "[::1]:8000"  # without `tls`
     # Paths begin at the directory of the file.
     assert config.cluster == Path("somewhere/clusters/book.yaml")
     assert config.tls is not None
@@ -80,22 +81,6 @@ def test_the_names_of_seats() -> None:
     assert (names[0], names[-1], len(set(names))) == ("seat-001", "seat-200", 200)
 
 
-@pytest.mark.parametrize(
-    ("text", "count", "flags"),
-    [
-        ("2", 2, ""),
-        ("{count: 1, mig: true}", 1, "mig"),
-        ("{count: 2, share: true}", 2, "share"),
-        ("{queue: true}", 0, "queue"),
-        ("{queue: true, mig: true}", 0, "mig queue"),
-    ],
-)
-def test_the_forms_of_gpus(text: str, count: int, flags: str) -> None:
-    gpus = parse(f"{SMALL}seat: {{gpus: {text}}}\n").seat.gpus
-    given = [name for name in ("mig", "share", "queue") if getattr(gpus, name)]
-    assert (gpus.count, " ".join(given)) == (count, flags)
-
-
 def test_lessons_are_the_notebooks() -> None:
     notebooks = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     assert tuple(path.stem[3:] for path in notebooks) == LESSONS
@@ -106,21 +91,6 @@ def test_a_class_in_the_past_is_valid_and_over() -> None:
     assert times.has_ended(datetime.now(UTC))
     assert not times.has_ended(datetime(2019, 12, 31, tzinfo=UTC))
     assert not Times().has_ended(datetime.now(UTC))
-
-
-@pytest.mark.parametrize(
-    ("address", "host"),
-    [
-        ("127.0.0.1:8000", IPv4Address("127.0.0.1")),
-        ('"[::1]:8000"', IPv6Address("::1")),
-    ],
-)
-def test_an_address_of_this_host_alone_needs_no_tls(
-    address: str, host: IPv4Address | IPv6Address
-) -> None:
-    found = parse(f"{SMALL}address: {address}\n").address
-    assert (found.host, found.port) == (host, 8000)
-    assert str(found) == address.strip('"')
 
 
 ERRORS = [

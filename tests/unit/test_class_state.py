@@ -35,9 +35,6 @@ PLANS = {
         times=Times.model_construct(start=NOON, end=NOON, slice=timedelta(minutes=7)),
     ),
     "queue": lambda folder: a_plan(3, {"queue": True}, cpus=None, memory=None, disk=None),
-    "half of the times": lambda folder: a_plan(
-        times=Times.model_construct(start=None, end=NOON, slice=timedelta(seconds=1.5))
-    ),
 }
 
 
@@ -48,10 +45,6 @@ def test_a_class_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     tokens = folder.create(stored(found))
     assert folder.stored() == stored(found)
     assert folder.tokens() == tokens
-    assert [type(each) for each in folder.stored().plan.seats[0].gpus] == (
-        [str] * len(found.seats[0].gpus)
-    )
-    assert folder.stored().plan.url == found.url
 
 
 def test_every_seat_and_the_teacher_get_a_password_that_can_be_typed() -> None:
@@ -109,20 +102,12 @@ def test_a_damaged_class_is_reported_in_one_line(change: str) -> None:
 def test_the_classes_of_this_user(tmp_path: Path) -> None:
     classes = tmp_path / "state" / "classes"
     assert class_dirs() == []
-    folder = created()
+    folder, own = created(), ProcessHandle.of(os.getpid())
     (classes / "b").mkdir()
     (classes / "w.lock").touch()
     assert class_dirs() == [ClassDir("b"), ClassDir("w")]
     assert not any(each.is_up for each in class_dirs())
-    assert folder.lock == classes / "w.lock"
-
-
-def test_a_class_is_up_while_its_jupyterhub_runs() -> None:
-    folder = created()
-    assert folder.hub() is None
-    own = ProcessHandle.of(os.getpid())
     folder.write_hub(own)
-    assert folder.hub() == own
     assert folder.is_up
     folder.write_hub(ProcessHandle(own.pid, "0", own.boot))  # a later process with the same id
     assert not folder.is_up
@@ -215,14 +200,6 @@ def test_only_the_address_of_a_class_is_accepted(url: str, tmp_path: Path) -> No
     assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://10.0.0.1:8000", "HTTPS://host", "https://[::1]:8000/", "https://h\u00f6rsaal.de"],
-)
-def test_addresses_of_classes(url: str, tmp_path: Path) -> None:
-    assert url.rstrip("/") in page_of(tmp_path, url=url).texts["dd"]
-
-
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])  # noqa: S104
 def test_a_proxy_on_all_addresses_needs_a_url(address: str, tmp_path: Path) -> None:
     plan = replace(a_plan(tls=certificate(tmp_path)), address=address)
@@ -252,17 +229,18 @@ DAY = datetime(2026, 12, 1, 9).astimezone()
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "expected"),
+    ("start", "hours", "expected"),
     [
         (None, None, "w"),
         (DAY, None, "w, from 2026-12-01 09:00"),
-        (None, DAY, "w, until 2026-12-01 09:00"),
-        (DAY, DAY + timedelta(hours=3), "w, 2026-12-01 09:00 to 12:00"),
-        (DAY, DAY + timedelta(days=2), "w, 2026-12-01 09:00 to 2026-12-03 09:00"),
+        (None, 0, "w, until 2026-12-01 09:00"),
+        (DAY, 3, "w, 2026-12-01 09:00 to 12:00"),
+        (DAY, 48, "w, 2026-12-01 09:00 to 2026-12-03 09:00"),
     ],
 )
 def test_the_times(
-    start: datetime | None, end: datetime | None, expected: str, tmp_path: Path
+    start: datetime | None, hours: int | None, expected: str, tmp_path: Path
 ) -> None:
+    end = None if hours is None else DAY + timedelta(hours=hours)
     times = Times.model_construct(start=start, end=end, slice=timedelta(minutes=10))
     assert page_of(tmp_path, a_plan(times=times)).texts["p"] == [expected] * 3

@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import math
-import os
-import socket
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from lab.backends.engine.client import Engine
 from lab.classroom import gradebook as module
 from lab.classroom import work
 from lab.classroom.gradebook import gradebook
-from lab.classroom.work import SeatVolume, add_directory, add_files, write_entry
+from lab.classroom.work import SeatVolume, add_files, write_entry
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.summary import Summary
@@ -151,24 +149,16 @@ def test_names_that_other_systems_and_terminals_interpret(tmp_path: Path) -> Non
 
 
 def test_two_files_never_get_one_name(tmp_path: Path) -> None:
-    left_out, archive = archived(
-        tmp_path,
-        entry("student/a_b", b"1"),
-        entry("student/a\\b", b"2"),
-        entry("student/a_b", b"3"),
-    )
+    names = ("student/a_b", "student/a\\b", "student/a_b")
+    left_out, archive = archived(tmp_path, *(entry(each, each.encode()) for each in names))
     assert left_out == 2
-    assert unpacked(archive, tmp_path) == {"a_b": b"1"}
+    assert unpacked(archive, tmp_path) == {"a_b": b"student/a_b"}
 
 
-@pytest.mark.parametrize(
-    ("mtime", "year"),
-    [(0, 1980), (-1e9, 1980), (5e9, 2107), (1e18, 2107), (1_800_000_000, 2027)],
-)
+@pytest.mark.parametrize(("mtime", "year"), [(-1e9, 1980), (1e18, 2107), (1_800_000_000, 2027)])
 def test_times_that_the_zip_format_lacks(mtime: float, year: int, tmp_path: Path) -> None:
     _, archive = archived(tmp_path, entry("student/old", mtime=mtime))
     assert archive.infolist()[0].date_time[0] == year
-    assert unpacked(archive, tmp_path) == {"old": b"mine"}
 
 
 def test_very_many_and_very_deep_files(tmp_path: Path) -> None:
@@ -187,22 +177,20 @@ class Chunks(Engine):
     def __init__(self, content: bytes, size: int) -> None:
         super().__init__()
         self.events: list[object] = []
+        self.chunks = (content[at : at + size] for at in range(0, len(content), size))
+        self._local.client = SimpleNamespace(containers=self, api=self)
 
-        def get_archive(container: str, path: str) -> tuple[Iterator[bytes], object]:
-            self.events.append((container, path))
-            return (content[at : at + size] for at in range(0, len(content), size)), {}
-
-        self._local.client = SimpleNamespace(
-            containers=SimpleNamespace(create=self.create_container),
-            api=SimpleNamespace(
-                get_archive=get_archive,
-                remove_container=lambda container, force: self.events.append("removed"),
-            ),
-        )
-
-    def create_container(self, image: str, command: list[str], **options: Any) -> Any:
+    def create(self, image: str, command: list[str], **options: Any) -> Any:
         self.events.append((image, options["network_mode"], options["volumes"]))
         return SimpleNamespace(id="c1")
+
+    def get_archive(self, container: str, path: str) -> tuple[Iterator[bytes], object]:
+        self.events.append((container, path))
+        return self.chunks, {}
+
+    def remove_container(self, container: str, *, force: bool) -> None:
+        assert force
+        self.events.append("removed")
 
 
 def saved(engine: Engine, path: Path) -> zipfile.ZipFile:
@@ -226,53 +214,15 @@ def test_a_container_that_is_not_started_reads_the_volume(size: int, tmp_path: P
 @pytest.mark.parametrize("content", [b"", b"no tar" * 200, tar_of(entry("student/a"))[:700]])
 def test_an_archive_that_ends_early(content: bytes, tmp_path: Path) -> None:
     engine = Chunks(content, 512)
-    with pytest.raises(LabError) as caught:
+    with pytest.raises(LabError, match=r"^reading the work of ada: .*; run the command again$"):
         saved(engine, tmp_path)
-    line = str(caught.value)
-    assert line.startswith("reading the work of ada: ")
-    assert line.endswith("; run the command again")
     assert engine.events[-1] == "removed"
-
-
-# ---- A directory of this host
-
-
-def collected(directory: Path, place: Path) -> tuple[int, zipfile.ZipFile]:
-    """The number of entries that were left out, and the archive."""
-    place.mkdir()
-    with zipfile.ZipFile(place / "work.zip", "w") as archive:
-        left_out = add_directory(directory, archive, FOLDER)
-    return left_out, zipfile.ZipFile(place / "work.zip")
-
-
-def test_a_directory_without_data_links_and_special_files(tmp_path: Path) -> None:
-    files = tmp_path / "ada"
-    kept, left = ("notebooks/01_async.ipynb", "runs/r/data/z"), ("data/x.gz", ".cache/x", ".npm/y")
-    for name in (*kept, *left):
-        (files / name).parent.mkdir(parents=True, exist_ok=True)
-        (files / name).write_text(name)
-    (files / "data.txt").write_bytes(b"")
-    (files / "a\x1b[2J\\b").write_text("mine")
-    os.mkfifo(files / "pipe")  # it would block for ever
-    (files / "link").symlink_to("/etc/passwd")
-    (files / "notebooks/up").symlink_to(tmp_path)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.path.relpath(files / "socket"))
-        left_out, archive = collected(files, tmp_path / "out")
-    assert left_out == 4
-    assert unpacked(archive, tmp_path / "out") == {
-        **{name: name.encode() for name in kept},
-        "data.txt": b"",
-        "a_x1b[2J_b": b"mine",
-    }
 
 
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
-        for name, mtime in (("a", math.nan), ("b", math.inf), ("c", -math.inf)):
-            write_entry(archive, name, io.BytesIO(b"1234" * 10), 4, mtime)
-        assert [archive.read(name) for name in "abc"] == [b"1234"] * 3
-        assert {each.date_time[0] for each in archive.infolist()} <= {1980, 2107}
+        write_entry(archive, "a", io.BytesIO(b"1234" * 10), 4, math.nan)
+        assert archive.read("a") == b"1234"
 
 
 # ---- The gradebook
@@ -362,13 +312,6 @@ def test_a_run_that_was_collected_at_the_end(order: int, rows: Callable[..., Any
     assert rows(*files)["ada"]["async runs"] == "1 failed, 1 succeeded"
 
 
-def test_a_run_without_a_summary(rows: Callable[..., Any]) -> None:
-    files = run("r1", state=State.TRAINING)
-    del files["ada/runs/r1/summary.json"]
-    row = rows(files)["ada"]
-    assert (row["async runs"], row["async last step"], row["unreadable"]) == ("1 training", "", "0")
-
-
 @pytest.mark.parametrize(
     "experiment", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "a,\r\n=1", "\t=1"]
 )
@@ -385,41 +328,33 @@ def test_no_text_of_a_student_gets_into_a_cell(experiment: str, rows: Callable[.
             assert experiment not in {name, cell}
 
 
-DEEP = b"[" * 100_000
-NO_OBJECTS = [b"", b"{", b"[]", b"{}", b"\xff\xfe", DEEP]
-FIGURES = [
-    {"accuracy": 1.5},
-    {"accuracy": -0.1},
-    {"accuracy": float("nan")},
-    {"accuracy": float("inf")},
-    {"global_step": -1},
-    {"global_step": 1 << 63},
-]
+NO_OBJECTS = [b"", b"{", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000]
 
 
-@pytest.mark.parametrize("file", ["run.json", "summary.json"])
 @pytest.mark.parametrize(
-    "content", [*NO_OBJECTS, b"null", b'{"a":' * 100_000, b"9" * 5000, b'{"format": 99}'],
-    ids=range(10),
-)  # fmt: skip
+    "content", [*NO_OBJECTS, b'{"a":' * 100_000, b"9" * 5000, b'{"format": 99}'], ids=range(9)
+)
+@pytest.mark.parametrize("file", ["run.json", "summary.json"])
 def test_a_damaged_run_is_counted(file: str, content: bytes, rows: Callable[..., Any]) -> None:
     row = rows(run("r1"), run("r2") | {f"ada/runs/r2/{file}": content})["ada"]
     assert (row["async runs"], row["unreadable"]) == ("1 succeeded", "1")
 
 
-@pytest.mark.parametrize("figures", FIGURES)
-def test_impossible_figures(figures: dict[str, Any], rows: Callable[..., Any]) -> None:
-    assert rows(run("r1", figures=figures))["ada"]["unreadable"] == "1"
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("accuracy", each) for each in (1.5, -0.1, math.nan, math.inf)),
+        *(("global_step", each) for each in (-1, 1 << 63)),
+    ],
+)
+def test_impossible_figures(name: str, value: float, rows: Callable[..., Any]) -> None:
+    assert rows(run("r1", figures={name: value}))["ada"]["unreadable"] == "1"
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        *NO_OBJECTS,
-        *(b'{"cells": %s}' % each for each in (b"1", b"[1]", b"[{}]", b'"code"', b'{"a": {}}')),
-        b'{"cells": [{"cell_type": "code"}]}',
-    ],
-    ids=range(12),
+    [*NO_OBJECTS, *(b'{"cells": %s}' % each for each in (b"1", b"[{}]", b'{"a": {}}'))],
+    ids=range(9),
 )
 def test_a_damaged_notebook(content: bytes, rows: Callable[..., Any]) -> None:
     row = rows({"ada/notebooks/00_tour.ipynb": content})["ada"]
