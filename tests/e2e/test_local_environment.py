@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, processes
+from lab.backends.local import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
@@ -23,7 +23,7 @@ from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
+from tests.support.agents import processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces
 
@@ -210,25 +210,6 @@ def in_shell(environment: LocalEnvironment, task: str, *script: str) -> list[str
     return done.stdout.splitlines()
 
 
-def test_cancel_then_another_run_then_down_in_the_middle(kind: str, project: Path) -> None:
-    environment = up(project)
-    train(environment)
-    with pytest.raises(LabError, match="run r1 is under way"):
-        submit(environment, "", "r2")
-    environment.cancel("r1", "enough")
-    collected = Home().follow(environment)
-    assert {collected.status(t).state for t in ("ps-0", "worker-0", "worker-1")} == {
-        State.CANCELLED
-    }
-    assert json.loads(collected.files["cancel.json"])["reason"] == "enough"
-    assert collected.status("worker-0").reason == "enough"
-    submit(environment, "", "r2")
-    assert Home().follow(environment, "r2").status("worker-0").state is State.SUCCEEDED
-    train(environment, "r3")
-    environment.down(lambda _: None)
-    assert left(project) == []
-
-
 @pytest.mark.parametrize(
     ("kind", "victim"),
     [("namespaces", "recorded"), ("namespaces", "supervisor"), ("processes", "recorded")],
@@ -269,42 +250,6 @@ def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path
     shutil.rmtree(directory, ignore_errors=True)  # an agent may write at the same time
     assert not (directory / "environment.json").exists()
     wait_for(lambda: not left(project), "every process is gone")
-
-
-UPS = """\
-import sys
-from pathlib import Path
-from lab.backends.local import LocalBackend
-from lab.errors import LabError
-from tests.e2e.test_local_environment import plan
-from tests.support.commands import free_port
-try:
-    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)
-except LabError as error:
-    sys.exit(str(error))
-"""
-
-
-def test_three_ups_at_once(kind: str, project: Path) -> None:
-    helpers = [
-        subprocess.Popen(
-            [sys.executable, "-c", UPS, str(project)],
-            cwd=ROOT,
-            env=processes.base_environ(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    output = [helper.communicate(timeout=PATIENCE_S)[1] for helper in helpers]
-    assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], output
-    assert all(len(text.splitlines()) <= 1 for text in output)
-    assert len(LocalBackend().all()) == 1
-    before = left(project)
-    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
-        up(project)
-    assert left(project) == before
 
 
 def test_lost_agent_is_shown(kind: str, project: Path) -> None:
@@ -357,6 +302,8 @@ def test_ports_of_another_program_and_of_another_environment(
     assert output == []
     assert not (project / "state/local/one").exists()
     LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
+    with pytest.raises(LabError, match=f"'one' is up already, booted from {project}"):
+        LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
     with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
         LocalBackend().up(plan("two", port + 2), root=project, notify=lambda _: None)
     LocalBackend().up(plan("two", port + 3), root=project, notify=lambda _: None, share=True)

@@ -29,12 +29,6 @@ PROGRAMS = ROOT / "tests" / "tf1_programs"
 PATIENCE_S = 600.0
 SAMPLE = 6
 
-TWO_PS = """\
-version: 1
-name: tf1-two-ps
-nodes: {tf1: {}, tf2: {}}
-jobs: {ps: {on: [tf1, tf2]}, worker: {on: [tf1, tf2]}}
-"""
 
 CONTRIB = """\
 import json
@@ -225,23 +219,6 @@ def test_host_flags_a_task_id_and_a_module_beside_the_program(tmp_path: Path, mn
     saved = {path.name for path in (run.path / "files/logs_async").iterdir()}
     assert "checkpoint" in saved
     assert any(name.startswith("events.out.tfevents") for name in saved)
-
-
-def test_monitored_sessions_and_variables_balanced_over_two_ps(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "two-ps.yaml").write_text(TWO_PS)
-    run = listing(tmp_path, "hooks_on_two_ps", tmp_path / "two-ps.yaml")
-    for task in ("worker-0", "worker-1"):
-        log = "\n".join(run.log(task))
-        # 31,360 bytes, 40, and 8: the first ps is full with the first.
-        assert "matrix is held by /job:ps/task:0" in log
-        assert "added is held by /job:ps/task:1" in log
-        assert "global_step is held by /job:ps/task:1" in log
-        assert run.records(task, "final")[0]["accuracy"] > 0.8  # a guess has 0.1
-    logs = [(run.path / f"logs/worker-{index}.log").read_text() for index in (0, 1)]
-    assert "INFO:tensorflow:loss = " in logs[0]
-    assert ["INFO:tensorflow:Saving checkpoints" in log for log in logs] == [True, False]
-    assert (run.path / "files/monitored_logs/checkpoint").is_file()
 
 
 def test_a_client_apart_from_two_servers(tmp_path: Path) -> None:

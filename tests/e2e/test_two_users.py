@@ -119,21 +119,6 @@ def seen(process: subprocess.Popen[str], message: str) -> str:
     return next(line for line in process.stderr if line.startswith(message))
 
 
-def test_runs_collected_elsewhere_are_not_collected_again(project: Project, tmp_path: Path) -> None:
-    here = project("anna")
-    go_on(here)
-    run = ("run", "waits.py", "--backend", "local", "--gpus", "none", "--keep")
-    elsewhere = tmp_path / "elsewhere"
-    for _ in range(2):
-        lab(here, *run, "--runs-dir", str(elsewhere))
-    kept, removed = sorted(elsewhere.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in sorted(removed.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    _, err = lab(here, "down")
-    assert f"run {kept.name} is already collected, in {kept}\n" in err
-    assert runs(here) == [removed.name]
-
-
 def test_a_gpu_held_by_another_environment(project: Project) -> None:
     anna, ben, carl = project("anna", [4, 5]), project("ben", [5, 6]), project("carl", [6, 7])
     up = ("up", "--backend", "local", "--gpus", "index")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
-import select
 import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +25,7 @@ from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
+from tests.support.terminals import terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,31 +128,9 @@ def on_a_terminal(
     project: Path, words: Sequence[str], timeout_s: float = 30, **more: str
 ) -> tuple[int, str]:
     """Run a command with a terminal for all streams, and without input."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(project)
-        os.execve(  # noqa: S606
-            sys.executable,
-            [sys.executable, "-m", "lab", *words],
-            environ(project, **{"TERM": "xterm", "PAGER": "less", **more}),
-        )
-    shown = b""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                piece = os.read(terminal, 65536)
-            except OSError:
-                break  # the child has closed its terminal
-            if not piece:
-                break
-            shown += piece
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        pytest.fail(f"it hangs: {shown!r}")
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
+    command, env = [sys.executable, "-m", "lab", *words], environ(project, PAGER="less", **more)
+    with terminal(command, cwd=project, env=env, term=more.get("TERM", "xterm")) as typed:
+        return typed.end(timeout_s), typed.said
 
 
 def make_run(project: Path, run_id: str, reason: str = "") -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.cluster import free_ports
 from tests.support.engine import ROOT, NoEngine, install, system_path
 
 HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
@@ -346,7 +347,7 @@ def _gres(devices: Mapping[str, Sequence[Path]]) -> str:
 
 
 def _config(home: Path, first_job: int) -> str:
-    ports = _free_ports(len(NODES) + 1)
+    ports = free_ports(len(NODES) + 1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     nodes = [
         f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port}"
@@ -361,14 +362,6 @@ def _config(home: Path, first_job: int) -> str:
         last=first_job + JOBS - 1,
         nodes="\n".join(nodes),
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def remove(home: Path) -> None:

@@ -29,13 +29,15 @@ class Terminal:
         said: Its output so far.
     """
 
-    def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], term: str
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**env, "TERM": "xterm-256color"},
+            env={**env, "TERM": term},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -132,9 +134,11 @@ def _control() -> None:
 
 
 @contextlib.contextmanager
-def terminal(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Iterator[Terminal]:
+def terminal(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], term: str = "xterm-256color"
+) -> Iterator[Terminal]:
     """A program on a terminal that is closed at the end of the block."""
-    opened = Terminal(command, cwd=cwd, env=env)
+    opened = Terminal(command, cwd=cwd, env=env, term=term)
     try:
         yield opened
     finally:

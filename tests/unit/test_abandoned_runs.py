@@ -165,21 +165,6 @@ def test_a_stream_that_breaks_once_is_followed_on(
     assert environment.is_down is (how == "booted")
 
 
-def test_a_stream_that_breaks_again_later_is_followed_on(
-    run: RunDir, environment: Breaking
-) -> None:
-    def later() -> LabError:
-        path = run.path / "files/more"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("more" * (3 - environment.breaks))  # another event between
-        return LabError("it broke off")
-
-    environment = released(environment, breaks=3, fault=later)
-    follow(run, environment)
-    assert run.read().state is State.SUCCEEDED
-    assert environment.view.lines == ["it broke off; trying again"] * 3
-
-
 def test_a_stream_that_breaks_for_a_while_is_followed_on(
     run: RunDir, environment: Breaking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

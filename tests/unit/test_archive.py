@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -175,15 +174,6 @@ def refused(files: dict[str, bytes], *more: tuple[zipfile.ZipInfo, bytes]) -> st
         archive.unpack(Path("bad.zip"), Path("none"))
     assert not Path("none").exists()
     return str(caught.value)
-
-
-def test_links_and_doubles(here: Path) -> None:
-    link = zipfile.ZipInfo(f"{RUN}/gpu.jsonl")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    assert "is not a regular file" in refused({}, (link, b"/etc/passwd"))
-    again = zipfile.ZipInfo(f"{RUN}/run.json")
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        assert "is in it twice" in refused({}, (again, b"{}"), (again, b"{}"))
 
 
 @pytest.mark.parametrize(

@@ -383,22 +383,6 @@ def test_broken_pipe(project: Path) -> None:
         process.wait(PATIENCE_S)
 
 
-def test_a_full_disk_is_one_line(project: Path) -> None:
-    assert refusal(project, "render --gpus none --output /dev/full", 1)
-    with open("/dev/full", "w") as full:  # noqa: PTH123
-        process = subprocess.run(
-            [sys.executable, "-m", "lab", "schema"],
-            cwd=project,
-            env=environ(project),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert process.returncode == 1
-    assert process.stderr.splitlines()[0].startswith("error: the disk is full; free some space")
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -114,24 +114,6 @@ def test_unreadable_config_completes_nothing(text: str, tmp_path: Path) -> None:
     assert names_of("tasks", tmp_path) == names_of("environments", tmp_path) == []
 
 
-def test_completion_imports_nothing_heavy(place: Path) -> None:
-    code = (
-        "import sys; from lab.cli import main; main(['__complete', 'runs', 'tasks']);"
-        "heavy = {'fire', 'rich', 'pydantic', 'docker', 'tensorflow', 'numpy'};"
-        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=place,
-        env={**environ(place), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "worker-1" in done.stdout.split()
-
-
 # ---- bash, argument by argument
 
 

@@ -1,21 +1,13 @@
-"""The cost of a command, by its imports and its number of instructions; nothing is timed."""
+"""The cost of a command, by its imports; nothing is timed."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from lab.config import parse_cluster
-from lab.gpu import take_inventory
-from lab.placement.place import place
-from lab.render import render
 from tests.support.commands import ROOT, environ
 
 FOREIGN = {
@@ -50,8 +42,9 @@ BEFORE_ANY_COMMAND = {
         (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
         (["predict", "--help"], {"numpy", "PIL", "matplotlib", "tensorflow"}),
         (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
+        (["__complete", "runs", "tasks"], FOREIGN | OWN | {"fire", "pydantic"}),
     ],
-    ids=["help", "nothing", "render", "check", "predict", "validate"],
+    ids=["help", "nothing", "render", "check", "predict", "validate", "complete"],
 )
 def test_a_command_imports_nothing_that_it_does_not_need(
     arguments: list[str], unwanted: set[str], tmp_path: Path
@@ -73,59 +66,3 @@ def test_a_command_imports_nothing_that_it_does_not_need(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def many(nodes: int) -> dict[str, Any]:
-    """A config of a ps and seven workers with a GPU each, on each of many nodes."""
-    names = [f"tf{number}" for number in range(nodes)]
-    return {
-        "version": 1,
-        "name": "many",
-        "nodes": {name: {"gpus": 7} for name in names},
-        "jobs": {
-            "ps": {"on": names},
-            "worker": {"on": [name for name in names for _ in range(7)], "gpus": 1},
-        },
-    }
-
-
-def rendered(config: dict[str, Any], mode: str) -> Callable[[], object]:
-    """All steps from a config's bytes to the compose file's text."""
-    data = json.dumps(config).encode()
-
-    def render_it() -> str:
-        cluster = parse_cluster(data, "cluster.yaml")
-        return render(place(cluster, take_inventory(mode, cluster)))
-
-    return render_it
-
-
-def instructions(action: Callable[[], object]) -> int:
-    """How many instructions of Python's something takes: the same number every time."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        action()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
-    """By how much more the second doubling adds than the first: 2 is linear, 4 quadratic."""
-    make(4 * size)()  # caches between calls are filled for all three
-    first, second, third = (instructions(make(factor * size)) for factor in (1, 2, 4))
-    return (third - second) / (second - first)
-
-
-@pytest.mark.parametrize("mode", ["index", "none"])
-def test_rendering_grows_with_the_config(mode: str) -> None:
-    assert growth(lambda nodes: rendered(many(nodes), mode), 12) < 2.005

@@ -39,26 +39,6 @@ def test_the_links_and_commands_of_a_page(page: Path) -> None:
     assert name(page) in GENERATED or wrong_commands(text) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("`lab rnu async`", "no command rnu"),
-        ("`lab run async --epoch 2`", "--epoch"),
-        ("`lab run asnyc`", "no experiment asnyc"),
-        ("`lab run async --cluster clusters/bok.yaml`", "no bok.yaml"),
-        ("`lab run multiworker --cluster clusters/book.yaml`", "has other jobs"),
-    ],
-)
-def test_a_wrong_command_is_found(text: str, fault: str) -> None:
-    (found,) = wrong_commands(text)
-    assert fault in found
-
-
-def test_a_broken_link_is_found() -> None:
-    text = "[a](lessons/no.md) [b](lessons/async.md#nowhere) [c](lessons/async.md#what-to-try)"
-    assert dead_links(text, ROOT / "docs") == ["lessons/no.md", "lessons/async.md#nowhere"]
-
-
 def test_every_test_of_the_attacks_on_seats_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
     tests = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/*/test_class*.py"))
@@ -203,18 +183,3 @@ def test_the_chinese_pages_are_linked_from_the_english_ones() -> None:
     for english, page in pages.items():
         link = f"({os.path.relpath(page, english.parent)})"
         assert link in english.read_text("utf-8"), f"{name(english)} does not link {page}"
-
-
-def test_a_changed_text_is_noticed(tmp_path: Path) -> None:
-    english, page = tmp_path / "a.md", tmp_path / "zh/a.md"
-    page.parent.mkdir()
-    english.write_text("one\n")
-    source = translations.line("../a.md", "2026-01-31", "0123456", translations.digest(english))
-    page.write_text(f"# a\n\n{source}\n")
-    assert not translations.read(page).is_behind
-    english.write_text("two\n")
-    assert translations.read(page).is_behind
-    assert not translations.read(page).says_behind
-    page.write_text("# a\n")
-    with pytest.raises(ValueError, match="no line like"):
-        translations.read(page)

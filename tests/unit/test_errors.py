@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,6 @@ from lab.config import load_cluster, parse_cluster
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.predict import model_loader
-from lab.predict.network import Network
 from lab.predict.preprocess import read_picture
 from lab.run import project
 from lab.run.run_info import RunInfo
@@ -43,11 +42,9 @@ from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.probes.netem import LinkError, apply_link
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.states import State
 from lab.task.sdk.data import DataError, load_mnist
 from lab.task.sdk.model import FILE
 from lab.task.sdk.program import ProgramError, make_directory
-from tests.support.agents import Stage
 from tests.support.cli import CLUSTER
 from tests.support.commands import free_port
 from tests.support.containers import an_engine, inspected
@@ -154,52 +151,7 @@ def a_directory_that_cannot_be_made(root: Path, _: pytest.MonkeyPatch) -> None:
     make_directory(root / "file/model")
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    stage.close()
-
-
-FULL = """\
-import os, resource
-resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (8_000, 8_000))
-print('x' * 10_000)
-"""
-
-
-@pytest.mark.parametrize(
-    ("program", "argument", "reason"),
-    [
-        ("print(1)", "x" * 200_000, "program.py cannot be started: Argument list too long"),
-        (FULL, "", "cannot be written: File too large; make room on it"),
-    ],
-    ids=["start", "log"],
-)
-def test_reasons_of_agents(stage: Stage, program: str, argument: str, reason: str) -> None:
-    stage.submit(stage.program(program), argument)
-    stage.agent("worker-0")
-    assert stage.wait_state("worker-0", State.FAILED).reason.endswith(reason)
-
-
-def test_a_run_cancelled_without_a_reason(stage: Stage) -> None:
-    stage.submit(stage.program("print(1)"))
-    stage.volume.cancel("r1").write_text("{}")
-    stage.agent("worker-0")
-    assert stage.wait_state("worker-0", State.CANCELLED).reason == "cancelled"
-
-
 # ---- Predictions
-
-
-@error
-def a_model_that_diverged(_root: Path, _: pytest.MonkeyPatch) -> None:
-    parameters = {
-        "weights": np.zeros((784, 10), np.float32),
-        "biases": np.full(10, np.nan, np.float32),
-    }
-    model = Network("softmax", parameters, averages=False, source="model.npz")  # type: ignore[arg-type]
-    model.logits(np.zeros((1, 784), np.float32))
 
 
 @error

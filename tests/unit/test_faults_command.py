@@ -13,7 +13,6 @@ from syrupy.assertion import SnapshotAssertion
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec, control
-from lab.task.protocol.faults import parse
 from lab.task.protocol.states import State
 from tests.support.cli import Host
 from tests.support.fakes import PLAN, end
@@ -57,13 +56,6 @@ def test_a_network_fault_is_sent_to_the_agents(host: Host) -> None:
     assert json.loads(out) == {"run": RUN, "fault": "cut:5s tf3", "tasks": ["worker-1"]}
     assert host.environment.disturbed == [("tf3", "cut:5s")]
     assert recorded(host) == ["cut:5s tf3"]
-
-
-def test_a_random_target_is_drawn_and_its_seed_printed(host: Host) -> None:
-    host.lab("fault kill random")
-    (drawn,) = map(parse, recorded(host))
-    assert drawn.target in {"ps-0", "worker-0", "worker-1"}
-    assert drawn.seed is not None
 
 
 @pytest.mark.parametrize(

@@ -267,14 +267,6 @@ def test_a_job_with_a_failed_node_is_removed_before_slurm_notices_it(site: Site)
     assert (site.pauses, SlurmBackend().projects()) == ([], [])
 
 
-def test_slurm_is_asked_only_now_and_then(site: Site) -> None:
-    environment = site.up()
-    site.set("queue", "")
-    assert environment.is_up
-    assert environment.job(fresh=True) is None
-    assert not environment.is_up
-
-
 @pytest.mark.parametrize(
     ("text", "job"),
     [
@@ -374,22 +366,6 @@ def test_a_list_of_gpus_counts_as_its_number(pins: str) -> None:
     planned.report_warnings(lines.append, strict=True)
     assert lines == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
     assert not make_plan(pinned, "none", backend="slurm").plan.notices
-
-
-@pytest.mark.usefixtures("site")
-@pytest.mark.parametrize("command", ["up", "run async"])
-def test_what_slurm_cannot_express_is_refused_with_its_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-) -> None:
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "cluster.yaml").write_text(CLUSTER + "links: {tf1: {delay: 5ms}}\n")
-    monkeypatch.chdir(tmp_path)
-    assert main([*command.split(), "--backend", "slurm"]) == 2
-    expected = "cluster.yaml:5:14: links.tf1: a Slurm job cannot change the network; leave it out"
-    assert capsys.readouterr().err.splitlines() == [expected]
 
 
 @pytest.mark.parametrize("ahead_s", [0.0, 60.0, -60.0])

@@ -68,17 +68,6 @@ def test_a_job_that_slurm_puts_back_continues_its_run(site: Site) -> None:
     assert environment.continuation("r-1", output.append) == request  # for another client
 
 
-def test_a_client_may_come_while_the_job_starts_again(site: Site) -> None:
-    environment = site.up()
-    shutil.rmtree(an_ended_run(STOPPED).agents)
-    site.pauses.append(continues)
-    output: list[str] = []
-    request = environment.continuation("r-1", output.append)
-    assert request is not None
-    assert request.run_id == "r-2"
-    assert output == ["job 7 starts its tasks", "slurm: job 7 runs 2 tasks"]
-
-
 @pytest.mark.parametrize("requeued", ["", "requeue 7\n"], ids=["Slurm notices it", "it does not"])
 def test_a_run_with_a_lost_agent_continues_by_its_policy(site: Site, requeued: str) -> None:
     environment = site.up()
