@@ -64,20 +64,16 @@ def running(name: str = "w") -> ClassDir:
     ("words", "wrong"),
     [
         ("up ada", "SEAT"),
-        ("up --json", "--json"),
         ("status --backend local", "--backend"),
         ("handouts -y", "--yes"),
-        ("reset ada --output x", "--output"),
         ("reset ada --url https://h", "--url"),
         ("down --gpus 8", "--gpus"),
     ],
 )
 def test_an_argument_that_does_not_apply(words: str, wrong: str, call: Call) -> None:
-    folder = running()
     action = words.partition(" ")[0]
     line = refused(call(words))
     assert line == f"error: `lab class {action}` does not take {wrong}; leave out {wrong}"
-    assert folder.is_up
 
 
 def test_which_class_is_meant(place: Path, call: Call) -> None:
@@ -260,12 +256,8 @@ def test_the_page_is_written_and_not_printed(place: Path, call: Call) -> None:
         ("reset", "no seat is given in the class 'w'; see the seats with `lab class status`"),
         ("reset bop", "no seat 'bop' in the class 'w'; did you mean 'bob'? see the seats with"),
         ("reset teacher", "no seat 'teacher'"),
-        ("reset ../bob", "no seat '../bob'"),
-        (
-            "reset bob",
-            "reset bob? A copy of its work is kept. (stdin is not a terminal); add --yes",
-        ),
-        ("down", "remove the class 'w'? Its work is collected first. (stdin is not a terminal)"),
+        ("reset bob", "A copy of its work is kept. (stdin is not a terminal); add --yes"),
+        ("down", "Its work is collected first. (stdin is not a terminal)"),
     ],
 )
 def test_nothing_is_removed_by_mistake(words: str, error: str, call: Call) -> None:
@@ -288,13 +280,3 @@ def test_only_a_yes_removes(
     codes = [main(["class", "down", "--output", "w.zip"]), main(["class", "reset", "ada"])]
     assert codes == ([0, 0] if removed else [2, 2])
     assert calls == ([Path("w.zip"), "ada"] if removed else [])
-
-
-def test_the_archive_has_a_name_with_the_time(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    running()
-    calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(down, "down", lambda *given: calls.append(given))
-    assert call("down --yes").returncode == 0
-    ((folder, archive, _),) = calls
-    assert folder == ClassDir("w")
-    assert datetime.strptime(archive.name, "w-%Y%m%d-%H%M%S.zip")

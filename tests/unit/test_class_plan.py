@@ -17,7 +17,7 @@ from lab.classroom.config import ClassConfig, Tls
 from lab.classroom.planning import HostFacts
 from lab.errors import ConfigError
 from lab.gpu import Inventory, Process
-from lab.units import GIB, MIB
+from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
 from tests.support.classes import NO_GPUS, a_class, a_host, plan
 
@@ -165,11 +165,6 @@ def test_all_shortages_of_a_host_are_reported(snapshot: SnapshotAssertion) -> No
     keys = {name: [line.partition(":")[0] for line in lines] for name, lines in found.items()}
     assert keys["all"] == ["seat.gpus", "cluster", "seat.cpus", "seat.memory", "seat.disk"]
     assert keys["all, queue"] == ["cluster", "seat.memory", "network"]
-
-
-def test_a_disk_without_space() -> None:
-    (line,) = shortages(a_class(30, disk="5GiB"), a_host(disk_free_bytes=64 * MIB))
-    assert line.endswith("64 MiB of free disk space; use fewer and smaller seats")
 
 
 def test_networks_of_the_host_are_not_taken() -> None:

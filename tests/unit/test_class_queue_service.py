@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import islice
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import jupyterhub.services.auth
@@ -42,7 +42,7 @@ from lab.placement.plan import Plan
 from lab.task.protocol.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
-from tests.support.queueing import CONFIG
+from tests.support.queueing import CONFIG, Host
 
 ACCESS = "access:services!service=queue"
 QUEUE = {"queue": True}
@@ -205,12 +205,9 @@ def test_the_limits_of_a_config_hold_if_they_are_smaller() -> None:
 
 def test_names_on_the_host_are_valid_and_differ() -> None:
     long = "a" * 31
-    found = [
-        next(project_names(name, one))
-        for name in ("b" * 20, "c")
-        for one in (long, long[:-1] + "b", "ada")
-    ]
-    assert len(set(found)) == len(found)
+    seats = (long, long[:-1] + "b", "ada")
+    found = {next(project_names(name, one)) for name in ("b" * 20, "c") for one in seats}
+    assert len(found) == 6
     assert all(re.fullmatch(PROJECT, each) for each in found)
     first = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", (), 0.0)
     second = admitted(order(CONFIG.format(name="m", gpus=1)), "demo", "ada", {first.project}, 0.0)
@@ -221,29 +218,17 @@ def test_names_on_the_host_are_valid_and_differ() -> None:
 # ---- The end
 
 
-class Engine:
-    """Environments that exist, by their names."""
-
-    def __init__(self, *projects: str) -> None:
-        self.name = "compose"
-        self.projects = set(projects)
-
-    def find_any(self, project: str) -> SimpleNamespace | None:
-        down = SimpleNamespace(down=lambda _notify: self.projects.remove(project))
-        return down if project in self.projects else None
-
-
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_the_end_of_a_class_removes_its_environments_and_their_locks(
-    monkeypatch: pytest.MonkeyPatch, *, is_damaged: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_damaged: bool
 ) -> None:
-    folder = created(a_plan(gpus=QUEUE))
+    folder, host = created(a_plan(gpus=QUEUE)), Host(tmp_path / "volumes")
     mine, second = islice(project_names(folder.name, "ada"), 2)
-    engine = Engine(mine, second, "another-users")
-    monkeypatch.setattr(folders, "ComposeBackend", lambda: engine)
-    up = entry(State.UP, project=mine)
+    for project in (mine, second, "another-users"):
+        host.add(project)
+    monkeypatch.setattr(folders, "ComposeBackend", lambda: host)
     waiting = entry(id="2", seat="bob", project="another-users")
-    QueueDir(folder).ledger().write((up, waiting))
+    QueueDir(folder).ledger().write((entry(State.UP, project=mine), waiting))
     assert [each.id for each in QueueDir(folder).entries("ada")] == ["1"]
     if is_damaged:
         write_atomically(QueueDir(folder).path / "ledger.json", "[3]")
@@ -251,9 +236,8 @@ def test_the_end_of_a_class_removes_its_environments_and_their_locks(
             QueueDir(folder).entries("ada")
     with lock_environment("compose", mine):
         pass
-    assert lock_path("compose", mine).exists()
     assert remove_environments(folder) == (2 if is_damaged else 1)
-    assert engine.projects == {"another-users"} | (set() if is_damaged else {second})
+    assert host.projects() == [*([] if is_damaged else [second]), "another-users"]
     assert not lock_path("compose", mine).exists()
 
 
