@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.project import data_dir_inside
 from lab.service.planning import make_plan
-from lab.signals import ignore_signals
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 LOCAL = FakeBackend("local")
@@ -73,17 +70,3 @@ def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the host has only the shipped data; leave it out"):
         data_dir_inside(tmp_path, CLASS, tmp_path)
     assert data_dir_inside(None, CLASS, tmp_path) == ""
-
-
-def test_a_thread_cleans_up_without_signals() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    done: list[object] = []
-
-    def clean_up() -> None:
-        with ignore_signals():
-            done.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=clean_up)
-    thread.start()
-    thread.join()
-    assert done == [before]

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, count, repeat
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,25 +46,13 @@ def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """The lines and the error of a check, while the driver answers one thing after another."""
-    seconds = 0.0
-
-    def sleep(more: float) -> None:
-        nonlocal seconds
-        seconds += more
-
-    clock = SimpleNamespace(monotonic=lambda: seconds, sleep=sleep)
+    seconds = count()
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
     monkeypatch.setattr(gpu_check, "time", clock)
 
     def run(seat: str, *answers: Inventory | NvmlError, gpus: object = 1) -> list[str]:
-        left = list(answers)
-
-        def read() -> Inventory:
-            answer = left.pop(0) if len(left) > 1 else left[0]
-            if isinstance(answer, NvmlError):
-                raise answer
-            return answer
-
-        monkeypatch.setattr(gpu_check, "read_host", read)
+        driver = Mock(side_effect=chain(answers, repeat(answers[-1])))
+        monkeypatch.setattr(gpu_check, "read_host", driver)
         plan, lines = a_plan(("ada", "bob"), gpus), list[str]()
         try:
             if seat:
@@ -71,37 +61,37 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
                 check_class_gpus(plan, lines.append)
         except LabError as error:
             lines.append(str(error))
-        return [*lines, f"{seconds:g} s"]
+        return [*lines, f"{driver.call_count} answers"]
 
     return run
 
 
 def test_an_empty_gpu(report: Callable[..., list[str]]) -> None:
-    assert report("bob", host((PYTHON,))) == [f"{SECOND}: {EMPTY}", "0 s"]
-    assert report("", host()) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "0 s"]
-    assert report("ada", host(), gpus=0) == ["0 s"]
-    assert report("", host((XORG,))) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "0 s"]
+    assert report("bob", host((PYTHON,))) == [f"{SECOND}: {EMPTY}", "1 answers"]
+    assert report("", host()) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "1 answers"]
+    assert report("ada", host(), gpus=0) == ["0 answers"]
+    assert report("", host((XORG,))) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "1 answers"]
 
 
 def test_a_process_that_stays_or_ends_after_a_moment(report: Callable[..., list[str]]) -> None:
     busy = host((), (PYTHON,))
-    assert report("bob", busy, busy, host()) == [f"{SECOND}: {EMPTY}", "2 s"]
+    assert report("bob", busy, busy, host()) == [f"{SECOND}: {EMPTY}", "3 answers"]
     used = f"GPU 1 ({SECOND}, bob) is in use: /usr/bin/python3 (pid 4711, 3 GiB)"
     assert report("bob", busy) == [
         f"bob stays stopped: {used}; end that process with `kill PID`, then run "
         "`lab class reset bob` again",
-        "13 s",
+        "11 answers",
     ]
     assert report("", busy) == [
         f"{FIRST}: {EMPTY}",
         f"the class 'w' is removed, but {used}; end that process with `kill PID`",
-        "24 s",
+        "11 answers",
     ]
 
 
 def test_the_queue_holds_gpus_for_its_class(report: Callable[..., list[str]]) -> None:
     queue = {"queue": True}
-    assert report("ada", host((PYTHON,)), gpus=queue) == ["0 s"]
+    assert report("ada", host((PYTHON,)), gpus=queue) == ["0 answers"]
     *_, error, _ = report("", host((PYTHON,)), gpus=queue)
     assert f"GPU 0 ({FIRST}, queue) is in use" in error
 
@@ -132,7 +122,7 @@ def test_other_seats_may_use_a_shared_gpu(report: Callable[..., list[str]]) -> N
 def test_no_answer_is_no_proof(
     answer: Inventory | NvmlError, reason: str, report: Callable[..., list[str]]
 ) -> None:
-    assert report("bob", answer) == [f"{SECOND}: not proved: {reason}", "0 s"]
+    assert report("bob", answer) == [f"{SECOND}: not proved: {reason}", "1 answers"]
 
 
 REAL = """

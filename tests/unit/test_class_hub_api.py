@@ -75,23 +75,6 @@ def failure(hub: Hub) -> str:
     return line
 
 
-def test_the_requests(hub: Hub) -> None:
-    hub.content = b'[{"name": "ada", "servers": {}}]'
-    assert hub.api.users() == [{"name": "ada", "servers": {}}]
-    for status in (201, 202, 204):
-        hub.status, hub.content = status, b""
-        hub.api.start("ada")
-        hub.api.stop("ada")
-    assert hub.requests == [
-        ("GET", "/hub/api/users", "token secret"),
-        *[
-            ("POST", "/hub/api/users/ada/server", "token secret"),
-            ("DELETE", "/hub/api/users/ada/server", "token secret"),
-        ]
-        * 3,
-    ]
-
-
 LONG = json.dumps({"message": "ada is \x1b[2J pending stop " + "x" * 9_000}).encode()
 
 

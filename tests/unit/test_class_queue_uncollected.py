@@ -6,13 +6,14 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from lab.backends import Chunk
 from lab.backends.classroom.protocol import State
+from lab.backends.process import ProcessHandle
 from lab.classroom.queue import uncollected
 from lab.classroom.queue.admission import project_names
 from lab.classroom.queue.folder import QueueDir
@@ -230,20 +231,13 @@ def test_one_bad_run_or_environment_does_not_prevent_the_others(
 def test_the_turns_end_by_the_service_if_it_is_there(
     folder: ClassDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Any] = []
-    lines: list[str] = []
-    monkeypatch.setattr(
-        uncollected, "end_environments", lambda *given, **more: calls.append((given[1], more))
-    )
+    end, lines = Mock(), list[str]()
+    monkeypatch.setattr(uncollected, "end_environments", end)
     end_all_runs(folder, lines.append)
-    assert calls == []  # JupyterHub has ended
-    up: Any = SimpleNamespace(is_up=True, stored=folder.stored)
-    end_all_runs(up, lines.append)
-    assert calls == [(["ada", "bob"], {"keep": True})]
-
-    def refuse(*_: object, **__: object) -> None:
-        raise LabError("no answer", "try again")
-
-    monkeypatch.setattr(uncollected, "end_environments", refuse)
-    end_all_runs(up, lines.append)
+    end.assert_not_called()  # JupyterHub has ended
+    folder.write_hub(ProcessHandle.of(os.getpid()))
+    end_all_runs(folder, lines.append)
+    end.assert_called_once_with(folder, ["ada", "bob"], keep=True)
+    end.side_effect = LabError("no answer", "try again")
+    end_all_runs(folder, lines.append)
     assert lines == ["warning: no answer; try again"]

@@ -144,9 +144,6 @@ def report(**changes: object) -> bytes:
     return json.dumps(GOOD | changes).encode()
 
 
-# ---- A seat's report
-
-
 def test_a_report() -> None:
     assert parse_report(report()) == RunReport(**GOOD)
     assert parse_report(b"null") is None

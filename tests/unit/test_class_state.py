@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import unquote
 
 import pytest
@@ -156,16 +157,10 @@ def test_every_seat_and_the_teacher_are_there_once(tmp_path: Path) -> None:
 def test_the_qr_code_is_the_page_for_signing_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coded: list[str] = []
-    make = segno.make
-
-    def noted(content: str, **options: str) -> segno.QRCode:
-        coded.append(content)
-        return make(content, **options)
-
-    monkeypatch.setattr(handouts.segno, "make", noted)
+    make = Mock(side_effect=segno.make)
+    monkeypatch.setattr(handouts.segno, "make", make)
     page = page_of(tmp_path, url="https://lab.example.org:8443/")
-    assert coded == [
+    assert [call.args[0] for call in make.call_args_list] == [
         f"https://lab.example.org:8443/hub/login?username={name}"
         for name in ("ada", "bob", TEACHER)
     ]
