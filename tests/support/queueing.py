@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -280,9 +281,9 @@ def request(environment: ClassEnvironment, run_id: str = RUN) -> Request:
 
 
 def collected(environment: ClassEnvironment | None) -> dict[str, bytes]:
+    """The files of the run of an environment."""
     assert environment is not None
-    files: dict[str, bytes] = {}
-    for chunk in environment.stream(RUN, {}, follow=True):
-        if chunk is not None:
-            files[chunk.path] = files.get(chunk.path, b"") + chunk.data
+    files: dict[str, bytes] = defaultdict(bytes)
+    for chunk in filter(None, environment.stream(RUN, {}, follow=True)):
+        files[chunk.path] += chunk.data
     return files

@@ -14,7 +14,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.classroom.config import parse_class
-from lab.classroom.planning import HostFacts
 from lab.doctor.engine import EngineInfo
 from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
@@ -172,21 +171,17 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
     assert found.disk_free_bytes == (free and free * 10**9)
 
 
-def test_an_engine_elsewhere_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def engine(answer: EngineInfo | Exception) -> HostFacts:
-        monkeypatch.setattr(classroom, "read_engine", mock.Mock(side_effect=[answer]))
-        return classroom.host_facts(box(2), lines.append)
-
+@pytest.mark.parametrize(
+    "error", [LabError("reaching the engine: no answer", "start it"), TimeoutError("no answer")]
+)
+def test_a_host_without_an_engine(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     found = [(IPv4Network("0.0.0.0/1"), "vpn"), (IPv4Network("10.0.0.0/8"), "vpn")]
     monkeypatch.setattr(classroom, "routes", lambda: found)
-    facts = engine(EngineInfo({"Name": "elsewhere"}))
+    monkeypatch.setattr(classroom, "read_engine", mock.Mock(side_effect=error))
+    facts = classroom.host_facts(box(2), lines.append)
     assert (facts.disk_free_bytes, facts.networks) == (None, (IPv4Network("10.0.0.0/8"),))
-    error = LabError("reaching the engine: no answer", "start it")
-    assert (
-        engine(error).disk_free_bytes is engine(TimeoutError("no answer")).disk_free_bytes is None
-    )
-    assert lines == ["no answer: its disk and networks are not checked"] * 2
+    assert lines == ["no answer: its disk and networks are not checked"]
 
 
 # ---- TLS

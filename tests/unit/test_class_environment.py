@@ -290,11 +290,11 @@ def test_what_does_not_start_is_named(
 
 
 def test_many_seats_start_a_few_at_a_time(seats: Seats) -> None:
-    counts, users, lines = [0], seats.users, list[str]()
+    counts, users = [0], seats.users
     seats.users = lambda: counts.append(len(seats.started)) or users()  # type: ignore[method-assign]
-    up(stored(a_plan(30)), lines.append)
+    up(stored(a_plan(30)), print)
     assert max(after - before for before, after in pairwise(counts)) == 4
-    assert lines[-1].endswith(": ready (30 of 30)")
+    assert len(seats.started) == 30
 
 
 @pytest.mark.parametrize("step", ["stop", "start_proxy", "start bob"])

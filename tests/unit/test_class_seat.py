@@ -15,8 +15,8 @@ from unittest.mock import Mock
 import docker.errors
 import pytest
 
-from lab.backends.engine.client import Engine, engine_errors
-from lab.classroom import containers, names, seat, status
+from lab.backends.engine.client import Engine
+from lab.classroom import names, seat, status
 from lab.classroom.run_report import RunReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from tests.golden.boxes import uuid_of
@@ -187,41 +187,6 @@ def test_a_forged_report_is_no_report(content: bytes) -> None:
 # ---- All seats
 
 
-class Containers(Engine):
-    """An engine with these containers, each with the chunks that its report command prints."""
-
-    def __init__(self, answers: dict[str, Callable[[], Iterator[bytes]]]) -> None:
-        super().__init__()
-        self.commands: list[list[str]] = []
-        self.found = [
-            SimpleNamespace(
-                id=name, status="exited" if name == "cy" else "running", labels={names.SEAT: name}
-            )
-            for name in answers
-        ]
-
-        def exec_create(container: str, command: list[str], **options: Any) -> dict[str, str]:
-            assert options == {"stderr": False, "workdir": "/"}
-            self.commands.append(command)
-            return {"Id": container}
-
-        def exec_start(container: str, *, stream: bool) -> Iterator[bytes]:
-            assert stream
-            return answers[container]()
-
-        self._local.client = SimpleNamespace(
-            api=SimpleNamespace(exec_create=exec_create, exec_start=exec_start)
-        )
-
-    def containers(self, *labels: str) -> Any:
-        assert labels == ("lab.class=w", "lab.seat")
-        return self.found
-
-    def for_each(self, doing: str, containers: Any, action: Callable[..., Any]) -> Any:
-        with engine_errors(doing):
-            return [action(each) for each in containers]
-
-
 def endless() -> Iterator[bytes]:
     while True:
         yield b'{"run_id": "' + b"x" * 4_000
@@ -245,16 +210,22 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     def read(
         users: list[dict[str, Any]], answers: dict[str, Callable[[], Iterator[bytes]]]
     ) -> list[SeatStatus]:
-        folder = created(a_plan(("ada", "bob", "cy", "dan"), 1))
+        found = {name: Mock(id=name, labels={names.SEAT: name}) for name in answers}
+        for name, each in found.items():
+            each.status = "exited" if name == "cy" else "running"
+        client = Mock(containers=Mock(get=found.get))
+        api = client.api
+        api.exec_create.side_effect = lambda container, *_, **__: {"Id": container}
+        api.exec_start = lambda container, **_: answers[container]()
+        monkeypatch.setattr(Engine, "client", lambda _: client)
+        monkeypatch.setattr(Engine, "containers", lambda *_: list(found.values()))
         monkeypatch.setattr(status, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
-        engine = Containers(answers)
-        monkeypatch.setattr(containers, "Engine", lambda: engine)
-        found = seat_statuses(folder)
+        statuses = seat_statuses(created(a_plan(("ada", "bob", "cy", "dan"), 1)))
         # It does not import the student's files.
-        assert all(
-            each == ["python", "-P", "-m", "lab.classroom.seat_report"] for each in engine.commands
-        )
-        return found
+        report = (["python", "-P", "-m", "lab.classroom.seat_report"],)
+        assert all(each.args[1:] == report for each in api.exec_create.call_args_list)
+        assert all(each.kwargs["workdir"] == "/" for each in api.exec_create.call_args_list)
+        return statuses
 
     return read
 

@@ -8,10 +8,10 @@ import json
 import math
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -171,52 +171,43 @@ def test_very_many_and_very_deep_files(tmp_path: Path) -> None:
 # ---- From an engine
 
 
-class Chunks(Engine):
-    """An engine with a container whose home directory is these bytes."""
-
-    def __init__(self, content: bytes, size: int) -> None:
-        super().__init__()
-        self.events: list[object] = []
-        self.chunks = (content[at : at + size] for at in range(0, len(content), size))
-        self._local.client = SimpleNamespace(containers=self, api=self)
-
-    def create(self, image: str, command: list[str], **options: Any) -> Any:
-        self.events.append((image, options["network_mode"], options["volumes"]))
-        return SimpleNamespace(id="c1")
-
-    def get_archive(self, container: str, path: str) -> tuple[Iterator[bytes], object]:
-        self.events.append((container, path))
-        return self.chunks, {}
-
-    def remove_container(self, container: str, *, force: bool) -> None:
-        assert force
-        self.events.append("removed")
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The calls of an engine."""
+    found = Mock()
+    found.containers.create.return_value.id = "c1"
+    monkeypatch.setattr(Engine, "client", lambda _: found)
+    return found
 
 
-def saved(engine: Engine, path: Path) -> zipfile.ZipFile:
-    with zipfile.ZipFile(path / "work.zip", "w") as archive:
-        SeatVolume(engine, "w", FOLDER, "lab-class:cpu").save(archive, FOLDER)
+def saved(client: Mock, content: bytes, size: int, path: Path) -> zipfile.ZipFile:
+    """The archive of a home directory that the engine sends in pieces of this size."""
+    pieces = (content[at : at + size] for at in range(0, len(content), size))
+    client.api.get_archive.return_value = pieces, {}
+    try:
+        with zipfile.ZipFile(path / "work.zip", "w") as archive:
+            SeatVolume(Engine(), "w", FOLDER, "lab-class:cpu").save(archive, FOLDER)
+    finally:
+        client.api.remove_container.assert_called_once_with("c1", force=True)
     return zipfile.ZipFile(path / "work.zip")
 
 
 @pytest.mark.parametrize("size", [1, 511, 1 << 20])
-def test_a_container_that_is_not_started_reads_the_volume(size: int, tmp_path: Path) -> None:
+def test_a_container_that_is_not_started_reads_the_volume(
+    size: int, client: Mock, tmp_path: Path
+) -> None:
     content = tar_of(entry("student/a", b"1" * 700), entry("student/b", b"2"))
-    engine = Chunks(content, size)
-    assert unpacked(saved(engine, tmp_path), tmp_path) == {"a": b"1" * 700, "b": b"2"}
-    assert engine.events == [
-        ("lab-class:cpu", "none", {"lab-class-w-ada": {"bind": "/home/student"}}),
-        ("c1", "/home/student"),
-        "removed",
-    ]
+    archive = saved(client, content, size, tmp_path)
+    assert unpacked(archive, tmp_path) == {"a": b"1" * 700, "b": b"2"}
+    (created,) = client.containers.create.call_args_list
+    assert created.kwargs["network_mode"] == "none"
+    assert created.kwargs["volumes"] == {"lab-class-w-ada": {"bind": "/home/student"}}
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar" * 200, tar_of(entry("student/a"))[:700]])
-def test_an_archive_that_ends_early(content: bytes, tmp_path: Path) -> None:
-    engine = Chunks(content, 512)
+def test_an_archive_that_ends_early(content: bytes, client: Mock, tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"^reading the work of ada: .*; run the command again$"):
-        saved(engine, tmp_path)
-    assert engine.events[-1] == "removed"
+        saved(client, content, 512, tmp_path)
 
 
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
