@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -235,20 +236,6 @@ def test_a_repeated_signal_leaves_the_program_its_time(stage: Stage) -> None:
     assert not stage.volume.agent("worker-0").exists()
 
 
-def test_a_signal_at_the_end_of_the_agent_is_ignored(stage: Stage) -> None:
-    code = (
-        "import signal, sys\n"
-        "from lab.task.agent.agent import main\n"
-        "sys.exit(main() or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)\n"
-    )
-    command = [sys.executable, "-c", code]
-    agent = subprocess.Popen(command, env=stage.environ("worker-0"), stdout=subprocess.DEVNULL)
-    stage.agents["worker-0"] = agent
-    wait_for(stage.volume.agent("worker-0").exists, "the agent runs")
-    agent.terminate()
-    assert agent.wait(timeout=PATIENCE_S) == 0
-
-
 def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> None:
     pid = submitted(stage, START + FOREVER).pid
     agent = stage.agents["worker-0"]
@@ -336,7 +323,6 @@ def test_an_agent_greets_and_sends_heartbeats(stage: Stage) -> None:
     [
         ({"LAB_NODE": ""}, "LAB_NODE not set"),
         ({"LAB_TASK": "worker-7"}, "LAB_CLUSTER is not a cluster spec with worker-7"),
-        ({"LAB_EXPERIMENT": "asinc"}, "no experiment 'asinc'; did you mean 'async'?"),
     ],
 )
 def test_an_agent_refuses_a_wrong_environment(
@@ -361,6 +347,37 @@ def test_program_whose_files_cannot_be_opened_ends(stage: Stage) -> None:
     assert processes_with(stage.marker) == [agent.pid]
     opened = [str(each.readlink()) for each in Path(f"/proc/{agent.pid}/fd").iterdir()]
     assert not [each for each in opened if each.startswith("pipe:") or "worker-0.jsonl" in each]
+
+
+@contextlib.contextmanager
+def unusable(folder: Path) -> Iterator[None]:
+    """A file is in the place of a directory of the run volume."""
+    moved = folder.with_name("moved")
+    folder.rename(moved)
+    folder.touch()
+    yield
+    folder.unlink()
+    moved.rename(folder)
+
+
+def test_an_agent_waits_for_a_volume_that_fails_for_a_moment(stage: Stage) -> None:
+    stage.agent("worker-0")
+    with unusable(stage.volume.agents):
+        wait_for(lambda: b"; trying again" in stage.output("worker-0").read_bytes(), "a notice")
+    stage.submit(stage.program(f"{START}import time; time.sleep(1); print('goes on')\n"))
+    stage.wait_state("worker-0", State.READY)
+    with unusable(stage.volume.run("r1")):
+        time.sleep(0.5)
+    stage.wait_state("worker-0", State.SUCCEEDED)
+    assert stage.log("worker-0") == b"goes on\n"
+
+
+def test_an_agent_ends_if_its_volume_does_not_recover(stage: Stage) -> None:
+    submitted(stage, START + FOREVER)
+    agent = stage.agents["worker-0"]
+    with unusable(stage.volume.run("r1")):
+        assert agent.wait(timeout=PATIENCE_S) == 1
+    assert "cannot be used: [Errno 20] Not a directory" in stage.output("worker-0").read_text()
 
 
 FULL_DISK = """

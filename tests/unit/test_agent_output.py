@@ -107,18 +107,6 @@ def test_lines_wait_for_a_full_volume_and_are_counted_if_it_stays_full(
     assert len(stored(tmp_path)) == 2 - lost
 
 
-def test_many_lines_are_in_order(tmp_path: Path) -> None:
-    lines = [
-        b"lab kind=step seq=%d" % number if number % 3 else b"line %d" % number
-        for number in range(30_000)
-    ]
-    output, said = pump(tmp_path, b"\n".join(lines))
-    assert said.splitlines() == lines[::3]  # these records have no text form
-    assert (output.started, output.training, output.fault) == (False, True, None)
-    assert logged(tmp_path).splitlines() == lines[::3]
-    assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 20_000
-
-
 STEP = b"worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.25"
 SERVER = (
     b"I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] "

@@ -22,7 +22,7 @@ from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.protocol.control import cancel, requests, state_of, submit
 from lab.task.protocol.policy import OnFailure
 from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import read_status, write_status
+from lab.task.protocol.statuses import write_status
 from tests.support.agents import Stage
 
 COMPONENTS: Components = [
@@ -119,20 +119,6 @@ def test_the_agent_writes_to_the_file_of_its_task(tmp_path: Path) -> None:
     assert "not set" in (tmp_path / "ps-0.log").read_text()  # the agent's: no LAB_PROJECT
 
 
-def test_a_job_that_starts_again_marks_its_runs_as_lost(tmp_path: Path) -> None:
-    volume = Volume(tmp_path / "runs")
-    volume.root.mkdir()
-    submit(volume, Request("r-1", RunSpec("async"), CLUSTER))
-    for task, state in (("ps-0", State.SUCCEEDED), ("worker-0", State.TRAINING)):
-        write_status(volume.status("r-1", task), TaskStatus(task, state))
-    assert run(tmp_path).returncode == 0
-    assert read_status(volume.status("r-1", "worker-0"), "worker-0").state is State.TRAINING
-    assert run(tmp_path, SLURM_RESTART_COUNT="1").returncode == 0
-    status = read_status(volume.status("r-1", "worker-0"), "worker-0")
-    assert (status.state, status.reason) == (State.LOST, "Slurm started the job again")
-    assert read_status(volume.status("r-1", "ps-0"), "ps-0").state is State.SUCCEEDED
-
-
 STOPPED = TaskStatus("worker-0", State.CANCELLED, cause=Cause.INTERRUPTED)
 LOST = TaskStatus("worker-0", State.TRAINING)  # the batch step marks it
 FAILED = TaskStatus("worker-0", State.FAILED, cause=Cause.PEER_LOST)
@@ -200,15 +186,6 @@ def test_a_job_that_starts_again_waits_for_runs(
 ) -> None:
     volume = begin_again_after(tmp_path, STOPPED, spec, autorun=autorun)
     assert [request.run_id for request in requests(volume)] == ["r-1"]
-
-
-def test_a_continuation_that_is_refused_leaves_no_upload(tmp_path: Path) -> None:
-    volume = begin_again_after(tmp_path, LOST, RunSpec("async", on_failure=CONTINUE))
-    (volume.root / ".lock").unlink()
-    (volume.root / ".lock").mkdir()
-    with pytest.raises(IsADirectoryError):
-        begin_again(volume, CLUSTER)
-    assert not list((volume.root / "incoming").iterdir())
 
 
 def test_a_cancelled_run_is_not_continued(tmp_path: Path) -> None:

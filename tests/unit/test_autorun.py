@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.appender import digest_of
 from lab.task.agent.autorun import (
     Autorun,
     exit_code,
-    main,
-    next_commands,
     report,
     train,
 )
@@ -87,21 +84,11 @@ def test_the_variables_become_a_request() -> None:
     assert found.request.spec.faults == ("kill ps-0 after 5s",)
 
 
-@pytest.mark.parametrize("changes", [{"LAB_RUN": " "}, {"LAB_EXPERIMENT": "sync"}])
-def test_nothing_is_trained_without_a_request(changes: dict[str, str]) -> None:
-    assert Autorun.from_environ({**VARIABLES, **changes}) is None
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("LAB_RUN", "asink", "LAB_RUN: no experiment 'asink'; did you mean 'async'?"),
         ("LAB_RUN", "hello", "LAB_RUN: hello needs the job 'local'"),
-        (
-            "LAB_CLUSTER",
-            '{"ps": ["a:1", "b:1"], "worker": ["c:1"]}',
-            "needs 1 of the job 'ps', not",
-        ),
         ("LAB_RUN_TERMS", "[", "LAB_RUN_TERMS is not a JSON object; render the config again"),
         ("LAB_RUN_TERMS", '{"faults": ["kill worker-9"]}', "LAB_RUN_TERMS: no task or node 'worke"),
     ],
@@ -111,22 +98,30 @@ def test_variables_that_mean_nothing(name: str, value: str, message: str) -> Non
         read(**{"LAB_RUN": "async-fast", "LAB_RUN_TERMS": "{}", name: value})
 
 
-def test_a_run_is_trained_once(volume: Volume) -> None:
-    first, output = trained(volume, State.SUCCEEDED)
-    assert output == [f"run {first.run_id}: async --epochs=5 --seed=7"]
-    second, output = trained(volume, State.SUCCEEDED)
-    assert second.run_id == first.run_id
-    assert output == [f"run {first.run_id} has ended already; it is not trained again"]
-    assert len(requests(volume)) == 1
+ANEW = "was interrupted and left no checkpoint: it starts over"
+ENDED = "has ended already; it is not trained again"
 
 
 @pytest.mark.parametrize(
-    "changes", [{"LAB_RUN": "async --epochs=6"}, {"LAB_RUN_TERMS": '{"start": {}, "faults": []}'}]
+    ("state", "cause", "changes", "first_line"),
+    [
+        (State.SUCCEEDED, None, {}, ENDED),
+        (State.FAILED, Cause.EXIT_CODE, {}, ENDED),
+        (State.LOST, None, {}, ANEW),
+        (State.SUCCEEDED, None, {"LAB_RUN": "async --epochs=6 --seed=7"}, "async --epochs=6"),
+        (State.SUCCEEDED, None, {"LAB_RUN_TERMS": "{}"}, "async --epochs=5 --seed=7"),
+    ],
 )
-def test_a_changed_run_is_another_one(volume: Volume, changes: dict[str, str]) -> None:
-    first, _ = trained(volume, State.SUCCEEDED)
-    second, _ = trained(volume, State.SUCCEEDED, **changes)
-    assert second.run_id != first.run_id
+def test_a_run_is_trained_once_unless_it_changes_or_was_interrupted(
+    volume: Volume, state: State, cause: Cause | None, changes: dict[str, str], first_line: str
+) -> None:
+    first, output = trained(volume, state, cause)
+    assert output == [f"run {first.run_id}: async --epochs=5 --seed=7"]
+    second, output = trained(volume, State.SUCCEEDED, **changes)
+    assert first_line in output[0]
+    assert (second.run_id == first.run_id) is (first_line is ENDED)
+    assert second.spec.resumed_from == ""
+    assert len(requests(volume)) == 2 - (first_line is ENDED)
 
 
 @pytest.mark.parametrize("state", [State.CANCELLED, State.LOST])
@@ -174,58 +169,11 @@ def test_a_resumed_run_waits_for_the_run_of_another_user_with_its_checkpoint(
     assert [each.run_id for each in requests(volume)][1:] == [OTHER.run_id, second.run_id]
 
 
-def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> None:
-    first, _ = trained(volume, State.LOST)
-    second, output = trained(volume, State.SUCCEEDED)
-    assert output[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts over"
-    assert (second.spec.args, second.spec.resumed_from) == (first.spec.args, "")
-
-
-def test_a_run_that_failed_or_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
-    first, _ = trained(volume, State.FAILED, Cause.EXIT_CODE)
-    assert trained(volume, State.SUCCEEDED)[0].run_id == first.run_id
-    end_all(volume, first, State.CANCELLED, Cause.INTERRUPTED)
+def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
+    first, _ = trained(volume, State.CANCELLED, Cause.INTERRUPTED)
     cancel(volume, first.run_id, "the user cancelled it")
     checkpoint(volume, first)
     assert trained(volume, State.SUCCEEDED)[0].run_id == first.run_id
-
-
-def test_a_run_under_way_is_followed_after_a_restart_of_this_service(volume: Volume) -> None:
-    request = read().request
-    submit(volume, request)
-    again, output = trained(volume, State.SUCCEEDED)
-    assert again.run_id == request.run_id
-    assert output == [f"run {request.run_id} is under way"]
-
-
-def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> None:
-    request, _ = trained(volume, State.SUCCEEDED)
-    volume.records(request.run_id, "worker-0").write_text(
-        '{"kind": "step", "local_step": 1200, "global_step": 2400, "loss": 0.25}\n'
-        "no record\n"
-        '{"kind": "final", "accuracy": 0.875}\n'
-    )
-    assert exit_code(volume, request) == 0
-    assert [*report(volume, request), *next_commands(request)] == [
-        "                     local  global",
-        "task      state      steps    step    loss  accuracy",
-        "--------  ---------  -----  ------  ------  --------",
-        "ps-0      succeeded",
-        "worker-0  succeeded  1,200   2,400  0.2500    0.8750",
-        "worker-1  succeeded",
-        f"run {request.run_id}: succeeded",
-        f"collect it:   python -m lab collect {request.run_id}",
-        "train again:  python -m lab run async",
-    ]
-
-
-@pytest.mark.parametrize("line", ['{"loss": 1' + 400 * "0" + "}", 100_000 * "["])
-def test_the_report_skips_numbers_and_lines_that_are_too_long(volume: Volume, line: str) -> None:
-    request, _ = trained(volume, State.SUCCEEDED)
-    volume.records(request.run_id, "worker-0").write_text(f'{line}\n{{"accuracy": 0.875}}\n')
-    assert exit_code(volume, request) == 0
-    rows = [row.split() for row in report(volume, request)]
-    assert ["worker-0", "succeeded", "0.8750"] in rows
 
 
 @pytest.mark.parametrize(
@@ -242,35 +190,3 @@ def test_the_report_names_what_failed(volume: Volume, run: str, state: State, li
     assert line in lines
     assert lines[-1] == f"run {request.run_id}: failed"
     assert exit_code(volume, request) == 1
-
-
-def test_a_run_with_removed_records_has_failed(volume: Volume) -> None:
-    request, _ = trained(volume, State.SUCCEEDED)
-    path = volume.records(request.run_id, "worker-1")
-    path.write_text('{"accuracy": 0.5}\n')
-    status = TaskStatus("worker-1", State.SUCCEEDED, records_sha256=digest_of(path).hexdigest())
-    write_status(volume.status(request.run_id, "worker-1"), status)
-    assert exit_code(volume, request) == 0
-    path.unlink()
-    assert exit_code(volume, request) == 1
-    reason = "another process changed or removed the records of worker-1"
-    assert [*report(volume, request)][-2:] == [reason, f"run {request.run_id}: failed"]
-
-
-def test_a_batch_job_ends_with_its_run(
-    volume: Volume, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in {**VARIABLES, "LAB_RUNS": str(volume.root)}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("LAB_EXPERIMENT", raising=False)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    for state, code in ((State.FAILED, 1), (State.SUCCEEDED, 0)):
-        monkeypatch.setenv("LAB_RUN", f"async --epochs={code + 1}")
-        monkeypatch.setattr("time.sleep", ending(volume, state))
-        assert main(["--once"]) == code
-        run_id = requests(volume)[-1].run_id
-        last = capsys.readouterr().out.splitlines()[-2:]
-        assert last == [
-            f"lab: run {run_id}: {state}",
-            f"lab: its files are in {volume.run(run_id)}",
-        ]

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -161,21 +160,6 @@ def test_missing_is_named(own: Path, tmp_path: Path) -> None:
     (own / LABELS).mkdir()
     with pytest.raises(DataError, match="has no file"):
         load_mnist(own)
-
-
-def test_a_file_without_permission(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forbidden, opened = own / f"{LABELS}.gz", Path.open
-
-    def refuse(path: Path, *arguments: Any, **named: Any) -> object:
-        if path == forbidden:  # root has every permission
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *arguments, **named)
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError) as error:
-        load_mnist(own)
-    message = "cannot be read (Permission denied); check the file and its permissions"
-    assert str(error.value) == f"{forbidden}: {message}"
 
 
 def examples(count: int) -> Examples:

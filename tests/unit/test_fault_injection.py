@@ -166,12 +166,6 @@ def test_a_fault_within_the_same_clock_tick_is_seen(make: Make, volume: Volume) 
 # ---- Effects on a real program
 
 
-def test_a_program_gets_sigkill_or_sigterm(make: Make, sleeper: ChildProcess) -> None:
-    make("kill worker-1").step(sleeper, 1.0, None)
-    wait_for(sleeper.ended, "the program's end")
-    assert sleeper.reap() == -signal.SIGKILL
-
-
 def test_a_pause_stops_the_program_for_its_time(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("pause:0.5s worker-1")
     began = time.monotonic()
@@ -275,13 +269,3 @@ def test_the_next_program_has_its_own_throttle(make: Make) -> None:
     faulty.step(second, 2.0, None)
     wait_for(lambda: second.got == ["STOP"], "the second stands still")
     assert first.got == ["STOP", "CONT"]
-
-
-def test_a_reused_pid_is_not_stopped(make: Make, sleeper: ChildProcess) -> None:
-    """A reaped id may be another process's; here it is unused, so a signal would be an error."""
-    faulty = make("slow:0.5,60s worker-1")
-    faulty.step(sleeper, 1.0, None)
-    faulty.release()
-    sleeper.reap()
-    assert not Path(f"/proc/{sleeper.pid}").exists()
-    faulty.release()

@@ -17,7 +17,6 @@ import pytest
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
 from lab.task.agent.fork_client import ForkClient
-from lab.task.agent.forkserver import Imported
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.control import cancel
 from lab.task.protocol.states import Cause, State
@@ -364,16 +363,6 @@ def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
     with os.fdopen(program.output, "rb") as output:
         assert b"error: [Errno 2] No such file" in output.read()
     client.disconnect("the test is over")
-
-
-def test_variables_that_count() -> None:
-    imported = Imported({"TF_X": "1", "LAB_TASK": "a", "CUDA_VISIBLE_DEVICES": "-1"}, {})
-    assert imported.unavailable_reason({"TF_X": "1", "LAB_TASK": "b", "TF_CONFIG": "{}"}) is None
-    assert imported.unavailable_reason({"TF_X": "2"}) == "it needs another value of TF_X"
-    assert (
-        imported.unavailable_reason({"OMP_NUM_THREADS": "1"})
-        == "it needs another value of OMP_NUM_THREADS, TF_X"
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from lab.records import FIELDS, KINDS, MAX_BYTES, format_record
+from lab.records import MAX_BYTES, format_record
 from lab.task.agent.log_parsers import READY, LogParser
 
 BOOK = {"epoch": 9, "local_step": 5500, "global_step": 10896, "loss": 1.2575616836547852}
@@ -182,36 +179,6 @@ def test_a_message_is_safe_and_short() -> None:
 )
 def test_any_other_line_is_none(line: str) -> None:
     assert LogParser().read(line.encode()) is None
-
-
-BEGINNINGS = (
-    b"worker=0,epoch=9,global_step=10896, local_step=5500, loss = ",
-    b"worker=2, final accuracy = ",
-    b"After 100 training steps (2882 global steps), loss on training batch is ",
-    b"2017-10-31 16:00:00.123456: step 10, loss = ",
-    f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> {{".encode(),
-    TODAY.encode(),
-    b"",
-)
-
-
-@given(
-    beginning=st.sampled_from(BEGINNINGS),
-    cut=st.integers(0, 90),
-    rest=st.binary(max_size=80)
-    | st.text(alphabet="0123456789.e+-=, ()", max_size=40).map(str.encode),
-)
-@example(beginning=BEGINNINGS[0], cut=90, rest=b"9" * 10_000)
-@example(beginning=BEGINNINGS[0], cut=52, rest=b"9" * 10_000)
-@example(beginning=BEGINNINGS[1], cut=90, rest=b"\xff\xfe")
-def test_no_line_is_a_surprise(beginning: bytes, cut: int, rest: bytes) -> None:
-    """A line is a good record, which can be stored, or none."""
-    record = LogParser().read(beginning[:cut] + rest)
-    if record is not None:
-        assert record["kind"] in KINDS
-        assert record.keys() <= FIELDS.keys()
-        format_record(record)
-        json.dumps(record).encode()
 
 
 HOSTILE = (

@@ -25,7 +25,6 @@ from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.process import ProcessHandle
-from lab.backends.python import base_environ, module_command
 from lab.errors import InputError, LabError
 from lab.run import fault_injection as faultings
 from lab.run.fault_injection import (
@@ -37,7 +36,6 @@ from lab.run.fault_injection import (
     resolve,
     warning,
 )
-from lab.task.probes.netfault import MODULE
 from lab.task.protocol import Request, RunSpec, control
 from lab.task.protocol.faults import parse
 from tests.support.agents import wait_for
@@ -89,16 +87,6 @@ def test_a_refused_network_fault_is_printed_not_recorded(environment: FakeEnviro
         "fault link:delay=5ms,30s tf2 was not injected: node tf2: this kernel has no netem"
     ]
     assert recorded(environment) == []
-
-
-def test_a_defect_is_no_refusal(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(environment, "inject_network_fault", lambda _node, _words: 1 / 0)
-    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], print)
-    with pytest.raises(ZeroDivisionError):
-        faulting.tick(None)
-        faulting.end()
 
 
 def test_an_active_fault_is_reported_without_a_record(
@@ -155,8 +143,6 @@ def test_at_the_end_active_faults_are_awaited_for_a_short_time(
 def test_program_faults_are_only_sent(environment: FakeEnvironment) -> None:
     inject(environment, "r1", parse("pause:3s tf2"))
     assert (environment.disturbed, recorded(environment)) == ([], ["pause:3s tf2"])
-    with pytest.raises(ValueError, match="is still random"):
-        NetworkFaults(environment, "r1", ["cut:5s random"], print)
 
 
 @pytest.mark.parametrize(
@@ -177,18 +163,13 @@ def test_a_pause_that_looks_like_a_stall_is_warned_of(
     assert line is None or f"{fault} lasts at least as long as --stall 10s: if all tasks" in line
 
 
-def test_the_faults_of_a_flag_are_drawn_and_warned_of() -> None:
+def test_the_faults_of_a_flag_are_checked_and_warned_of() -> None:
     places = {each.name: each.node for each in PLAN.tasks}
     output: list[str] = []
-    faults = parse_faults("kill random seed 3; pause:9m worker-1")
-    texts = resolve(faults, places, 300, output.append)
-    assert texts == resolve(faults, places, 0, output.append)
-    assert not any(parse(text).is_random for text in texts)
+    resolve(parse_faults("pause:9m worker-1"), places, 300, output.append)
     assert [line[:29] for line in output] == ["warning: fault pause:540s wor"]
     with pytest.raises(InputError, match="no such fault: no task or node 'tf9'; did you mean"):
         resolve(parse_faults("cut:5s tf9"), places, 0, output.append)
-    with pytest.raises(ValueError, match="a fault, such as kill worker-1 after 500 steps"):
-        parse_faults("")
     with pytest.raises(ArgumentTypeError, match="no fault 'kil'; did you mean 'kill'"):
         parse_faults("kill worker-1; kil worker-1")
 
@@ -412,10 +393,3 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
         end_faults(engine, "mnist")
         assert left == []
     assert (calls(made), calls(never)) == (["stop"] * 3, [])
-
-
-def test_the_module_exists_by_its_name() -> None:
-    done = subprocess.run(
-        module_command(MODULE), env=base_environ(), capture_output=True, check=False
-    )
-    assert (done.returncode, done.stderr[:12]) == (2, b"error: usage")

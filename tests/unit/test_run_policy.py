@@ -13,7 +13,7 @@ import pytest
 
 from lab.cli import main
 from lab.config import load_cluster
-from lab.errors import ConfigError, LabError
+from lab.errors import ConfigError
 from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -61,11 +61,7 @@ def only_run() -> RunDir:
     [
         (["--epochs", "2", "--start", "worker-1: after 1,101 steps"], "1,100"),
         (["--global_steps", "500", "--start", "worker-1: after 501 steps"], "500"),
-        (["--epochs", "2", "--start", "worker-0: 1s; worker-1: after 1,101 steps"], "1,100"),
-        (["--epochs", "1", "--batch_size", "1000", "--start", "worker-1: after 56 steps"], "55"),
         (["--epochs", "2", "--start", "worker-1: after 1,100 steps"], ""),
-        (["--global_steps", "500", "--start", "worker-1: after 500 steps"], ""),
-        (["--epochs", "1", "--start", "worker-1: 2000s"], ""),
     ],
 )
 def test_an_unreachable_step_is_refused_and_the_last_one_accepted(
@@ -155,12 +151,6 @@ def test_the_user_says_what_flags_mean(environment: FakeEnvironment, cli: Cli) -
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["./a.py", "--map", "kind=jobname"], "--map kind=jobname: no meaning 'jobname'; did you"),
-        (["./a.py", "--map", "kind"], "--map: 'kind' is not FLAG=MEANING"),
-        (
-            ["./a.py", "--", "{chief_hosts}"],
-            "{chief_hosts}: the config has no job 'chief'; use {ps",
-        ),
         (["async", "--map", "kind=job_name"], "--map: async is an experiment; leave out --map"),
     ],
 )
@@ -203,8 +193,6 @@ def test_the_flag_overrides_the_config(environment: FakeEnvironment, cli: Cli) -
     [
         ("async --on-failure never", "fail, restart, restart:N (N from 1 to 999), or continue"),
         ("async --start 'worker-7: 3s'", "no task 'worker-7'; did you mean 'worker-"),
-        ("async --start 'ps-0: after 5 steps'", "the others make no step without ps-0; give it a "),
-        ("async --start 'worker-1: soon'", "'soon' is not a start time"),
         ("async --start worker-1", "TASK: MOMENT; …, such as worker-1: 10s"),
         ("async --resume last", "no run in runs"),
         ("sync --start 'worker-1: after 9 steps'", "makes no step without worker-1"),
@@ -222,11 +210,9 @@ def test_invalid_options_are_refused_before_start(arguments: str, message: str, 
         ("start: {worker-9: 3s}", "start.worker-9: there is no task worker-9; did you mean"),
         ("start: {worker-0: after 9 steps}", "start.worker-0: the others make no step without wo"),
         ("start: {worker-1: 10}", "start.worker-1: must be a moment such as 10s, or: after 500 s"),
-        ("start: {worker-1: soon}", "start.worker-1: must be a moment"),
         ("start: {Worker: 3s}", "start.Worker: must be a task's name, such as worker-1"),
         ("start: [worker-1]", "start: must be a mapping"),
         ("faults: [boom worker-1]", "faults[0]: must be a fault such as kill worker-1 after 500 "),
-        ("faults: [3]", "faults[0]: must be a fault such as kill worker-1 after 500 steps; not t"),
         ("faults: [kill ps-0, kill worker-9]", "faults[1]: no task or node 'worker-9'; did you"),
         ("faults: kill worker-1", "faults: must be a list"),
     ],
@@ -369,26 +355,10 @@ def test_resume_of_wrong_runs_is_refused(
         )
 
 
-def test_resume_with_an_engine_that_does_not_answer(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
-    run = failed_run(environment)
-    update(run, collected=False, project="gone")
-
-    def find(_backend: FakeBackend, project: str) -> FakeEnvironment:
-        if project == "gone":
-            raise LabError("no engine answers")
-        return environment
-
-    monkeypatch.setattr(FakeBackend, "find_any", find)
-    cli(*RUN, "--resume", run.run_id)
-
-
 @pytest.mark.parametrize(
     ("spec", "step", "resumes"),
     [
         (RunSpec("async"), 40, True),
-        (RunSpec("async"), None, False),
         (RunSpec("async", resumed_from="r0"), None, True),
         (RunSpec("async-fast"), 40, False),  # it saves no checkpoint
         (RunSpec("own.py", own=True), 40, False),

@@ -24,7 +24,6 @@ from lab.backends import (
     remove_volume,
 )
 from lab.backends import state as locking
-from lab.cli import output
 from lab.errors import LabError
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
@@ -522,24 +521,6 @@ def test_a_run_continues_on_unknown_hardware(
     assert f"{what}; run.json does not describe the environment" in environment.said
 
 
-def test_a_closed_terminal_does_not_change_how_a_run_ended(
-    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(*_args: object, **_more: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(output, "show", closed)
-    with (tmp_path / "out").open("w") as out:
-        monkeypatch.setattr("sys.stdout", out)
-        code = errno.ENOSPC
-        with pytest.raises(OSError, match="No space left"):
-            output.print_summary(summarize(run), json=False)
-        code = errno.EIO
-        output.print_summary(summarize(run), json=False)
-        out.write("more")
-    assert (tmp_path / "out").read_text() == ""
-
-
 # ---- the patience with a run store that refuses writes
 
 
@@ -584,32 +565,19 @@ def test_a_disk_that_stays_full_is_an_error_and_any_other_error_is_one_at_once(
     assert len(notices) == bool(seconds)
 
 
-def test_each_refusal_has_the_whole_time(clock: Clock) -> None:
-    """Between the second and the third try, the disk accepts writes for an hour."""
+@pytest.mark.parametrize("written", [False, True], ids=["for an hour", "for ten seconds"])
+def test_each_refusal_has_the_whole_time(clock: Clock, written: bool) -> None:
+    """The disk accepts writes for an hour once, or for a moment before each refusal."""
     tries: list[float] = []
     notices: list[str] = []
 
     def action() -> str:
-        if len(tries) == 2:
-            clock.sleep(3600)
         tries.append(clock.now)
-        if len(tries) < 20:
-            full()
-        return "done"
+        if len(tries) == 20:
+            return "done"
+        clock.sleep(10 if written else 3600 * (len(tries) == 3))
+        return full() or ""
 
-    assert patiently(action, notices.append) == "done"
-    assert len(notices) == 2
-
-
-def test_a_disk_that_accepts_writes_between_refusals_is_waited_for(clock: Clock) -> None:
-    """Each try writes for ten seconds before the disk is full again."""
-    tries: list[float] = []
-
-    def action() -> str:
-        tries.append(clock.now)
-        if len(tries) < 20:
-            clock.sleep(10)
-            full()
-        return "done"
-
-    assert patiently(action, lambda _line: None, size=lambda: len(tries)) == "done"
+    size = (lambda: len(tries)) if written else (lambda: 0)
+    assert patiently(action, notices.append, size=size) == "done"
+    assert len(notices) == (19 if written else 2)

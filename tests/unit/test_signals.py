@@ -276,14 +276,3 @@ def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
         monkeypatch.undo()
     assert done
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
-
-
-def test_a_signal_that_comes_while_what_is_deferred_begins_leaves_nothing_blocked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    monkeypatch.setattr(signal, "pthread_sigmask", interrupting(signals.HANDLED))
-    with pytest.raises(KeyboardInterrupt), signals.block_interrupts():
-        pytest.fail("it began")
-    monkeypatch.undo()
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import io
 import itertools
@@ -34,14 +33,11 @@ from lab.run.gpu_metrics import (
 )
 from lab.run.run_info import RunInfo, gpus_of
 from lab.run.store import RunDir
-from lab.run.summarize import summarize
-from lab.run.summary import Summary
-from lab.run.tables import result_table
 from lab.run.view import View
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.protocol.states import State
 from tests.support.agents import PATIENCE_S
-from tests.support.fakes import PLAN, record
+from tests.support.fakes import PLAN
 
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}
 INFO = RunInfo(
@@ -355,51 +351,12 @@ def test_a_torn_or_foreign_line_is_skipped(path: Path) -> None:
 # ---- What is shown
 
 
-@pytest.fixture
-def trained(run: RunDir) -> Summary:
-    run.records("worker-0").parent.mkdir()
-    steps = enumerate(((100, 5.0), (27_500, 6.0)))
-    records = [record("worker-0", n, local_step=step, time_unix=at) for n, (step, at) in steps]
-    run.records("worker-0").write_text("".join(f"{json.dumps(each)}\n" for each in records))
-    used = ((4.9, 0.0, 100), (5.0, 0.84, 2**34), (6.0, 0.9, 100), (6.1, 0.0, 100))
-    append_lines(
-        run.gpu_samples,
-        [sample("worker-0", at, share, memory_used_bytes=memory) for at, share, memory in used],
-    )
-    return summarize(run)
-
-
-def test_the_summary_has_the_figures_of_the_training(trained: Summary) -> None:
-    """Those that a run on a host with GPUs gives are tested in tests/e2e/test_gpu_samples.py."""
-    ps, chief, _ = trained.tasks
-    assert (chief.gpu_utilisation, chief.gpu_memory_bytes, chief.gpu_power_w) == (0.87, 2**34, 70.0)
-    assert (ps.gpu_utilisation, ps.gpu_memory_bytes, ps.gpu_power_w) == (None, None, None)
-    assert Summary.from_json(trained.to_json()) == trained
-    rows = list(csv.DictReader(io.StringIO(trained.to_csv())))
-    assert (rows[1]["gpu_utilisation"], rows[0]["gpu_utilisation"]) == ("0.87", "")
-
-
 def printed(renderable: Any, width: int) -> list[str]:
     stream = io.StringIO()
     Console(file=stream, width=width, force_terminal=False).print(renderable)
     found = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert all(len(line) <= width for line in found)
     return found
-
-
-@pytest.mark.parametrize("sampled", [True, False])
-def test_the_result_has_a_column_for_sampled_gpus(trained: Summary, sampled: bool) -> None:
-    shown = {"state": "succeeded", "epoch": 49, "global_step": 82_499, "loss": 0.25}
-    more = {"accuracy": 0.8876, "time_s": 1298.5, "gpu_utilisation": 1.0}
-    tasks = [replace(trained.tasks[1], **shown, **more), *trained.tasks]  # type: ignore[arg-type]
-    if not sampled:
-        tasks = [replace(task, gpu_utilisation=None) for task in tasks]
-    found = printed(result_table(replace(trained, tasks=tasks)), 80)
-    assert any("gpu" in line.split() for line in found) is sampled
-    (first, second) = (line.split() for line in found if line.startswith("worker-0"))
-    assert first[:3] == ["worker-0", "tf2", "succeeded"]
-    assert first[-2:] == ["1,298", "s"]
-    assert ("100 %" in " ".join(first), "87 %" in " ".join(second)) == (sampled, sampled)
 
 
 def test_the_live_view_shows_a_gpu_usage_for_three_seconds(

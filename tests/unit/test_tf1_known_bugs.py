@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 import pytest
 
-from lab.task.tf1 import known_bugs
 from lab.task.tf1.known_bugs import (
     GIVE_UP_S,
-    NEVER_STOPS,
     PATIENCE_S,
     Watch,
-    called_operation_message,
     uncall_operations,
     worker_ended_message,
 )
@@ -50,34 +42,7 @@ def test_operations_are_no_longer_called(source: str, text: str, told: list[str]
     assert found == told
 
 
-def failing(folder: Path, line: str) -> BaseException:
-    """The error of a program of this one line."""
-    file = folder / "program.py"
-    file.write_text(f"{line}\n")
-
-    class Operation:
-        pass
-
-    try:
-        exec(compile(file.read_text(), file, "exec"), {"op": Operation()})  # noqa: S102
-    except BaseException as error:  # noqa: BLE001
-        return error
-    raise AssertionError(line)
-
-
-def test_a_called_operation_is_recognized(tmp_path: Path) -> None:
-    assert called_operation_message(failing(tmp_path, "x = op()"), tmp_path) == (
-        "program.py:1: `x = op()` calls an operation as if it were a function;"
-        " start it with `lab run --mend`"
-    )
-    assert called_operation_message(failing(tmp_path, "len(op)"), tmp_path) is None
-    assert called_operation_message(failing(tmp_path, "raise ValueError"), tmp_path) is None
-    elsewhere = tmp_path / "elsewhere"
-    assert called_operation_message(failing(tmp_path, "x = op()"), elsewhere) is None
-
-
 SESSION = "/site-packages/tensorflow/python/client/session.py"
-COORDINATOR = "/site-packages/tensorflow/python/training/coordinator.py"
 
 
 def inside(file: str, name: str, parameters: str = "", *values: object) -> FrameType:
@@ -144,52 +109,3 @@ def test_a_worker_that_computes_or_goes_on_is_not_suspected(computes: bool) -> N
             trial.after(PATIENCE_S / 2, inside(SESSION, "run"))
             trial.after(1, inside("program.py", "run"))
     assert (trial.told, trial.left) == ([], [])
-
-
-@contextlib.contextmanager
-def queue_runner() -> Iterator[None]:
-    goes = threading.Event()
-    runner = threading.Thread(target=goes.wait, name="QueueRunnerThread-sync_token_q-sync_token_q")
-    runner.start()
-    try:
-        yield
-    finally:
-        goes.set()
-        runner.join()
-
-
-@pytest.mark.parametrize(
-    ("waits", "is_fault"),
-    [
-        (inside(COORDINATOR, "join"), True),
-        (inside(COORDINATOR, "join", "ignore_live_threads", False), True),
-        # TensorFlow ends this wait by itself, without an error.
-        (inside(COORDINATOR, "join", "ignore_live_threads", True), False),
-        (inside(str(threading.__file__), "_shutdown"), True),
-    ],
-)
-def test_an_endless_queue_runner_is_reported(waits: FrameType, is_fault: bool) -> None:
-    trial = Trial()
-    trial.after(0, waits)
-    trial.after(PATIENCE_S, waits)
-    assert trial.told == []  # No such thread runs: it waits for something else.
-    with queue_runner():
-        trial.after(1, waits)
-        trial.after(GIVE_UP_S, waits)
-    assert trial.told == [f"known fault: {NEVER_STOPS}"] * is_fault
-    assert trial.left == [NEVER_STOPS] * is_fault
-
-
-def test_an_aborted_program_ends_despite_a_waiting_thread() -> None:
-    script = (
-        "import threading; from lab.task.tf1.known_bugs import exit_with_known_fault;"
-        "threading.Thread(target=threading.Event().wait).start(); exit_with_known_fault('it hangs')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, f"{known_bugs.ERROR}: it hangs\n")

@@ -47,7 +47,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             sigmoid_cross_entropy_with_logits=returns("sigmoid"),
             softmax_cross_entropy_with_logits=returns("softmax"),
         ),
-        resource=HANDLE,
+        resource=SimpleNamespace(size=1),
         TensorShape=lambda shape: shape,
         as_dtype=lambda kind: kind,
     )
@@ -78,11 +78,9 @@ PARTS = ("split", {"value": "x", "num_or_size_splits": 2, "axis": 1})
     [
         ("concat", (1, ["x", "y"]), {}, JOINED),
         ("concat", (["x", "y"], 1), {}, JOINED),
-        ("concat", (), {"concat_dim": 1, "values": ["x", "y"]}, JOINED),
         ("split", (1, 2, "x"), {}, PARTS),
         ("split", ("x", 2, 1), {}, PARTS),
         ("split", (), {"split_dim": 1, "num_split": 2, "value": "x"}, PARTS),
-        ("split", ("x", 2), {"axis": 1}, PARTS),
         (
             "batch_matmul",
             ("m", "n"),
@@ -133,12 +131,7 @@ class Shape(list[int]):
         return math.prod(self)
 
 
-class Unknown(Shape):
-    def is_fully_defined(self) -> bool:
-        return False
-
-
-FLOAT, HANDLE = SimpleNamespace(size=4), SimpleNamespace(size=1)
+FLOAT = SimpleNamespace(size=4)
 
 # By `printf NAME_SEED | md5sum` and bc: the digest as a whole number, modulo 3.
 NAMES = ("w1", "b1", "w2", "b2", "global_step", "layer1/weights")
@@ -148,24 +141,6 @@ DRAWN = {0: [0, 2, 0, 1, 2, 2], 7: [2, 2, 2, 1, 1, 0]}
 def variable(name: str, *sides: int, outputs: int = 1) -> SimpleNamespace:
     output = SimpleNamespace(shape=Shape(sides), dtype=FLOAT)
     return SimpleNamespace(name=name, outputs=[output] * outputs)
-
-
-@pytest.mark.parametrize(
-    ("shape", "kind", "size"),
-    [
-        (Shape([784, 10]), FLOAT, 31_360),
-        (Shape(), FLOAT, 4),
-        (Unknown(), FLOAT, 120),  # a scalar, while it is being made
-        (Shape(), HANDLE, 120),  # a resource variable's
-    ],
-)
-def test_bytes_of_a_variable(load: Load, shape: Shape, kind: SimpleNamespace, size: int) -> None:
-    attributes = {"shape": Shape([3, 5]), "dtype": SimpleNamespace(size=8)}
-    output = SimpleNamespace(shape=shape, dtype=kind)
-    op = SimpleNamespace(name="v", outputs=[output], get_attr=attributes.__getitem__)
-    assert load("contrib").byte_size_load_fn(op) == size
-    with pytest.raises(ValueError, match=r"^Op split must have a single output$"):
-        load("contrib").byte_size_load_fn(variable("split", 2, outputs=2))
 
 
 def test_the_greedy_strategy_takes_the_least_and_the_random_one_uses_the_name(load: Load) -> None:
@@ -243,19 +218,6 @@ def test_as_images_as_bytes_and_with_digits() -> None:
     assert (found.train.images.shape, found.train.images.dtype) == ((60_000, 28, 28, 1), np.uint8)
     assert found.validation.num_examples == 0
     assert found.test.labels[:4].tolist() == load_mnist().test.labels[:4].tolist()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: read_data_sets("x", validation_size=60_001), "between 0 and 60000"),
-        (lambda: read_data_sets("x", dtype=np.float64), "Invalid image dtype float64"),
-        (lambda: load_dataset("iris"), "Name of dataset is not found: iris; the lab has mnist"),
-    ],
-)
-def test_invalid_calls(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_a_batch_across_the_end_continues_in_the_next_epoch() -> None:

@@ -17,7 +17,6 @@ from lab.task.probes import volume as volumes
 from lab.task.probes.sync import stream
 from lab.task.protocol import (
     Request,
-    TaskProgram,
     TaskStatus,
     Volume,
     control,
@@ -148,9 +147,7 @@ def test_run_ids() -> None:
         {"cluster": {"../ps": ["h:1"]}},
         {"cluster": ["h:1"]},
         {"cluster": {"ps": 1}},
-        {"spec": {"experiment": "x", "args": None}},
         {"spec": {"experiment": "x", "args": [1]}},
-        {"spec": {"experiment": "x", "programs": ["a.py"]}},
         {"spec": {"experiment": "x", "programs": {"worker-0": "a.py"}}},
         {"spec": {"experiment": "x", "programs": {"worker-0": {"program": "a.py"}}}},
         {"spec": {"experiment": "x", "restarts": True}},
@@ -163,25 +160,6 @@ def test_run_ids() -> None:
 def test_invalid_requests(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a"):
         Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
-
-
-def test_a_program_for_each_task_and_the_files_of_a_run(empty: Volume) -> None:
-    programs = {"worker-0": TaskProgram("a.py", ("--task_index={index}",))}
-    request = changed(REQUEST, programs=programs, own=True)
-    assert Request.from_json(request.to_json()) == request
-    assert (request.spec.program_of("worker-0"), request.spec.program_of("ps-0")) == (
-        programs["worker-0"],
-        None,
-    )
-    assert REQUEST.spec.program_of("ps-0") == TaskProgram("p.py", REQUEST.spec.cluster_args)
-    for name in ("program/a.py", "files/data.csv", "other/x"):
-        path = empty.incoming("r1") / name
-        path.parent.mkdir(parents=True)
-        path.touch()
-    submit(empty, request)
-    assert (empty.program("r1") / "a.py").is_file()
-    assert (empty.files("r1") / "data.csv").is_file()
-    assert not (empty.run("r1") / "other").exists()
 
 
 COMMAND = [sys.executable, "-m", "lab.task.probes.volume"]
@@ -237,11 +215,8 @@ def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
         ("submit", "{"),
         ("submit", "[]"),
         ("ship", "r1", "x"),
-        ("ship", "r1", "{}", "-f"),
-        ("ship", "r1", "--follow"),
         ("ship", "r1", "{}", "--leash"),
         ("ship", "r1", "{}", "--follow", "{}"),
-        ("ship", "r1", "{}", "--follow", "--follow"),
         ("ship", "r1", "{}", "--all"),
     ],
 )
