@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from lab.gpu import Gpu, Inventory, Process
-from tests.gpu import evidence, page, steps, trainings
+from tests.gpu import evidence, steps, trainings
 from tests.gpu.host import Host
-from tests.gpu.steps import STEPS, Shown
+from tests.gpu.steps import STEPS
 from tests.gpu.trainings import FAILED, PASSED, Training
 from tests.support import cuda
 from tests.support.commands import ROOT, call
@@ -80,21 +80,12 @@ def a_host(tmp_path: Path, box: Box, held: dict[str, int]) -> Host:
     return Host(read(), folder, read=read)
 
 
-def results(host: Host, training: Training) -> dict[str, tuple[str, str]]:
-    """The result and the detail of each check; the page is written, too."""
-    done = trainings.train(host, training, "local")
-    rows = trainings.check(host, training, done, "async")
-    shown = {STEPS[3]: Shown(rows, done.tensorflow)}
-    stages = page.record(shown, host.inventory, {})
-    page.write(host.folder, stages)
-    assert f"| {STEPS[3].name} | telemetry | passed | busy up to 60% |" in page.page(stages)
-    return {row.check: (row.result, row.detail) for row in rows}
-
-
 @pytest.mark.tensorflow
 def test_a_training_by_processes(gpus: Box, tmp_path: Path) -> None:
     host = a_host(tmp_path, gpus, {"worker-0": 0, "worker-1": 0, "worker-2": 1})
-    found = results(host, Training("async", FEW, trainings.book(), share=0.2))
+    training = Training("async", FEW, trainings.book(), share=0.2)
+    rows = trainings.check(host, training, trainings.train(host, training, "local"))
+    found = {row.check: (row.result, row.detail) for row in rows}
     first, second = (evidence.short(gpu) for gpu in host.gpus)
     assert found.pop("the training succeeds")[0] == PASSED
     assert found == {
@@ -130,7 +121,7 @@ def test_the_inventory_is_compared_with_nvidia_smi(
         "from tests.gpu.host import look\n"
         "from tests.gpu.steps import STEPS\n"
         "host = look(Path.cwd())\n"
-        "print([row.result for step in STEPS[:3] for row in step.execute(host).rows])"
+        "print([row.result for step in STEPS[:3] for row in step.execute(host)])"
     )
 
     def printed(second: str) -> str:

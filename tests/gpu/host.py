@@ -46,24 +46,6 @@ class Host:
         """The memory of each GPU or slice in bytes, by UUID."""
         return {gpu.device_id: gpu.memory_bytes for gpu in self.inventory.gpus}
 
-    def lacks(self, gpus: int, *, engine: bool, cuda: bool) -> str:
-        """Why a step cannot run here, or "".
-
-        Args:
-            gpus: The number of GPUs that it needs.
-            engine: Whether it runs containers.
-            cuda: Whether it runs the TensorFlow of this Python on GPUs.
-        """
-        if self.no_driver:
-            return self.no_driver
-        if engine and self.no_engine:
-            return self.no_engine
-        if cuda and self.no_cuda:
-            return self.no_cuda
-        if len(self.gpus) < gpus:
-            return f"it needs {gpus} GPUs, and this host has {len(self.gpus)}"
-        return ""
-
 
 def look(folder: Path) -> Host:
     """Look at this host."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from lab.gpu import Inventory
 from lab.units import MIB
-from tests.gpu.steps import STAGES, Shown, Step
-from tests.gpu.trainings import NOT_RUN
+from tests.gpu.steps import STAGES, Step
+from tests.gpu.trainings import NOT_RUN, Row
 
 NAME: Final = "gpu-box"
 NOT_YET: Final = "Not yet run."
@@ -27,29 +27,25 @@ Stages = dict[str, dict[str, Any]]
 """Stage → `facts` of its host, and `steps`: name → its rows."""
 
 
-def record(shown: Mapping[Step, Shown], inventory: Inventory, before: Stages) -> Stages:
+def record(shown: Mapping[Step, Sequence[Row]], inventory: Inventory, before: Stages) -> Stages:
     """The stages with what was run now; a stage in which nothing ran stays."""
     after = dict(before)
     for stage in STAGES:
-        own = {step.name: each for step, each in shown.items() if step.stage == stage}
-        if any(row.result != NOT_RUN for each in own.values() for row in each.rows):
-            rows = {
-                name: [[row.check, row.result, row.detail] for row in each.rows]
-                for name, each in own.items()
-            }
-            after[str(stage)] = {"facts": facts(inventory, own), "steps": rows}
+        own = {step.name: rows for step, rows in shown.items() if step.stage == stage}
+        if any(row.result != NOT_RUN for rows in own.values() for row in rows):
+            steps = {name: [list(row) for row in rows] for name, rows in own.items()}
+            after[str(stage)] = {"facts": facts(inventory), "steps": steps}
     return after
 
 
-def facts(inventory: Inventory, shown: Mapping[str, Shown]) -> dict[str, str]:
-    """The date, the GPUs, the driver, the newest CUDA that it supports, and TensorFlow."""
+def facts(inventory: Inventory) -> dict[str, str]:
+    """The date, the GPUs, the driver, and the newest CUDA that it supports."""
     gpus = Counter(f"{gpu.name}, {gpu.memory_bytes // MIB:,} MiB" for gpu in inventory.gpus)
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "GPUs": "; ".join(f"{number} of {name}" for name, number in gpus.items()),
         "driver": inventory.driver,
         "CUDA of the driver": inventory.cuda,
-        "TensorFlow": ", ".join(sorted({each.tensorflow for each in shown.values()} - {""})),
     }
 
 
@@ -83,8 +79,8 @@ def _cell(text: str) -> str:
 
 def read(folder: Path) -> Stages:
     """The stages that were run so far."""
-    stages: Stages = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))
-    return stages
+    file = folder / f"{NAME}.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 def write(folder: Path, stages: Stages) -> None:

@@ -25,6 +25,7 @@ from tests.gpu.trainings import (
     Training,
     book,
     cluster,
+    judged,
 )
 
 PROCESSES, CONTAINERS = 1, 2
@@ -43,19 +44,6 @@ _STEPS: Final = {
 }
 
 
-@dataclass(slots=True)
-class Shown:
-    """What a step has shown.
-
-    Attributes:
-        rows: Its rows of the page.
-        tensorflow: The version of TensorFlow in its run, or "".
-    """
-
-    rows: list[Row]
-    tensorflow: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step.
@@ -63,35 +51,41 @@ class Step:
     Attributes:
         name: Its name, unique in its stage.
         stage: Its stage.
-        run: Runs it.
+        run: Runs it, and returns its rows of the page.
         gpus: The number of GPUs that it needs.
         cuda: Whether it needs the TensorFlow for CUDA in this Python.
     """
 
     name: str
     stage: int
-    run: Callable[[Host, str], Shown]
+    run: Callable[[Host], Sequence[Row]]
     gpus: int = 1
     cuda: bool = False
 
     def lacks(self, host: Host) -> str:
         """Why it cannot run on this host, or ""."""
-        return host.lacks(self.gpus, engine=self.stage == CONTAINERS, cuda=self.cuda)
+        few = f"it needs {self.gpus} GPUs, and this host has {len(host.gpus)}"
+        return (
+            host.no_driver
+            or (host.no_engine if self.stage == CONTAINERS else "")
+            or (host.no_cuda if self.cuda else "")
+            or (few if len(host.gpus) < self.gpus else "")
+        )
 
-    def execute(self, host: Host) -> Shown:
+    def execute(self, host: Host) -> Sequence[Row]:
         """Run it, or say why it cannot run."""
         if reason := self.lacks(host):
-            return Shown([Row(self.name, "", NOT_RUN, reason)])
+            return [Row("", NOT_RUN, reason)]
         try:
-            return self.run(host, self.name)
+            return self.run(host)
         except RunFailed as error:
-            return Shown([Row(self.name, "", FAILED, str(error))])
+            return [Row("", FAILED, str(error))]
 
 
 # ---- Stage 1: the inventory
 
 
-def compare_inventory(host: Host, name: str) -> Shown:
+def compare_inventory(host: Host) -> Sequence[Row]:
     """Compare each GPU with nvidia-smi, which left-out GPUs are in, too."""
     fields = "index,uuid,name,memory.total,pci.bus_id,driver_version,compute_cap"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
@@ -114,10 +108,10 @@ def compare_inventory(host: Host, name: str) -> Shown:
     wanted = {row for row in theirs if row[1] not in cut and f"GPU {row[0]}" not in left_out}
     faults = [f"nvidia-smi lists {' '.join(row)}" for row in sorted(wanted - ours)]
     faults += [f"the inventory has {' '.join(row)}" for row in sorted(ours - wanted)]
-    return Shown([_judged(name, "as nvidia-smi", faults, f"{len(inventory.gpus)} GPUs")])
+    return [judged("as nvidia-smi", faults, f"{len(inventory.gpus)} GPUs")]
 
 
-def unknown_fields(host: Host, name: str) -> Shown:
+def unknown_fields(host: Host) -> Sequence[Row]:
     """Each unknown field has a reason."""
     faults = [
         f"{each} of GPU {gpu.index} is unknown without a reason"
@@ -126,19 +120,15 @@ def unknown_fields(host: Host, name: str) -> Shown:
         if getattr(gpu, each) in {None, ()} and each not in dict(gpu.unknown)
     ]
     pairs = len(host.inventory.pairs)
-    return Shown([_judged(name, "or a reason", faults, f"{pairs} connections")])
+    return [judged("or a reason", faults, f"{pairs} connections")]
 
 
-def sample(host: Host, name: str) -> Shown:
+def sample(host: Host) -> Sequence[Row]:
     """Every GPU can be sampled."""
     with Sampler(list(host.gpus)) as sampler:
         taken = {each.device_id: each.memory_used_bytes for each in sampler.sample()}
     faults = [f"no memory in use of {gpu}" for gpu in host.gpus if taken.get(gpu) is None]
-    return Shown([_judged(name, "of every GPU", faults, f"{len(taken)} GPUs")])
-
-
-def _judged(step: str, check: str, faults: Sequence[str], detail: str) -> Row:
-    return Row(step, check, FAILED if faults else PASSED, "; ".join(faults) or detail)
+    return [judged("of every GPU", faults, f"{len(taken)} GPUs")]
 
 
 # ---- The trainings
@@ -163,22 +153,20 @@ def on_all_gpus(experiment: str, gpus: int) -> Training:
     return Training(experiment, _STEPS[experiment], config, workers * each if nccl else 0)
 
 
-def _train(make: Callable[[Host], Training], backend: str) -> Callable[[Host, str], Shown]:
-    def run(host: Host, name: str) -> Shown:
+def _train(make: Callable[[Host], Training], backend: str) -> Callable[[Host], Sequence[Row]]:
+    def run(host: Host) -> Sequence[Row]:
         training = make(host)
-        finished = trainings.train(host, training, backend)
-        rows = trainings.check(host, training, finished, name)
-        return Shown(rows, finished.tensorflow)
+        return [*trainings.check(host, training, trainings.train(host, training, backend))]
 
     return run
 
 
-def image(host: Host, name: str) -> Shown:
+def image(host: Host) -> Sequence[Row]:
     """Build the CUDA image, unless it is here."""
     trainings.make_project(host.folder)
     (host.folder / "cluster.yaml").write_text(cluster(1, 1, ps=False))
     trainings.lab(host, "build", "--gpus", "uuid", within_s=trainings.BUILD_S)
-    return Shown([Row(name, "built, or found", PASSED)])
+    return [Row("built, or found", PASSED)]
 
 
 def _in_processes(experiment: str) -> Step:

@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tests.gpu import evidence, gpu_trace
 from tests.gpu.evidence import GpuProcess, Task, TaskProcess
@@ -26,18 +26,9 @@ BOOK_SHARE: Final = 0.2
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the page.
+class Row(NamedTuple):
+    """A row of the page: what it shows, one of the results above, and the figure or the reason."""
 
-    Attributes:
-        step: `async, by processes`.
-        check: What it shows.
-        result: `passed`, `failed` or `not run`.
-        detail: The figure, or the reason.
-    """
-
-    step: str
     check: str
     result: str
     detail: str = ""
@@ -129,8 +120,8 @@ def lab(host: Host, *arguments: str, within_s: int = PATIENCE_S) -> str:
         RunFailed: It failed, or took too long.
     """
     own = {"LAB_LEASH", "LAB_RUNS_DIR", "LAB_STATE"}  # of the caller
-    limits = {name: os.environ[name] for name in os.environ if name.startswith("LAB_")}
-    process = start(host.folder, *arguments, **{n: limits[n] for n in limits.keys() - own})
+    limits = {n: value for n, value in os.environ.items() if n.startswith("LAB_") and n not in own}
+    process = start(host.folder, *arguments, **limits)
     try:
         out, err = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
@@ -166,55 +157,47 @@ def tasks_of(finished: Finished) -> list[Task]:
     Raises:
         ValueError: A trace is damaged.
     """
-    processes, traces = [], {}
-    for row in finished.summary["tasks"]:
-        folder = finished.path / "trace" / row["task"]
-        if (folder / "process.json").exists():
-            own = json.loads((folder / "process.json").read_text())
-            processes.append(TaskProcess(row["task"], own["pid"], own["namespace"]))
-        if (folder / "task.xplane.pb").exists():
-            traces[row["task"]] = evidence.kernels((folder / "task.xplane.pb").read_bytes())
-    listed = evidence.by_task(finished.listed, processes)
-    return [
-        Task(
-            row["task"],
-            tuple(row["gpus"]),
-            traces.get(row["task"]),
-            listed.get(row["task"], ()),
-            evidence.nccl_ranks(_log(finished.path, row["task"])),
-        )
-        for row in finished.summary["tasks"]
+    trace = finished.path / "trace"
+    processes = [
+        TaskProcess(path.parent.name, **json.loads(path.read_text()))
+        for path in trace.glob("*/process.json")
     ]
-
-
-def _log(run: Path, task: str) -> str:
-    path = run / "logs" / f"{task}.log"
-    return path.read_text(errors="replace") if path.exists() else ""
+    listed = evidence.by_task(finished.listed, processes)
+    found = []
+    for row in finished.summary["tasks"]:
+        name = row["task"]
+        traced, log = trace / name / "task.xplane.pb", finished.path / "logs" / f"{name}.log"
+        kernels = evidence.kernels(traced.read_bytes()) if traced.exists() else None
+        ranks = evidence.nccl_ranks(log.read_text(errors="replace")) if log.exists() else {}
+        found.append(Task(name, tuple(row["gpus"]), kernels, listed.get(name, ()), ranks))
+    return found
 
 
 # ---- The checks
 
 
-def check(host: Host, training: Training, finished: Finished, step: str) -> list[Row]:
+def judged(check: str, faults: Iterable[str], detail: str, not_run: str = "") -> Row:
+    """The row of a check: it passed unless there are faults."""
+    found = list(faults)
+    result = NOT_RUN if not_run else FAILED if found else PASSED
+    return Row(check, result, not_run or "; ".join(found) or detail)
+
+
+def check(host: Host, training: Training, finished: Finished) -> Iterator[Row]:
     """The rows of a run that has succeeded."""
-    speed = finished.summary["steps_per_s"]
-    rows = [Row(step, "the training succeeds", PASSED, f"{speed or 0:,.0f} global steps/s")]
-
-    def add(name: str, faults: Iterable[str], detail: str, not_run: str = "") -> None:
-        found = list(faults)
-        result = NOT_RUN if not_run else FAILED if found else PASSED
-        rows.append(Row(step, name, result, not_run or "; ".join(found) or detail))
-
+    speed = f"{finished.summary['steps_per_s'] or 0:,.0f} global steps/s"
+    yield Row("the training succeeds", PASSED, f"{speed}, {finished.tensorflow}")
+    kernels = "kernels in TensorFlow's traces"
     try:
         tasks = tasks_of(finished)
     except ValueError as error:
-        add("kernels in TensorFlow's traces", [str(error)], "")
-        return rows
+        yield Row(kernels, FAILED, str(error))
+        return
     count = sum(each.count for task in tasks for each in (task.kernels or {}).values())
     text = f"{count:,} kernels in {len(tasks)} tasks"
-    add("kernels in TensorFlow's traces", evidence.trace_faults(tasks), text)
+    yield judged(kernels, evidence.trace_faults(tasks), text)
     hidden = "the driver lists no process at all, and this is a PID namespace of its own"
-    add(
+    yield judged(
         "processes in NVML's lists",
         evidence.process_faults(tasks),
         f"{sum(bool(task.listed) for task in tasks)} tasks, the ps on none",
@@ -223,7 +206,7 @@ def check(host: Host, training: Training, finished: Finished, step: str) -> list
     busy = most_busy(finished.path)
     wanted = sorted({gpu for task in tasks for gpu in task.gpus})
     slices = all(gpu.startswith("MIG-") for gpu in wanted)  # no driver reports it for a slice
-    add(
+    yield judged(
         "telemetry",
         [f"gpu.jsonl never shows {evidence.short(gpu)} busy" for gpu in wanted if not busy[gpu]],
         f"busy up to {max(busy.values(), default=0):.0%}",
@@ -231,16 +214,15 @@ def check(host: Host, training: Training, finished: Finished, step: str) -> list
     )
     if training.replicas > 1:
         faults = evidence.nccl_faults(tasks, training.replicas)
-        add("NCCL between all replicas", faults, f"{training.replicas} ranks")
+        yield judged("NCCL between all replicas", faults, f"{training.replicas} ranks")
     if training.share is not None:
         known = [each.memory_bytes or 0 for task in tasks for each in task.listed]
-        add(
+        yield judged(
             "memory within the share",
             evidence.share_faults(tasks, training.share, host.gpus),
             f"{max(known, default=0) / 2**30:.1f} GiB at most, share {training.share:g}",
             "" if any(known) else "the driver reports no memory of a process",
         )
-    return rows
 
 
 def most_busy(run: Path) -> dict[str, float]:
