@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -42,17 +41,8 @@ def test_on_processes(fault: Fault, experiment: str) -> None:
     torture(case_of(fault, LOCAL, experiment), Tools())
 
 
-@pytest.fixture
-def on_containers(engine: engines.Engine, image: str) -> Iterator[Tools]:
-    import docker  # noqa: PLC0415  (only where there is an engine)
-
-    names = ("DOCKER_HOST", "DOCKER_CONFIG", "PATH")
-    variables = {n: engine.environment[n] for n in names if n in engine.environment}
-    client = docker.from_env(environment=dict(engine.environment))
-    yield Tools(variables, client)
-    client.close()
-
-
 @pytest.mark.engine
-def test_on_containers(on_containers: Tools) -> None:
-    torture(case_of(Fault.AGENT, COMPOSE, "sync"), on_containers)
+@pytest.mark.usefixtures("image")
+def test_on_containers(engine: engines.Engine) -> None:
+    with Tools.of(engine.environment) as tools:
+        torture(case_of(Fault.AGENT, COMPOSE, "sync"), tools)

@@ -94,18 +94,11 @@ def _on_engine() -> Iterator[Tools]:
     Raises:
         engines.NoEngine: No engine answers, or the image cannot be built.
     """
-    import docker  # noqa: PLC0415  (only where there is an engine)
-
-    with ExitStack() as stack:
-        place = stack.enter_context(workplace())
-        if why_not := stack.enter_context(ready(place)):
+    with workplace() as place, ready(place) as why_not:
+        if why_not:
             raise engines.NoEngine(f"no runs on compose: {why_not}")
-        environ = dict(place.environ)
-        names = ("DOCKER_HOST", "DOCKER_CONFIG", "PATH")
-        variables = {name: environ[name] for name in names if name in environ}
-        client = docker.from_env(environment=environ)
-        stack.callback(client.close)
-        yield Tools(variables, client)
+        with Tools.of(place.environ) as tools:
+            yield tools
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -51,6 +51,17 @@ class Tools:
     variables: Mapping[str, str] = field(default_factory=dict)
     client: DockerClient | None = None
 
+    @classmethod
+    @contextmanager
+    def of(cls, environ: Mapping[str, str]) -> Iterator[Tools]:
+        """The engine that these variables name."""
+        import docker  # noqa: PLC0415  (only where there is an engine)
+
+        names = ("DOCKER_HOST", "DOCKER_CONFIG", "PATH")
+        client = docker.from_env(environment=dict(environ))
+        yield cls({name: environ[name] for name in names if name in environ}, client)
+        client.close()
+
 
 def lacks(backend: str, fault: Fault) -> str:
     """Why such a run is not possible here; "" where it is."""

@@ -18,12 +18,12 @@ import pytest
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
-from lab.task.protocol.states import Cause, State
+from lab.task.protocol.states import Cause
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.torture import leftovers, processes, records
 from tests.torture.__main__ import main
-from tests.torture.case import UNTIMED, Case, Fault, Policy, draw
-from tests.torture.expected import END_S, WELL, Outcome, expected, patience_s
+from tests.torture.case import BACKENDS, FAULTS_ON, UNTIMED, Case, Fault, Policy, draw
+from tests.torture.expected import Outcome, expected
 from tests.torture.judging import Judgement, Seen, Verdict, judge
 from tests.torture.place import Place
 from tests.torture.records import Home
@@ -37,10 +37,16 @@ def of(fault: Fault, target: str = "worker-1", **more: Any) -> Case:
     return dataclasses.replace(CALM, fault=fault, target=target, at_step=40, **more)
 
 
-KILLED = of(Fault.KILL)
+KILLED, RESTARTED = of(Fault.KILL), of(Fault.KILL, policy=Policy.RESTART)
 
 
-@pytest.mark.parametrize("case", MANY[:40], ids=Case.line)
+def test_every_fault_is_drawn_on_each_backend() -> None:
+    assert draw(17) == draw(17)
+    faults = {backend: {c.fault for c in MANY if c.backend == backend} for backend in BACKENDS}
+    assert faults == {backend: set(FAULTS_ON[backend]) for backend in BACKENDS}
+
+
+@pytest.mark.parametrize("case", MANY[:20], ids=Case.line)
 def test_a_case_is_possible(case: Case, tmp_path: Path) -> None:
     timed = case.after_s is not None or case.at_step is not None
     assert timed is (case.fault not in UNTIMED)
@@ -52,40 +58,7 @@ def test_a_case_is_possible(case: Case, tmp_path: Path) -> None:
     plan = plan_of(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == case.tasks
     assert all(task.name in case.tasks_on(task.node) for task in plan.tasks)
-    known = {*(cause.value for cause in Cause), "", "time-out"}
-    for outcome in expected(case):
-        assert State(outcome.state).ended
-        assert outcome.cause in known
-        assert (outcome.exit_code == 0) is (outcome.state == "succeeded")
-    assert expected(case)
-    assert patience_s(case.fault) >= END_S
-
-
-# ---- Expectations
-
-LOST = Outcome("lost", 1, "node lost")
-SIGNAL, VOLUME = Outcome("failed", 1, "signal"), Outcome("failed", 1, "volume")
-STILL = {Outcome("failed", 1, "stalled"), Outcome("failed", 1, "time-out")}
-
-
-@pytest.mark.parametrize(
-    ("fault", "target", "policy", "ends"),
-    [
-        *((fault, "ps-0", Policy.FAIL, WELL) for fault in (Fault.NONE, Fault.PAUSE, Fault.HELPER)),
-        (Fault.LATE, "worker-0", Policy.FAIL, WELL),
-        (Fault.NODE_CLOCK, "tf1", Policy.RESTART, WELL),
-        (Fault.KILL, "worker-1", Policy.FAIL, {SIGNAL}),
-        (Fault.AGENT, "worker-1", Policy.FAIL, {LOST}),
-        (Fault.AGENT, "ps-0", Policy.FAIL, {LOST, Outcome("failed", 1, "node lost")}),
-        (Fault.READ_ONLY, "", Policy.RESTART, {VOLUME}),
-        (Fault.KILL, "worker-1", Policy.RESTART, WELL),
-        (Fault.KILL, "ps-0", Policy.RESTART, WELL | {SIGNAL}),
-        (Fault.AGENT, "worker-1", Policy.RESTART, WELL | {LOST}),
-        (Fault.FREEZE, "worker-1", Policy.FAIL, STILL),
-    ],
-)
-def test_the_contract(fault: Fault, target: str, policy: Policy, ends: set[Outcome]) -> None:
-    assert expected(of(fault, target, policy=policy)) == ends
+    assert {each.cause for each in expected(case)} <= {*map(str, Cause), "", "time-out"}
 
 
 # ---- Reading
@@ -130,17 +103,12 @@ AGAIN = [record(0), record(1), {"kind": "event"}, *worker(100, attempt=1)]
         (home_of(kept={"worker-1": worker(100)}), ""),
         (home_of(kept={"worker-1": AGAIN}), ""),
         (home_of(kept={"worker-1": [record(0), record(2, "final")]}), "0: 2 where 1 belongs"),
-        (home_of(kept={"worker-1": [record(1), record(0, "final")]}), "0: 1 where 0 belongs"),
         (home_of(kept={"worker-1": [record(0), record(1)]}), "its last record is not at home"),
-        (home_of(kept={"worker-1": []}), "its last record is not at home"),
         (home_of(records_lost=3), "the summary has 3 records lost"),
     ],
 )
 def test_missing_records_are_found(home: Home, what: str) -> None:
     assert [what in line for line in records.missing(home)] == ([True] if what else [])
-
-
-FULL = record(2, "final", status="failed", message="no space left")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +122,6 @@ FULL = record(2, "final", status="failed", message="no space left")
         (worker(200), worker(100), "async", "no record has"),
         # A killed attempt, or one that failed, may have taken one number more.
         (chief(299), [record(0), *worker(60, 1)], "async", ""),
-        (chief(299), [record(0), FULL, *worker(60, 1)], "async", ""),
         (chief(298), [record(0), *worker(60, 1)], "async", "298 updates"),
         (chief(301), [record(0), *worker(60, 1)], "async", "301 updates"),
     ],
@@ -204,28 +171,27 @@ BY_TENSORFLOW = failed("signal", task="ps-0", reason="worker-0 lost /job:ps/repl
         (KILLED, hit(failed("signal"), exit_code=None, left=("process 4",)), Verdict.HANG, "ss 4"),
         # What it says is not true.
         (KILLED, hit(failed("exit code")), Verdict.LIE, "not what kill under fail may come to"),
-        (KILLED, hit(home_of()), Verdict.LIE, "not what kill under fail may come to"),
         (KILLED, hit(failed("signal"), exit_code=0), Verdict.LIE, "failed with exit code 0"),
         (KILLED, hit(failed("signal", reason="worker-0")), Verdict.LIE, "worker-1 was hit"),
         (of(Fault.KILL, "ps-0"), hit(BY_TENSORFLOW), Verdict.OK, ""),
         (CALM, seen(WRONG), Verdict.LIE, "run.json says training, the summary succeeded"),
-        (CALM, Seen(0, {"state": "succeeded"}, home_of()), Verdict.LIE, "the summary that was"),
         (CALM, seen(GOING), Verdict.LIE, "the run has ended, and ps-0 not"),
         (KILLED, hit(SHORT, exit_code=0), Verdict.LIE, "succeeded without worker-1"),
         # Records, leftovers and time.
         (CALM, seen(GAP), Verdict.LOST_RECORDS, "2 where 1 belongs"),
         (CALM, seen(home_of(updates_conserved=False)), Verdict.SUMS, "updates_conserved"),
         (CALM, seen(home_of(), left=("volume v",)), Verdict.ORPHAN, "left: volume v"),
-        (KILLED, hit(failed("signal"), seconds=14.9), Verdict.OK, ""),
         (KILLED, hit(failed("signal"), seconds=15.1), Verdict.LATE, "15 s are allowed"),
         # Before its first step a training may take longer than between two.
         (of(Fault.FREEZE), hit(failed("stalled"), seconds=24), Verdict.LATE, "23 s"),
         (of(Fault.FREEZE), hit(failed("time-out"), seconds=24), Verdict.OK, ""),
-        (of(Fault.READ_ONLY), hit(failed("volume"), seconds=36), Verdict.LATE, "35 s"),
         # It hit a program that had printed its last line and was about to end.
         (KILLED, seen(home_of(), missed=True), Verdict.MISSED, ""),
         (KILLED, hit(home_of(), exit_code=0, hit_unix=99.5), Verdict.MISSED, ""),
-        (KILLED, hit(home_of(), exit_code=0, hit_unix=98.0), Verdict.LIE, "succeeded"),
+        (KILLED, hit(home_of(), exit_code=0, hit_unix=98.0), Verdict.LIE, "not what kill under"),
+        (of(Fault.AGENT), hit(failed("node lost")), Verdict.LIE, "not what agent under fail"),
+        (RESTARTED, seen(home_of(), hit_unix=50.0), Verdict.OK, ""),
+        (RESTARTED, hit(failed("signal")), Verdict.LIE, "not what kill under restart"),
     ],
 )
 def test_verdicts(case: Case, told: Seen, verdict: Verdict, what: str) -> None:
