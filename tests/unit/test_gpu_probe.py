@@ -226,11 +226,7 @@ def fake_tensorflow(gpus: int, *, for_cuda: bool) -> SimpleNamespace:
     ],
 )
 def test_tensorflow_counts_gpus_where_its_build_can(
-    installed: set[str],
-    module: object,
-    found: int | str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    installed: set[str], module: object, found: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
         if name not in installed:
@@ -240,10 +236,8 @@ def test_tensorflow_counts_gpus_where_its_build_can(
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setitem(sys.modules, "tensorflow", module)
-    assert gpu_probe.main(["--pid", str(os.getpid()), "--tensorflow"]) == 0
-    shown = json.loads(capsys.readouterr().out)
     if isinstance(found, int):
-        assert shown["tensorflow"] == found
+        assert gpu_probe.tensorflow() == found
     else:
-        assert shown["tensorflow"] is None
-        assert found in shown["reasons"]["tensorflow"]
+        with pytest.raises(gpu_probe.Unavailable, match=found):
+            gpu_probe.tensorflow()

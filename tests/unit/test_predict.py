@@ -181,14 +181,6 @@ def test_bad_arguments(
     assert not (run.path / "figures").exists()
 
 
-def test_a_name_with_control_characters(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    name = "\x1b[31m.png"
-    Path(name).write_bytes(SEVEN.read_bytes())
-    assert predict("last", name) == 0
-    assert predict("last", f"no{name}") == 2
-    assert "\x1b" not in "".join(output(capsys))
-
-
 DAMAGED = b"PK\3\4 and nothing else"
 IN_CONTAINERS = {"backend": "compose", "data_dir": "/lab/data/mine"}
 

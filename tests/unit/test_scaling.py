@@ -106,22 +106,6 @@ def test_the_target_is_the_median_within_three_times(off: float, verdict: str) -
     assert outcome.found.values == pytest.approx((off, off))
 
 
-@pytest.mark.parametrize(("faster", "trainings"), [(2, 1), (10, 2)])
-def test_a_training_that_was_too_short_is_repeated(
-    tmp_path: Path, faster: int, trainings: int
-) -> None:
-    asked: list[float] = []
-
-    def train(_place: Workplace, case: Case, steps: int, _every: int) -> Measured:
-        asked.append(steps)
-        speed = faster * asked[0] / 5.0  # the first number of steps is for 5 s
-        return as_measured(case, steps_per_s=speed, seconds=steps / speed)
-
-    scaling.long_enough(Workplace(tmp_path, {}), Case(Way.ASYNC, 1, 1), 5.0, train)
-    assert len(asked) == trainings
-    assert asked[-1] == pytest.approx(asked[0] * (faster if trainings > 1 else 1))
-
-
 def test_the_fitted_machine_its_errors_and_the_page_are_written(tmp_path: Path) -> None:
     def train(_place: Workplace, case: Case, _steps: int, _every: int) -> Measured:
         return as_measured(case)

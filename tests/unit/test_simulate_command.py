@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab import api
 from lab.cli import main
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -188,13 +187,6 @@ def test_the_speed_of_a_run(tmp_path: Path) -> None:
     assert speed_of(every_tenth).ratios == ()
 
 
-def test_a_run_sets_speed_and_spread(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    a_run(tmp_path, each_s=0.005)
-    (row,) = output(capsys, "async --from last --workers 2")["predictions"]
-    assert row["steps_per_s"] == pytest.approx(400, rel=0.02)
-    assert (row["error"], row["predictions"], row["kind"]) == (0.05, 12, "as many tasks")
-
-
 UNFIT: dict[str, dict[str, Any]] = {
     "own": {"spec": RunSpec("async", own=True)},
     "sync": {"spec": RunSpec("sync")},
@@ -253,17 +245,3 @@ def test_unsupported_input_is_refused(
 ) -> None:
     assert main(["simulate", *shlex.split(line)]) == 2
     assert capsys.readouterr().err.replace(str(tmp_path), "") == snapshot
-
-
-def test_python_has_the_same_errors_and_options(tmp_path: Path) -> None:
-    a_run(tmp_path)
-    frame = api.simulate("async", run="last", workers=[2, 6], seed=1, steps=300).frame()
-    assert list(frame["error"]) == pytest.approx([0.05, 0.15])
-    again = api.simulate("async", run="last", workers=[2, 6], seed=1, steps=300).frame()
-    assert frame.equals(again)
-    other = api.simulate("async", run="last", workers=[2, 6], seed=2, steps=300).frame()
-    assert list(frame["steps_per_s"]) != list(other["steps_per_s"])
-    plain = api.simulate("sync", workers=2, beyond_validated=True)
-    slow = api.simulate("sync", workers=2, faults="slow:0.25 worker-1", beyond_validated=True)
-    assert slow.frame()["steps_per_s"][0] < 0.6 * plain.frame()["steps_per_s"][0]
-    assert "never validated" in "\n".join(slow.result.notes)

@@ -8,8 +8,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,13 @@ from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause
 from tests.support.agents import PATIENCE_S, wait_for
-from tests.torture import leftovers, processes, records
-from tests.torture.__main__ import main
+from tests.support.conditions import lacking
+from tests.torture import clock, leftovers, processes, records
 from tests.torture.case import BACKENDS, FAULTS_ON, UNTIMED, Case, Fault, Policy, draw
 from tests.torture.expected import Outcome, expected
-from tests.torture.judging import Judgement, Seen, Verdict, judge
+from tests.torture.judging import Seen, Verdict, judge
 from tests.torture.place import Place
 from tests.torture.records import Home
-from tests.torture.running import Tools
 
 MANY = [draw(seed) for seed in range(600)]
 CALM = Case(seed=7, backend="local", experiment="async", workers=2, ps=1, steps=300)
@@ -202,27 +202,6 @@ def test_verdicts(case: Case, told: Seen, verdict: Verdict, what: str) -> None:
 
 
 # ---- The command line
-
-
-def test_a_request_runs_its_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verdicts = iter([Verdict.OK, Verdict.LIE, Verdict.OK])
-
-    @contextmanager
-    def ran(case: Case, _: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
-        found = Judgement(Outcome("failed", 1), next(verdicts), ("a detail",))
-        yield Place(tmp_path, case, {}), seen(Home()), found
-
-    monkeypatch.setattr("tests.torture.__main__.ran", ran)
-    argv = ["--backend", "local", "--faults", "kill", "pause", "--policies", "restart", "--runs"]
-    file = tmp_path / "rows"
-    assert main([*argv, "2"], file) == 1
-    assert capsys.readouterr().err.endswith("2 runs: 1 ok, 1 lie\n")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {(row["backend"], row["policy"]) for row in rows} == {("local", "restart")}
-    assert {row["fault"] for row in rows} <= {"kill", "pause"}
-    assert main(["--seed", str(rows[1]["seed"])], file) == 0
 
 
 # ---- Actions from outside
