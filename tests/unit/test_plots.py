@@ -387,6 +387,13 @@ def test_a_group_has_pale_lines_and_a_strong_mean_with_its_interval(draw: Any) -
         assert (box.y0, box.y1) == pytest.approx((y.min(), y.max()))
 
 
+def test_the_loss_of_one_of_several_runs_is_the_mean_of_its_workers() -> None:
+    run = trace(*steps("worker-0"), *steps("worker-1", loss=2.0))
+    mean = smoothing.smoothed(np.array([(8 / n + 2) / 2 for n in range(1, 21)]))
+    for axes in shown(loss.draw([run, replace(run, group="other")])).axes[:2]:
+        assert [line.get_ydata() for line in axes.get_lines()] == [pytest.approx(mean)] * 2
+
+
 def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
     both, own = shown(progress.draw(RUNS["a late worker"])).axes
     for axes, last in ((both, 400), (own, 200)):
