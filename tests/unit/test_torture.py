@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,15 +18,14 @@ from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
 from lab.task.protocol.states import Cause
 from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.conditions import lacking
-from tests.torture import clock, leftovers, processes, records
-from tests.torture.case import BACKENDS, FAULTS_ON, UNTIMED, Case, Fault, Policy, draw
-from tests.torture.expected import Outcome, expected
+from tests.torture import leftovers, processes, records
+from tests.torture.case import UNTIMED, Case, Fault, Policy, draw
+from tests.torture.expected import expected
 from tests.torture.judging import Seen, Verdict, judge
 from tests.torture.place import Place
 from tests.torture.records import Home
 
-MANY = [draw(seed) for seed in range(600)]
+SOME = [draw(seed) for seed in range(20)]
 CALM = Case(seed=7, backend="local", experiment="async", workers=2, ps=1, steps=300)
 
 
@@ -40,13 +36,7 @@ def of(fault: Fault, target: str = "worker-1", **more: Any) -> Case:
 KILLED, RESTARTED = of(Fault.KILL), of(Fault.KILL, policy=Policy.RESTART)
 
 
-def test_every_fault_is_drawn_on_each_backend() -> None:
-    assert draw(17) == draw(17)
-    faults = {backend: {c.fault for c in MANY if c.backend == backend} for backend in BACKENDS}
-    assert faults == {backend: set(FAULTS_ON[backend]) for backend in BACKENDS}
-
-
-@pytest.mark.parametrize("case", MANY[:20], ids=Case.line)
+@pytest.mark.parametrize("case", SOME, ids=Case.line)
 def test_a_case_is_possible(case: Case, tmp_path: Path) -> None:
     timed = case.after_s is not None or case.at_step is not None
     assert timed is (case.fault not in UNTIMED)
