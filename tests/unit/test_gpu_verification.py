@@ -68,7 +68,7 @@ def boot(environment: Looked) -> list[str]:
     backend = FakeBackend(environment=environment)
     plan = environment.plan
     assert gpu_verification.boot(backend, plan, root=Path(), notify=output.append) is environment
-    return output
+    return [line for line in output if line != "booting"]
 
 
 GONE = GpuView.unknown("exited (1)")
