@@ -28,7 +28,7 @@ DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")
 
 @dataclass
 class Images:
-    """The images of an engine: their ids and labels by their names, and what was built."""
+    """The images of an engine: their labels by their names, and what was built."""
 
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     base_id: str = "sha256:1"
@@ -36,34 +36,29 @@ class Images:
     built: list[dict[str, Any]] = field(default_factory=list)
 
     def get(self, name: str) -> Any:
-        if name.startswith("lab:"):
-            return SimpleNamespace(id=self.base_id)
-        if name not in self.labels:
+        if not name.startswith("lab:") and name not in self.labels:
             raise docker.errors.ImageNotFound("404", explanation=f"No such image: {name}")
-        return SimpleNamespace(id="sha256:2", labels=self.labels[name])
+        return SimpleNamespace(id=self.base_id, labels=self.labels.get(name))
 
-    def ensure(self, plan: Plan, *, root: Path, notify: Notify) -> str:
+    def ensure(self, plan: Plan, **_: object) -> str:
         self.with_gpus.append(bool(plan.tasks[0].gpus))
         return image_of(plan)
-
-    def build(self, file: Path, service: str) -> None:
-        built = json.loads(file.read_text())["services"][service]
-        self.built.append(built)
-        self.labels[built["image"]] = built["build"]["labels"]
 
 
 @pytest.fixture
 def images(monkeypatch: pytest.MonkeyPatch) -> Images:
-    made = Images()
+    found = Images()
 
     def build(compose: Compose, service: str, _: Notify) -> None:
-        made.build(compose.file, service)
+        built = json.loads(compose.file.read_text())["services"][service]
+        found.built.append(built)
+        found.labels[built["image"]] = built["build"]["labels"]
 
-    monkeypatch.setattr(image.tasks_image, "ensure", made.ensure)
+    monkeypatch.setattr(image.tasks_image, "ensure", found.ensure)
     monkeypatch.setattr(image, "require_builder", lambda: None)
     monkeypatch.setattr(Compose, "build", build)
-    monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=made))
-    return made
+    monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=found))
+    return found
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
-import jupyterhub.services.auth
 import pytest
+from jupyterhub.services.auth import HubAuth
 from tornado.web import HTTPError
 from traitlets.config import Config
 
@@ -55,43 +55,32 @@ def user(name: str, *scopes: str, kind: str = "user") -> dict[str, Any]:
     return {"name": name, "kind": kind, "scopes": scopes}
 
 
-class Hub:
-    """JupyterHub's answers about tokens."""
-
-    answers: Mapping[str, Any] = {
-        "ada": user("ada", ACCESS),
-        "ada without the scope": user("ada", "access:servers!server=ada/"),
-        "ada of another service": user("ada", "access:services!service=grader"),
-        "the teacher": user("lab", ACCESS, kind="service"),
-        "a user lab": user("lab", ACCESS),
-        "another service": user("ada", ACCESS, kind="service"),
-        "a stranger": user("eve", ACCESS),
-    }
-
-    def __init__(self, **_: object) -> None:
-        self.access_scopes = {"access:services", ACCESS}
-
-    async def user_for_token(self, token: str, *, sync: bool) -> Mapping[str, Any] | None:
-        assert not sync
-        if token == "down":  # noqa: S105
-            raise HTTPError(500, "Failed to connect to Hub API")
-        return self.answers.get(token)
-
-    def check_scopes(self, required: set[str], user: Mapping[str, Any]) -> set[str]:
-        return jupyterhub.services.auth.check_scopes(required, set(user["scopes"]))
+TOKENS = {
+    "ada": user("ada", ACCESS),
+    "ada without the scope": user("ada", "access:servers!server=ada/"),
+    "ada of another service": user("ada", "access:services!service=grader"),
+    "the teacher": user("lab", ACCESS, kind="service"),
+    "a user lab": user("lab", ACCESS),
+    "another service": user("ada", ACCESS, kind="service"),
+    "a stranger": user("eve", ACCESS),
+    "no token": None,
+}
 
 
 def test_only_the_token_of_a_seat_or_of_the_teacher_opens_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jupyterhub.services.auth, "HubAuth", Hub)
+    answer = AsyncMock(side_effect=lambda token, *, sync: TOKENS[token])
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_NAME", "queue")
+    monkeypatch.setattr(HubAuth, "user_for_token", answer)
     find: Any = hub_seat({"ada", "bob"}, "lab")
-    seats = {token: asyncio.run(find(token)) for token in (*Hub.answers, "no token")}
+    seats = {token: asyncio.run(find(token)) for token in TOKENS}
     assert {token: seat for token, seat in seats.items() if seat} == {
         "ada": "ada", "the teacher": TEACHER,
     }  # fmt: skip
+    answer.side_effect = HTTPError(500, "Failed to connect to Hub API")
     with pytest.raises(HTTPError) as caught:
-        asyncio.run(find("down"))
+        asyncio.run(find("ada"))
     assert caught.value.status_code == 503  # a seat repeats its request
 
 
