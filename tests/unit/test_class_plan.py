@@ -136,6 +136,7 @@ SHORTAGES = {
     "a cluster with a UUID": (a_class(2, 1), box(), [uuid_of(3)]),
     "CPUs": (a_class(1, cpus=4.5), NO_GPUS, 0),
     "memory": (a_class(30, memory="4GiB"), NO_GPUS, 0),
+    "memory of the runs": (a_class(2, QUEUE, memory="4GiB"), box(2, memory_bytes=8 * GIB), 1),
     "memory of one": (a_class(2, memory="20GiB"), NO_GPUS, 0),
     "memory and networks of runs": (
         a_class(2, {"queue": True}, cpu_runs=1, network="10.89.0.0/26", memory="3GiB"),

@@ -209,9 +209,6 @@ def test_containers_that_ended_end_the_turn(
     one.volume_stays = one.is_down = True
     queue.wait("ada", State.ENDED)
     assert "the host may have been restarted" in queue.entry("ada").reason
-    queue.host.environments.clear()
-    with pytest.raises(LabError, match="nothing is left of environment 'mnist'"):
-        environment.tasks()
 
 
 def test_a_boot_or_a_check_that_fails_frees_the_gpus(queue: QueueUnderTest) -> None:
@@ -384,13 +381,9 @@ def test_bad_orders_are_refused(
     [
         lambda one: one.post("cancel", "../../etc", "x"),
         lambda one: one.post("cancel", RUN, "--leash"),
-        lambda one: one.post("cancel", RUN, "a\nb"),
         lambda one: one.post("requests", RUN, "x"),
-        lambda one: list(one.stream("-", {}, follow=False)),
-        lambda one: one.inject_network_fault("tf1", ["kill"]),
         lambda one: one.inject_network_fault("-n", ["cut:5s"]),
         lambda one: one.submit(Request(RUN, RunSpec("async"), {"ps": ["of:1", "another:1"]})),
-        lambda one: one.shell("worker-0"),
     ],
 )
 def test_bad_requests_are_refused(

@@ -69,19 +69,15 @@ def test_only_the_user_can_read_a_class() -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_tokens_that_other_users_can_read_are_not_used(mode: int) -> None:
     folder = created()
-    path = folder.path / "tokens.json"
-    path.chmod(mode)
+    (folder.path / "tokens.json").chmod(mode)
     with pytest.raises(LabError, match="other users can read the tokens; run `chmod 600 /"):
         folder.tokens()
-    path.chmod(0o600)
-    assert TEACHER in folder.tokens().seats
 
 
 CHANGES = {
     "empty": lambda _: b"",
     "no class": lambda _: b"{}",
     "deep": lambda _: b"[" * 100_000,
-    "no text": lambda _: b"\xff",
     "control characters": lambda _: b'{"plan": {"name": "\x1b[2J"}}',
     "surrogate": lambda _: b'{"plan": {"name": "\xed\xa0\x80"}}',
     "no network": lambda content: content.replace(b"10.89.0.0/28", b"10.89.0.0/99"),
