@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
@@ -119,22 +120,17 @@ def test_a_student_signs_in_and_trains(room: ClassDir) -> None:
     assert (first.state, second.state, second.run) == ("ready", "ready", None)
 
 
-NOTEBOOK = {
-    "cells": [
-        {
-            "cell_type": "code", "execution_count": None, "id": "cell-0", "metadata": {},
-            "outputs": [], "source": "from common import at_root, plt\nat_root()\nplt.plot([1, 2])",
-        }
+NOTEBOOK = nbformat.v4.new_notebook(
+    cells=[
+        nbformat.v4.new_code_cell("from common import at_root, plt\nat_root()\nplt.plot([1, 2])")
     ],
-    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
-    "nbformat": 4,
-    "nbformat_minor": 5,
-}  # fmt: skip
+    metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+)
 
 
 def test_a_seat_has_a_project_with_notebooks_and_a_terminal(room: ClassDir) -> None:
     write = "import sys; open('notebooks/small.ipynb', 'w').write(sys.argv[1])"
-    inside("seat-01", write, json.dumps(NOTEBOOK))
+    inside("seat-01", write, nbformat.writes(NOTEBOOK))
     in_seat("seat-01", "jupyter", "execute", "notebooks/small.ipynb")
     found = in_seat("seat-01", "sh", "-c", '"$SHELL" -l -c "command -v lab; ls notebooks/0*"')
     assert found.splitlines() == ["/opt/venv/bin/lab", "notebooks/01_async.ipynb"]

@@ -126,8 +126,7 @@ def test_a_run_that_a_dead_service_left_under_way_is_stopped_first(
 
 def test_a_run_without_its_end_counts_as_lost(host: Host, folder: ClassDir, tmp_path: Path) -> None:
     one = host.add("kept", **LEFT, tasks_do=lambda *_: None)
-    run(one)
-    (one.volume.run(RUN) / "files/mine.txt").write_text("mine")
+    (run(one) / "files/mine.txt").write_text("mine")
     entries(folder, entry("kept"))
     store, _ = saved(folder, tmp_path)
     info = RunDir(store / RUN).read()
