@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends import network_faults
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.network_faults import end_faults
 from lab.backends.local import environment as local
@@ -24,6 +23,7 @@ from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
+from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.run import fault_injection as faultings
@@ -219,11 +219,11 @@ def test_a_fault_joins_the_network_of_the_nodes_agent(
 
 
 def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusal(*command: str, words: tuple[str, ...] = ()) -> str:
+    def refusal(*command: str, words: tuple[str, ...] = (), within_s: float = START_S) -> str:
         if command:
             monkeypatch.setattr(inside, "module_command", lambda _module: list(command))
         with pytest.raises((LabError, FileNotFoundError)) as caught:
-            inside.inject_fault("tf2", [], list(words), {})
+            inside.inject_fault("tf2", [], list(words), {}, within_s=within_s)
         return str(caught.value)
 
     assert refusal(words=("cut:9999s",)).startswith("node tf2: 9999s is not a valid duration of")
@@ -232,8 +232,7 @@ def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal("true") == "node tf2: it ended without output"
     assert "nonsense-of-lab" in refusal("nonsense-of-lab")
     # A reader of its pipe would wait for ever.
-    monkeypatch.setattr(network_faults, "START_S", 0.05)
-    assert "node tf2: the fault did not take effect within" in refusal("sleep", "86400")
+    assert "the fault did not take effect within" in refusal("sleep", "86400", within_s=0.05)
 
 
 @pytest.mark.parametrize(
@@ -254,17 +253,15 @@ def test_a_late_process_reverts_its_fault(
             codes.append(super().wait(timeout))
             return codes[-1]
 
-    def too_late(node: str, began: Callable[[], bytes | None]) -> None:
+    def too_late(node: str, began: Callable[[], bytes | None], within_s: float) -> None:
         wait_for((tmp_path / "begun").exists, "its begin")
-        network_faults.wait_until_in_effect(node, began)
+        wait_until_in_effect(node, began, within_s)
 
     monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
-    monkeypatch.setattr(inside, "_REVERT_S", 0.05 if stubborn else 30)
-    monkeypatch.setattr(network_faults, "START_S", 0.05)
     monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
     monkeypatch.setattr("lab.backends.local.processes.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take effect within"):
-        inside.inject_fault("tf2", enter, [], {})
+        inside.inject_fault("tf2", enter, [], {}, within_s=0.05, revert_s=0.05 if stubborn else 30)
     assert codes[-1] == -ends_by
     if at_the_end:
         wait_for((tmp_path / "reverted").exists, "its revert")
@@ -282,21 +279,11 @@ def test_an_active_fault_outlives_its_caller(
 # ---- Containers
 
 
-def sidecar(
-    out: bytes = b"", err: bytes = b"", *, stuck: bool = False, fault: BaseException | None = None
-) -> Mock:
-    """A container with this output, which is stuck until it is stopped, or fails at its start."""
-    goes_on = threading.Event()
-
-    def output() -> Iterator[tuple[bytes | None, bytes | None]]:
-        if stuck:
-            goes_on.wait()
-        yield from (piece for piece in [(None, err), (out, None)] if any(piece))
-
+def sidecar(out: bytes = b"", err: bytes = b"", fault: BaseException | None = None) -> Mock:
+    """A container with this output, or one that fails at its start."""
     made = Mock(status="running")
-    made.attach.return_value = output()
+    made.attach.return_value = (piece for piece in [(None, err), (out, None)] if any(piece))
     made.start.side_effect = fault
-    made.stop.side_effect = lambda **_: goes_on.set()
     return made
 
 
@@ -348,20 +335,15 @@ def test_a_container_on_the_nodes_network() -> None:
             sidecar(err=b"error: this kernel has no netem; load it\n"),
             r"^node tf3: this kernel has no netem; load it$",
         ),
-        (sidecar(stuck=True), r"^node tf3: the fault did not take effect within 0"),
         (
             sidecar(fault=ConnectionError("Connection aborted")),
             "injecting a fault into node tf3: no Docker engine answers",
         ),
         (sidecar(fault=KeyboardInterrupt()), None),
     ],
-    ids=["refused", "stuck", "no engine", "Ctrl-C"],
+    ids=["refused", "no engine", "Ctrl-C"],
 )
-def test_a_container_without_effect_reverts_and_is_removed(
-    made: Mock, error: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "stuck" in request.node.name:
-        monkeypatch.setattr(network_faults, "START_S", 0.05)
+def test_a_container_without_effect_reverts_and_is_removed(made: Mock, error: str | None) -> None:
     with pytest.raises((LabError, KeyboardInterrupt), match=error):
         injected(made)
     # Stopped before it is removed: a killed one leaves the node unchanged.

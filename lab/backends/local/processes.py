@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.network_faults import wait_until_in_effect
+from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.errors import LabError
@@ -24,7 +24,7 @@ _TERM_WITHIN_S = 15.0
 _KILL_WITHIN_S = 10.0
 _POLL_S = 0.05
 
-_REVERT_S: Final = 5.0
+REVERT_S: Final = 5.0
 """Seconds that a network fault has to revert its changes."""
 
 
@@ -74,7 +74,13 @@ def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
 
 
 def inject_fault(
-    node: str, enter: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
+    node: str,
+    enter: Sequence[str],
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    within_s: float = START_S,
+    revert_s: float = REVERT_S,
 ) -> None:
     """Start a network fault in a node's namespaces, and return when it is in effect.
 
@@ -83,6 +89,8 @@ def inject_fault(
         enter: The command line prefix that starts a program on the node.
         arguments: Arguments of `lab.task.probes.netfault`.
         variables: Environment variables that describe the node's link.
+        within_s: Seconds within which the fault must be in effect.
+        revert_s: Seconds from SIGTERM to SIGKILL for a fault that must be reverted.
 
     Raises:
         LabError: The fault is not in effect; its changes are reverted.
@@ -109,20 +117,20 @@ def inject_fault(
             return stderr.read()
 
         try:
-            wait_until_in_effect(node, began)
+            wait_until_in_effect(node, began, within_s)
         except BaseException:
             if process.returncode is None:
-                _end(process)
+                _end(process, revert_s)
             raise
         process.returncode = 0  # no `wait` for it: it ends by itself
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], revert_s: float) -> None:
     """End the process group of a fault: with SIGTERM, after a time limit with SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(_REVERT_S)
+            process.wait(revert_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
