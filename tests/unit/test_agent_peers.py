@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lab.task.protocol import Request, TaskStatus
-from lab.task.protocol.control import VolumeBusy, cancel
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import write_status
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
@@ -151,18 +150,6 @@ def test_a_program_without_steps_is_stalled_if_no_task_is_alive(
     else:
         for task in TASKS:
             crew.wait_state(task, State.SUCCEEDED)
-
-
-def test_a_cancelled_run_makes_room_for_the_next(crew: Crew) -> None:
-    crew.begin()
-    with pytest.raises(VolumeBusy, match="run r1 is under way"):
-        crew.submit("program.py", run_id="r2")
-    assert not crew.volume.run("r2").exists()
-    cancel(crew.volume, "r1", "enough")
-    for task in TASKS:
-        assert crew.wait_state(task, State.CANCELLED).reason == "enough"
-    crew.submit("program.py", run_id="r2")
-    crew.wait_state("worker-1", State.TRAINING, "r2")
 
 
 def test_agent_that_is_stopped_ends_the_run(crew: Crew) -> None:

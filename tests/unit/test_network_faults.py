@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 import signal
 import subprocess
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,16 @@ import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.network_faults import end_faults
-from lab.backends.local import environment as local
 from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.network_faults import START_S, wait_until_in_effect
-from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.run import fault_injection as faultings
 from lab.run.fault_injection import (
     FaultNotDelivered,
     NetworkFaults,
-    check_followed,
     inject,
     parse_faults,
     resolve,
@@ -174,12 +170,6 @@ def test_the_faults_of_a_flag_are_checked_and_warned_of() -> None:
         parse_faults("kill worker-1; kil worker-1")
 
 
-def test_a_run_without_a_client_has_no_network_faults() -> None:
-    check_followed(parse_faults("kill worker-1; pause:3s tf2"))
-    with pytest.raises(InputError, match=r"fault 'cut:5s tf2' needs an attached client, .*; le"):
-        check_followed(parse_faults("kill worker-1; cut:5s tf2"))
-
-
 # ---- Processes
 
 
@@ -199,23 +189,6 @@ def test_nodes_without_a_network_or_an_agent(stored: LocalEnvironment) -> None:
     record = replace(a_record(), isolation=Isolation.PROCESSES)
     with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; use other faults"):
         LocalEnvironment(state.state_dir("demo"), record).inject_network_fault("tf2", ["cut:5s"])
-
-
-def test_a_fault_joins_the_network_of_the_nodes_agent(
-    stored: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[tuple[Any, ...]] = []
-    own = ProcessHandle.of(os.getpid())
-    agents = {task.task: replace(own, pid=n) for n, task in enumerate(a_record().tasks, 100)}
-    first = next(task.task for task in a_record().tasks if task.node == "tf2")
-    monkeypatch.setattr(stored, "_agents", lambda: agents)
-    monkeypatch.setattr(local, "inject_fault", lambda *given: done.append(given))
-    stored.inject_network_fault("tf2", ["cut:5s"])
-    node, enter, arguments, link = done[0]
-    assert (node, arguments) == ("tf2", ["cut:5s"])
-    assert enter[:3] == ["nsenter", "-t", str(agents[first].pid)]
-    assert "-n" in enter
-    assert link == {"LAB_LINK_RATE_BITS": str(10**8)}
 
 
 def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +13,6 @@ from lab.records import FIELDS, KINDS, Record, format_record
 from lab.task.agent.log_parsers import LogParser
 
 LOSS = {"kind": "step", "loss": 0.5}
-STEP = {"kind": "step", "global_step": 500}
 ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "
 
 
@@ -45,20 +43,16 @@ def read(*lines: str) -> list[Record]:
             "Step: 10,  Epoch:  1,  Batch:   5 of   5,  Cost: 0.5000,  AvgTime: 3.10ms",
             {**LOSS, "global_step": 10, "epoch": 0},
         ),
-        ("Test-Accuracy: 0.91", {"kind": "final", "accuracy": 0.91}),
         ("acc: 9123/10000", {"kind": "final", "accuracy": 0.9123}),
         (
             "On task 1 On iteration 500 ps it reaches 0.912000 accuracy",
             {"kind": "step", "global_step": 500, "accuracy": 0.912},
         ),
-        ("step 500, reached 91.2% test accuracy", {**STEP, "accuracy": 0.912}),
         (
             "step 200: task_index=0 global_step=403 train_acc=0.93",
             {"kind": "step", "local_step": 200, "global_step": 403, "accuracy": 0.93},
         ),
-        ("Train step 500, loss: 0.5", {**STEP, "loss": 0.5}),
         ("Final Cost: 0.5000", {"kind": "final", "loss": 0.5}),
-        ("global_step: 120 loss: 0.5", {**LOSS, "global_step": 120}),
         ("step 20", {"kind": "step", "global_step": 20}),
         # Estimator and its hooks
         ("INFO:tensorflow:loss = 0.5, step = 101 (3.2 sec)", {**LOSS, "global_step": 101}),
@@ -83,7 +77,6 @@ def read(*lines: str) -> list[Record]:
             "step 100, training accuracy 0.92",
             {"kind": "step", "global_step": 100, "accuracy": 0.92},
         ),
-        ("test accuracy 0.97", {"kind": "final", "accuracy": 0.97}),
         (
             "  Num examples: 5000  Num correct: 4500  Precision @ 1: 0.9000",
             {"kind": "final", "accuracy": 0.9},
@@ -97,10 +90,6 @@ def read(*lines: str) -> list[Record]:
             {"kind": "eval", "global_step": 90, "accuracy": 0.85},
         ),
         ("Final test accuracy = 91.4% (N=162)", {"kind": "final", "accuracy": 0.914}),
-        (
-            "Iter 1280, Minibatch Loss= 0.500000, Training Accuracy= 0.90625",
-            {**LOSS, "global_step": 1280, "accuracy": 0.90625},
-        ),
         ("Epoch: 0001 cost= 0.500000000", {"kind": "epoch", "epoch": 0, "loss": 0.5}),
         ("Accuracy: 0.9125 (91.25%)", {"kind": "final", "accuracy": 0.9125}),
         # TensorFlow 2
@@ -312,17 +301,3 @@ def test_a_record_has_only_numbers_of_its_line(text: str) -> None:
             assert epochs & printed or "469" in line  # Keras prints it in an earlier line
         for name in record.keys() - {"kind", "epoch"}:
             assert str(float(record[name])) in printed
-
-
-@pytest.mark.parametrize(
-    "unit", ["loss ", "step 1 ", "1,", "1/", "loss 1\r", "\b", "\x1b[1m", "a-"]
-)
-def test_no_line_takes_long(unit: str) -> None:
-    """An expression that tried every split of 20,000 bytes would take seconds at the least."""
-    line = ("loss " + unit * 20_000).encode()[:20_000]
-    parser = LogParser()
-    began = time.process_time()
-    for _ in range(10):
-        parser.read(line)
-        parser.read(line[:2_000])
-    assert time.process_time() - began < 3  # of this process's own CPU time

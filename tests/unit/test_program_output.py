@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.run.program_output import MOST_PER_S, PrintedLines, readable
+from lab.run.program_output import MOST_PER_S, PrintedLines
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.view import View
@@ -256,14 +256,6 @@ def test_a_flood_is_counted_and_named() -> None:
     shown.printed.feed("a-0", b"x\n" * MOST_PER_S)
     shown.printed.close()
     assert shown.notices[1:] == ["a-0 printed 1 more line: `lab logs r1 --task a-0`"]
-
-
-def test_a_line_is_safe_and_of_bounded_length() -> None:
-    assert readable(b"\r1/2 [=>..]\b\b\b\r\x1b[1m2/2\x1b[0m [====]\r") == "2/2 [====]"
-    assert readable(b"\x1b]0;owned\x07 \xff\r") == "\\x1b]0;owned\\x07 �"
-    long = readable(b"a" * 20_000)
-    assert len(long) == 1_000
-    assert long.endswith("(20,000 characters)")
 
 
 # ---- `lab logs RUN`

@@ -192,7 +192,6 @@ def test_the_flag_overrides_the_config(environment: FakeEnvironment, cli: Cli) -
     ("arguments", "message"),
     [
         ("async --on-failure never", "fail, restart, restart:N (N from 1 to 999), or continue"),
-        ("async --start 'worker-7: 3s'", "no task 'worker-7'; did you mean 'worker-"),
         ("async --start worker-1", "TASK: MOMENT; …, such as worker-1: 10s"),
         ("async --resume last", "no run in runs"),
         ("sync --start 'worker-1: after 9 steps'", "makes no step without worker-1"),
@@ -208,7 +207,6 @@ def test_invalid_options_are_refused_before_start(arguments: str, message: str, 
     ("line", "message"),
     [
         ("start: {worker-9: 3s}", "start.worker-9: there is no task worker-9; did you mean"),
-        ("start: {worker-0: after 9 steps}", "start.worker-0: the others make no step without wo"),
         ("start: {worker-1: 10}", "start.worker-1: must be a moment such as 10s, or: after 500 s"),
         ("start: {Worker: 3s}", "start.Worker: must be a task's name, such as worker-1"),
         ("start: [worker-1]", "start: must be a mapping"),

@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends.compose import ComposeBackend
-from lab.backends.compose import backend as compose
-from lab.backends.compose.cleanup import NO_RESOURCES
-from lab.backends.compose.cli import write_compose_file
 from lab.backends.local import backend as local
 from lab.backends.local.state import StateDir
-from lab.errors import LabError
 from lab.signals import EXIT_INTERRUPTED
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -131,21 +126,6 @@ def test_a_time_limit_leaves_the_timer_of_its_caller() -> None:
         signal.pause()
 
 
-def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[object] = []
-
-    def stop(_pid: int, number: int) -> None:
-        done.append((signal.getsignal(number), number))
-
-    monkeypatch.setattr("lab.signals.os.kill", stop)
-    with signals.on_suspend(lambda: done.append("away"), lambda: done.append("back")):
-        for _ in range(2):
-            hit(signal.SIGTSTP)
-    stopped = (signal.SIG_DFL, signal.SIGTSTP)
-    assert done == ["away", stopped, "back"] * 2
-    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
-
-
 def test_ignored_ctrl_z_stays_ignored() -> None:
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
@@ -205,27 +185,9 @@ def test_signals_are_deferred_from_the_call_on(deferred: bool) -> None:
     assert bool(done) is deferred
 
 
-def hit_by_all(and_then: Callable[[], None] = lambda: None) -> None:
+def hit_by_all() -> None:
     for number in ALL:
         hit(number)
-    and_then()
-
-
-def test_a_failed_boot_of_containers_is_always_cleaned_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[int]
-) -> None:
-    monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    file = write_compose_file("mnist", "services: {}\n")
-
-    def refuses() -> None:
-        raise LabError("the engine refused")
-
-    output: list[str] = []
-    monkeypatch.setattr(compose, "remove", lambda *_args, **_more: hit_by_all(refuses))
-    ComposeBackend()._undo("mnist", NO_RESOURCES, output.append)
-    assert output == ["mnist is not fully removed: the engine refused; run `lab down mnist`"]
-    assert not file.exists()
-    assert heard == []
 
 
 def test_a_failed_boot_of_processes_is_always_cleaned_up(tmp_path: Path, heard: list[int]) -> None:
