@@ -10,9 +10,8 @@ import pytest
 
 from benchmarks import scaling
 from benchmarks.processes import Sample
-from benchmarks.scaling import CALIBRATING, GRID, HELD_OUT, SINGLE, Case, Measured, Trial
+from benchmarks.scaling import CALIBRATING, HELD_OUT, SINGLE, Case, Measured, Trial
 from benchmarks.trainings import Setting, UnfitError, Workplace
-from lab.config import load_cluster
 from lab.records import Record
 from lab.simulation import Costs, Forecast, Way, simulate
 from lab.simulation.validation import SHIPPED, Kind
@@ -56,15 +55,6 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
         scaling.measured(case, of_each, samples[:2])
     with pytest.raises(UnfitError, match="fewer than 5 step records"):
         scaling.measured(case, {name: each[:1] for name, each in of_each.items()}, samples)
-
-
-@pytest.mark.parametrize("case", [*GRID[::9], *(each for each in GRID if each.mbit)])
-def test_every_case_has_a_valid_config(tmp_path: Path, case: Case) -> None:
-    (tmp_path / "cluster.yaml").write_text(json.dumps(scaling.config(case)))
-    cluster = load_cluster(tmp_path / "cluster.yaml")
-    counts = {name: len(job.on) for name, job in cluster.jobs.items()}
-    assert counts == {"worker": case.workers} | ({"ps": case.ps} if case.ps else {})
-    assert len(cluster.links) == (case.ps + case.workers if case.mbit else 0)
 
 
 def as_measured(case: Case, **changes: float) -> Measured:
