@@ -29,23 +29,18 @@ ROUNDS = 550  # one epoch of 55,000 images in batches of 100
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
-def run(folder: Path, *switches: str, code: int) -> tuple[dict[str, Any], str, Path]:
-    """Run the faulty program; return its summary, its output and its run directory."""
-    where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
-    arguments = ("run", "--listing", *switches, str(PROGRAM), *where, "--json")
-    out, output = lab(folder, *arguments, "--runs_dir", str(folder / "runs"), code=code)
-    (run_dir,) = (folder / "runs").iterdir()
-    assert not processes_with(str(run_dir))
-    return json.loads(out.splitlines()[-1]), output, run_dir
-
-
 def messages(run_dir: Path, task: str) -> list[str]:
     records = map(json.loads, (run_dir / f"tasks/{task}.jsonl").read_text().splitlines())
     return [each["message"] for each in records if each["kind"] == "event"]
 
 
 def test_fixed_every_worker_is_in_every_round_and_ends(tmp_path: Path) -> None:
-    summary, _, run_dir = run(tmp_path, "--mend", code=0)
+    where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
+    runs = ("--json", "--runs_dir", str(tmp_path / "runs"))
+    out, _ = lab(tmp_path, "run", "--listing", "--mend", str(PROGRAM), *where, *runs)
+    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert not processes_with(str(run_dir))
     assert summary["state"] == "succeeded"
     tasks = {each["task"]: each for each in summary["tasks"]}
     assert {each["state"] for each in tasks.values()} == {"succeeded"}

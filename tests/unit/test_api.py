@@ -364,16 +364,6 @@ def test_heavy_imports_are_lazy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_simulation_as_table_and_frame() -> None:
-    found = api.simulate("async", workers=[1, 2], network="1gbit", beyond_validated=True)
-    assert list(found.frame()["workers"]) == [1, 2]
-    assert "no known error" in repr(found)
-    assert "predicted for the shipped machine" in found._repr_html_()
-    book = api.load(ROOT / "clusters/book.yaml")
-    found = api.simulate("sync", cluster=book, beyond_validated=True)
-    assert list(found.frame()["workers"]) == [3]
-
-
 WRONG: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "a way": (api.simulate, {"way": "asink"}),
     "a number of workers": (api.simulate, {"way": "async", "workers": 0}),

@@ -270,18 +270,6 @@ def test_copies_of_a_run_are_left_out(here: Path, cli: Cli) -> None:
     assert ">2 of 2</td>" in page
 
 
-def test_a_run_has_no_copy_to_compare_with(here: Path, cli: Cli) -> None:
-    shutil.copytree(here / "runs", here / "one")
-    notice, error = cli("compare", RUN, "one", code=2).err.splitlines()
-    assert notice == f"left out: run {RUN} in one: a copy of run {RUN} in the run store"
-    assert error == f"error: run {RUN} is the only run; name another run"
-    recorded.make(here / "runs", OTHER, steps=200)
-    shutil.copytree(here / "runs" / OTHER, here / "one" / OTHER)
-    figure = api.figure("loss", [api.find(OTHER), api.find(OTHER, "one")])
-    labels = [line.get_label() for line in figure.axes[0].get_lines()]
-    assert {"worker-0", "worker-1", "worker-2"} < {*labels}  # as of one run
-
-
 def test_report_of_directories_and_archives(groups: Path, cli: Cli) -> None:
     labels = ("--label", "group 1", "--label", "group <2>", "--label=zip")
     assert cli("report", "one", f"./two/{RUN}", f"{RUN}.lab.zip", *labels).out == "report.html\n"

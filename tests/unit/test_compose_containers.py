@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import DockerException
+from requests.exceptions import ConnectionError, ReadTimeout  # noqa: A004
 
 from lab.backends.compose import ComposeBackend, cleanup, readiness
 from lab.backends.compose.channel import _raise_for_exit_code
@@ -231,25 +233,22 @@ def test_no_compose(
     assert ComposeBackend().unavailable_reason() is None
 
 
-def test_no_permission() -> None:
-    import docker.errors  # noqa: PLC0415
-    import requests.exceptions  # noqa: PLC0415
-
-    # The messages of docker-py when it negotiates the version, and later.
-    denied = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
-    for error in (
-        docker.errors.DockerException(f"Error while fetching server API version: {denied}"),
-        requests.exceptions.ConnectionError(denied),
-    ):
-        with pytest.raises(LabError, match="usermod -aG docker"), engine_errors("asking"):
-            raise error
+DENIED = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
 
 
-def test_an_engine_that_hangs() -> None:
-    import requests.exceptions  # noqa: PLC0415
-
-    with pytest.raises(LabError, match="does not answer"), engine_errors("asking"):
-        raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        # The messages of docker-py when it negotiates the version, and later.
+        (DockerException(f"Error while fetching server API version: {DENIED}"), "usermod -aG dock"),
+        (ConnectionError(DENIED), "usermod -aG docker"),
+        (ReadTimeout("Read timed out. (read timeout=60)"), "does not answer"),
+    ],
+    ids=["no permission at first", "no permission", "hangs"],
+)
+def test_an_engine_that_cannot_be_asked(error: Exception, reason: str) -> None:
+    with pytest.raises(LabError, match=reason), engine_errors("asking"):
+        raise error
 
 
 def test_a_seat_without_docker_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from lab.backends.compose.host_block import block_container, block_host
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.render.compose import ISOLATED
-from lab.task.probes.host_block import MODULE, is_blocked, main, name_servers
+from lab.task.probes.host_block import MODULE, main, name_servers
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -28,19 +28,6 @@ OPEN = HEAD + BY_GATEWAY + SUBNET
 
 
 # ---- In the node's network
-
-
-@pytest.mark.parametrize(
-    ("routes", "expected"),
-    [
-        (HEAD, False),
-        (OPEN, False),
-        (HEAD + SUBNET + HOST_ONLY, False),  # the block was not completed
-        (HEAD + REJECTED + SUBNET + HOST_ONLY, True),
-    ],
-)
-def test_whether_a_node_is_open_can_be_read(routes: str, expected: bool) -> None:
-    assert is_blocked(routes) is expected
 
 
 @pytest.mark.parametrize(

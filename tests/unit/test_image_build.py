@@ -61,7 +61,6 @@ class Docker:
     files: dict[str, bytes | None] = field(default_factory=dict)
     inspected: list[dict[str, Any]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
-    gone: bool = False
     asked: int = 0
 
     @property
@@ -111,8 +110,6 @@ class Docker:
             assert v
             assert force
             self.made.remove(name)
-            if self.gone:
-                raise docker.errors.NotFound("404", explanation="No such container")
 
         return SimpleNamespace(get_archive=get_archive, remove=remove)
 
@@ -160,18 +157,6 @@ def test_an_image_names_its_version(file: bytes | None, output: str) -> None:
     assert docker_of(engine).made == []
 
 
-def test_an_archive_without_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    for archive in (b"", b"noise" * 1000, an_archive(HERE)[:520]):
-        monkeypatch.setitem(globals(), "an_archive", lambda _, found=archive: found)
-        assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == ""
-
-
-def test_a_container_that_another_command_removed_first() -> None:
-    engine = an_engine(cpu=HERE)
-    docker_of(engine).gone = True
-    assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
-
-
 @pytest.mark.parametrize(
     ("first", "second", "output"),
     [(OLD, OLD, "0" * 64), (OLD, HERE, ""), (HERE, b"", ""), (HERE, HERE, digest())],
@@ -205,13 +190,6 @@ def test_an_image_is_read_once(state: Path) -> None:
         (state / "compose" / "images.json").write_text(text)
         assert image.container_digest(engine, "lab:cpu", image_id) == digest()
     assert docker_of(engine).asked == 6
-
-
-def test_version_of_an_environment_without_containers() -> None:
-    assert ComposeEnvironment(an_engine(), "mnist").sources_sha256 == ""
-    engine = Engine()
-    engine._local.client = Docker({}, [inspected()])  # it is removed just then
-    assert ComposeEnvironment(engine, "mnist").sources_sha256 == ""
 
 
 # ---- Consequences

@@ -6,11 +6,9 @@ import errno
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +16,6 @@ from lab.backends import Environment
 from lab.backends.names import AUTO
 from lab.backends.selection import choose
 from lab.backends.slurm import SlurmBackend, queue, state
-from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
 from lab.config import parse_cluster
@@ -366,13 +363,3 @@ def test_a_list_of_gpus_counts_as_its_number(pins: str) -> None:
     planned.report_warnings(lines.append, strict=True)
     assert lines == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
     assert not make_plan(pinned, "none", backend="slurm").plan.notices
-
-
-@pytest.mark.parametrize("ahead_s", [0.0, 60.0, -60.0])
-def test_the_clock_of_this_host_may_differ_from_that_of_the_tasks(
-    site: Site, monkeypatch: pytest.MonkeyPatch, ahead_s: float
-) -> None:
-    environment = site.up()
-    wrong = SimpleNamespace(time=lambda: time.time() + ahead_s)
-    monkeypatch.setattr(environments, "time", wrong)
-    assert environment.clock_offset_s() == pytest.approx(-ahead_s, abs=0.1)

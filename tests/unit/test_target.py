@@ -11,7 +11,7 @@ import lab
 from lab.backends import Environment, Notify
 from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.run.store import all_runs
 from lab.service import target as targets
@@ -20,7 +20,7 @@ from lab.service.target import Target, find_target
 from lab.task.protocol import Request, RunSpec
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.states import State
-from lab.tf_versions import CURRENT, IMAGES, INSTALLED_MARKER, TF1
+from lab.tf_versions import INSTALLED_MARKER, TF1
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 CLUSTER = parse_cluster(
@@ -38,20 +38,6 @@ def target_of(backend: FakeBackend, folder: Path, output: list[str]) -> Target:
         folder / "runs",
         notify=output.append,
     )
-
-
-def test_a_matching_environment_is_reused(tmp_path: Path) -> None:
-    up = FakeEnvironment(tmp_path, cluster_sha256=PLAN.cluster_sha256)
-    output: list[str] = []
-    target = target_of(FakeBackend(environment=up), tmp_path, output)
-    assert target.found is up
-    assert WARNING not in output
-
-
-def test_a_different_environment_is_refused(tmp_path: Path) -> None:
-    up = FakeEnvironment(tmp_path, cluster_sha256="another")
-    with pytest.raises(InputError, match="lab down"):
-        target_of(FakeBackend(environment=up), tmp_path, [])
 
 
 def test_a_boot_checks_placement_and_collects_leftovers(
@@ -105,15 +91,6 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 # ---- Which TensorFlow an experiment has, and where processes find it
 
 
-def test_every_experiment_has_an_image() -> None:
-    assert {each.tensorflow for each in EXPERIMENTS.values()} <= set(IMAGES)
-
-
-def test_images_are_named_by_what_is_in_them() -> None:
-    names = [image.name(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)]
-    assert names == ["lab:cpu", "lab:cuda", "lab:heritage-cpu", "lab:heritage-cuda"]
-
-
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Put the package in a directory without such an environment."""
@@ -149,7 +126,3 @@ def test_the_one_beside_the_package_is_for_every_project(
     own.mkdir(parents=True)
     (own / INSTALLED_MARKER).touch()
     assert TF1.python(project) == own / "bin" / "python"
-
-
-def test_the_lab_s_own_python_needs_no_environment() -> None:
-    assert not CURRENT.environment
