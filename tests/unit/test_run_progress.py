@@ -127,6 +127,8 @@ def test_an_asynchronous_worker_that_restarts_changes_nothing() -> None:
     progress = fed(THOUSAND, step(500, 10.0), start, step(520, 12.0))
     progress.add("worker-0", step(540, 13.0, 10, attempt=1))
     assert progress.share({}) == 0.54
+    progress.add("worker-1", step(560, 14.0))
+    assert progress.share({}) == 0.56
 
 
 def test_records_that_are_passed_again_change_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The torture harness: its cases, its expectations, its reading, its findings and its faults."""
+"""The torture harness: its cases, its expectations, its findings and its leftovers."""
 
 from __future__ import annotations
 
@@ -189,9 +189,6 @@ def test_verdicts(case: Case, told: Seen, verdict: Verdict, what: str) -> None:
     assert found.verdict is verdict, found
     assert what in " ".join(found.details)
     assert bool(found.details) is bool(what)
-
-
-# ---- The command line
 
 
 # ---- Actions from outside
