@@ -142,6 +142,27 @@ def test_actual_settings(
     assert {each["HostConfig"]["PidsLimit"] for each in json.loads(instead)} == {4096}
 
 
+def test_every_container_is_hardened(environment: ComposeEnvironment) -> None:
+    containers = inspect(environment)
+    assert len(containers) == 5
+    for service, each in containers.items():
+        host = each["HostConfig"]
+        assert each["Config"]["User"] == "1000:1000", service
+        assert host["CapDrop"] == ["ALL"], service
+        assert not host["CapAdd"], service
+        assert host["ReadonlyRootfs"], service
+        assert not host["Privileged"], service
+        assert "no-new-privileges:true" in host["SecurityOpt"], service
+        assert host["PidsLimit"] > 0, service
+        assert host["RestartPolicy"]["Name"] in {"", "no"}, service
+        assert not host["PortBindings"], service
+        writable = [mount["Destination"] for mount in each["Mounts"] if mount["RW"]]
+        assert writable in ([], ["/runs"]), service
+        assert "docker.sock" not in json.dumps(each["Mounts"]), service
+    (network,) = json.loads(docker("network", "inspect", f"{NAME}_cluster"))
+    assert network["Internal"]
+
+
 def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> None:
     environment.submit(request(environment, "first"))
     files = collect(environment, "first", follow=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend
+from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
@@ -23,7 +23,7 @@ from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.protocol.states import State
-from tests.support.agents import processes_with, wait_for
+from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces
 
@@ -250,6 +250,42 @@ def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path
     shutil.rmtree(directory, ignore_errors=True)  # an agent may write at the same time
     assert not (directory / "environment.json").exists()
     wait_for(lambda: not left(project), "every process is gone")
+
+
+UPS = """\
+import sys
+from pathlib import Path
+from lab.backends.local import LocalBackend, processes
+from lab.errors import LabError
+from tests.e2e.test_local_environment import plan
+from tests.support.commands import free_port
+try:
+    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)
+except LabError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_three_ups_at_once(kind: str, project: Path) -> None:
+    helpers = [
+        subprocess.Popen(
+            [sys.executable, "-c", UPS, str(project)],
+            cwd=ROOT,
+            env=processes.base_environ(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    output = [helper.communicate(timeout=PATIENCE_S)[1] for helper in helpers]
+    assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], output
+    assert all(len(text.splitlines()) <= 1 for text in output)
+    assert len(LocalBackend().all()) == 1
+    before = left(project)
+    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
+        up(project)
+    assert left(project) == before
 
 
 def test_lost_agent_is_shown(kind: str, project: Path) -> None:
