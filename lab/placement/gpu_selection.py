@@ -1,23 +1,20 @@
 """Selects the GPUs of a node that states only a number: GPUs that are close to each other.
 
-It also tries to leave close GPUs for other nodes. The result is always the same for the same host.
+The result is always the same for the same host.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
 from lab.gpu.model import Gpu, Pair
 
-_PATHS: Final = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3}
-_FAR: Final = len(_PATHS)  # between NUMA nodes (SYS), or unknown
-_NONE: Final[Mapping[int, int]] = {}
-_MOST_SETS: Final = 1000  # maximum number of sets to compare; beyond it, a greedy search
+_PATHS: Final = ("PIX", "PXB", "PHB", "NODE")
+"""The connections over PCIe within a NUMA node, the shortest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +37,9 @@ def select_gpus(
 
     The largest node is first. Each takes its GPUs from one NUMA node: the one with the fewest free
     GPUs that are enough. If none has enough, it takes them from as few NUMA nodes as possible.
-    Within a NUMA node it prefers GPUs with the most NVLinks between them, then with the fewest to
-    the other GPUs, then with the shortest PCIe path, then with the lowest indices.
+    Within a NUMA node it takes the closest two GPUs first, then always the GPU that is closest to
+    those. More NVLinks are closer, then a shorter PCIe path, then lower indices. A single GPU is
+    one with the fewest NVLinks to others.
 
     Args:
         counts: Number of GPUs by node, in the config's order; `free` must have enough.
@@ -58,191 +56,72 @@ def select_gpus(
     return {node: chosen[node] for node in counts}
 
 
-class _Connections:
-    """The connections of free GPUs, by index."""
-
-    def __init__(self, pairs: Iterable[Pair]) -> None:
-        self._links: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        self._steps: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        for pair in pairs:
-            if pair.nvlinks:
-                self._links[pair.first][pair.second] = pair.nvlinks
-                self._links[pair.second][pair.first] = pair.nvlinks
-            if pair.path in _PATHS:
-                self._steps[pair.first][pair.second] = _PATHS[pair.path]
-        self.strongest = max((max(ends.values()) for ends in self._links.values()), default=0)
-
-    def links_of(self, gpu: int) -> Mapping[int, int]:
-        """Return the NVLinks of a GPU, by the GPU at the other end."""
-        return self._links.get(gpu, _NONE)
-
-    def links_within(self, gpus: Iterable[int]) -> int:
-        """Return the number of NVLinks between GPUs."""
-        return sum(self.links_of(one).get(other, 0) for one, other in combinations(gpus, 2))
-
-    def links_to(self, gpu: int, others: Iterable[int]) -> int:
-        """Return the number of NVLinks from a GPU to others."""
-        links = self.links_of(gpu)
-        return sum(links.get(other, 0) for other in others)
-
-    def steps(self, one: int, other: int) -> int:
-        """Return the PCIe distance of two GPUs; a larger number is farther."""
-        low, high = (one, other) if one < other else (other, one)
-        return self._steps.get(low, _NONE).get(high, _FAR)
-
-
 class _FreeGpus:
-    """The GPUs that are still free."""
+    """The GPUs that are still free, in groups of one NUMA node."""
 
     def __init__(self, gpus: Sequence[Gpu], pairs: Sequence[Pair]) -> None:
-        self._gpus = {gpu.index: gpu for gpu in gpus}
-        self._numa_node = {gpu.index: gpu.numa_node for gpu in gpus}
+        self._gpus = {gpu.index: gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index)}
         self._free: dict[int | None, list[int]] = {}
-        for index in sorted(self._numa_node):
-            self._free.setdefault(self._numa_node[index], []).append(index)
-        self._is_wired = bool(pairs)
-        # On a large host, nearly all pairs have the maximum distance.
-        numa_node, paths = self._numa_node, _PATHS
-        self._pairs = [
-            pair
-            for pair in pairs
-            if (pair.nvlinks or pair.path in paths)
-            and pair.first in numa_node
-            and pair.second in numa_node
-        ]
-        near = [pair for pair in self._pairs if numa_node[pair.first] == numa_node[pair.second]]
-        self._ties = _Connections(near)
-        self._alike = self._find_alike(near)
-        # NVLinks of each free GPU to the other free GPUs of its NUMA node.
-        self._degree = {index: sum(self._ties.links_of(index).values()) for index in numa_node}
-
-    def _find_alike(self, pairs: Iterable[Pair]) -> dict[int | None, bool]:
-        """Find the NUMA nodes in which all pairs of GPUs have the same connection."""
-        kinds: dict[int | None, Counter[tuple[int, str]]] = {node: Counter() for node in self._free}
-        for pair in pairs:
-            kinds[self._numa_node[pair.first]][pair.nvlinks, pair.path] += 1
-        return {
-            node: list(kinds[node].values()) in ([], [math.comb(len(free), 2)])
-            for node, free in self._free.items()
-        }
+        for index, gpu in self._gpus.items():
+            self._free.setdefault(gpu.numa_node, []).append(index)
+        self._pairs = {(pair.first, pair.second): pair for pair in pairs}
 
     def is_alike(self) -> bool:
         """Return whether all GPUs are equally close to each other."""
-        return len(self._free) <= 1 and all(self._alike.values())
+        kinds = {self._closeness(*both) for both in combinations(self._gpus, 2)}
+        return len(self._free) <= 1 and len(kinds) <= 1
 
     def take(self, count: int) -> GpuSelection:
         """Select `count` GPUs and remove them from the free ones."""
-        spans = all(len(free) < count for free in self._free.values())
-        most = max(len(free) for free in self._free.values())
-        if spans and self._pairs:  # now links between NUMA nodes count, too
-            left = {gpu for gpus in self._free.values() for gpu in gpus}
-            self._ties = _Connections(
-                p for p in self._pairs if p.first in left and p.second in left
-            )
-            self._pairs = []
+        most = max(map(len, self._free.values()))
         taken: list[int] = []
         while len(taken) < count:
-            taken += self._out_of(self._next(count - len(taken)), count - len(taken), taken)
-        alike = not spans and self._alike[self._numa_node[taken[0]]]
-        order = sorted(taken) if alike else self._chain(taken)
+            free = self._group(count - len(taken))
+            closest = self._closest(free, min(count - len(taken), len(free)))
+            taken += closest
+            free[:] = [index for index in free if index not in closest]
         why = self._why(taken, f"no NUMA node had {count} free, but at most {most}")
-        return GpuSelection(tuple(self._gpus[index] for index in order), why)
+        return GpuSelection(tuple(self._gpus[index] for index in taken), why)
 
-    def _next(self, count: int) -> int | None:
-        """Return the NUMA node with the fewest GPUs that are enough, or else with the most."""
-        free = self._free
-        fitting = [node for node, gpus in free.items() if len(gpus) >= count]
-        if fitting:
-            return min(fitting, key=lambda node: (len(free[node]), free[node][0]))
-        return min(free, key=lambda node: (-len(free[node]), free[node][0]))
+    def _group(self, count: int) -> list[int]:
+        """Return the NUMA node's GPUs that are enough with the fewest, or else the most GPUs."""
+        groups = [free for free in self._free.values() if free]
+        enough = [free for free in groups if len(free) >= count]
+        return min(enough, key=len) if enough else max(groups, key=len)
 
-    def _out_of(self, node: int | None, count: int, base: Sequence[int]) -> Sequence[int]:
-        """Take up to `count` GPUs of a NUMA node, for a node that already has `base`."""
-        free = self._free[node]
-        chosen: Sequence[int]
-        if count >= len(free) or (self._alike[node] and not base):
-            chosen = free[:count]
-        elif math.comb(len(free), count) <= _MOST_SETS:
-            chosen = self._best(free, count, base)
-        else:
-            chosen = self._greedy(free, count, base)
-        gone = set(chosen)
-        self._free[node] = [index for index in free if index not in gone]
-        if not self._free[node]:
-            del self._free[node]
-        for index in chosen:
-            for other, links in self._ties.links_of(index).items():
-                if self._numa_node[other] == node:
-                    self._degree[other] -= links
+    def _closest(self, free: Sequence[int], count: int) -> list[int]:
+        """Return GPUs of one NUMA node that are close to each other."""
+        if count == 1:
+            others = {gpu: [other for other in free if other != gpu] for gpu in free}
+            return [min(free, key=lambda gpu: (self._to(gpu, others[gpu])[0], gpu))]
+        chosen = list(max(combinations(free, 2), key=lambda both: self._closeness(*both)))
+        while len(chosen) < count:
+            rest = [gpu for gpu in free if gpu not in chosen]
+            chosen.append(max(rest, key=lambda gpu: self._to(gpu, chosen)))
         return chosen
 
-    def _best(self, free: Sequence[int], count: int, base: Sequence[int]) -> tuple[int, ...]:
-        """Return the best of all sets; of equal sets, the one with the lowest indices."""
-        ties, degree = self._ties, self._degree
+    def _to(self, gpu: int, others: Sequence[int]) -> tuple[int, int]:
+        """Return how close a GPU is to others together."""
+        each = [self._closeness(gpu, other) for other in others]
+        return sum(links for links, _ in each), sum(path for _, path in each)
 
-        def cost(gpus: tuple[int, ...]) -> tuple[int, int, int]:
-            inside = ties.links_within(gpus)
-            outside = sum(degree[gpu] for gpu in gpus) - 2 * inside
-            to_base = sum(ties.links_to(gpu, base) for gpu in gpus)
-            steps = sum(ties.steps(*both) for both in combinations((*base, *gpus), 2))
-            return -inside - to_base, outside, steps
-
-        return min(combinations(free, count), key=cost)
-
-    def _greedy(self, free: Sequence[int], count: int, base: Sequence[int]) -> list[int]:
-        """Return a good set by a greedy search: add the GPU that is closest to the chosen ones."""
-        ties, degree = self._ties, self._degree
-        links = dict.fromkeys(free, 0)
-        if base:
-            links = {gpu: ties.links_to(gpu, base) for gpu in free}
-
-        def first_key(gpu: int) -> tuple[int, int, int]:
-            """Return the sort key of the first GPU: the most possible links are best."""
-            most = min(degree[gpu], ties.strongest * (count - 1))
-            return -links[gpu] - most, degree[gpu], gpu
-
-        def next_key(gpu: int) -> tuple[int, int, int, int]:
-            steps = sum(ties.steps(gpu, other) for other in (*base, *chosen))
-            return -links[gpu], degree[gpu], steps, gpu
-
-        chosen = [min(free, key=first_key)]
-        while len(chosen) < count:
-            links.pop(chosen[-1])
-            for other, number in ties.links_of(chosen[-1]).items():
-                if other in links:
-                    links[other] += number
-            linked = [other for other, number in links.items() if number]
-            chosen.append(min(linked or links, key=next_key))
-        return sorted(chosen)
-
-    def _chain(self, gpus: Sequence[int]) -> list[int]:
-        """Return GPUs from the lowest index on, each followed by the closest other GPU."""
-        ties, numa_node = self._ties, self._numa_node
-        chain = [min(gpus)]
-        rest = set(gpus) - set(chain)
-
-        def next_key(gpu: int) -> tuple[int, bool, int, int]:
-            last = chain[-1]
-            apart = numa_node[gpu] != numa_node[last]
-            return -ties.links_of(last).get(gpu, 0), apart, ties.steps(last, gpu), gpu
-
-        while rest:
-            linked = rest.intersection(ties.links_of(chain[-1]))
-            following = min(linked or rest, key=next_key)
-            rest.remove(following)
-            chain.append(following)
-        return chain
+    def _closeness(self, one: int, other: int) -> tuple[int, int]:
+        """Return the NVLinks of two GPUs and their PCIe path; larger numbers are closer."""
+        pair = self._pairs.get((min(one, other), max(one, other)))
+        if pair is None:
+            return 0, 0
+        return pair.nvlinks, len(_PATHS) - _PATHS.index(pair.path) if pair.path in _PATHS else 0
 
     def _why(self, gpus: Sequence[int], spread: str) -> str:
-        spanned = {self._numa_node[gpu] for gpu in gpus}
+        spanned = {self._gpus[index].numa_node for index in gpus}
         nodes = sorted(spanned, key=lambda node: math.inf if node is None else node)
-        links = self._ties.links_within(gpus)
-        if nodes == [None] and not self._is_wired:
+        if nodes == [None] and not self._pairs:
             return "the next free ones; how the GPUs are connected is unknown"
         parts = [_numa(nodes)]
         if len(nodes) > 1:
             parts.append(spread)
-        if self._is_wired and len(gpus) > 1:
+        if self._pairs and len(gpus) > 1:
+            links = sum(self._closeness(*both)[0] for both in combinations(gpus, 2))
             parts.append(f"{_nvlinks(links)} between them")
         return ", ".join(parts)
 
