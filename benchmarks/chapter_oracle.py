@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.task.sdk.data import Examples, Floats, Ints, Mnist, load_mnist
+from lab.mnist import Examples, Floats, Ints, Mnist, load_mnist
 from tests import oracle
 
 TARGET: Final = Path(__file__).parents[1] / "lab/reproduce/data/reference.json"

@@ -37,11 +37,11 @@ from benchmarks.trainings import (
     json_records,
     print_progress,
 )
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import rate
 from lab.simulation import Costs, Forecast, Host, Machine, Shape, Way, simulate
 from lab.simulation.calibration import Speed, calibrated, speed_of
 from lab.simulation.validation import SHIPPED, Kind, kind_of
-from lab.task.protocol.experiments import EXPERIMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lab.command_name import with_command_name
 from lab.strict_json import dump
-from lab.task.text import bounded, clipped, visible, wrapped
+from lab.text import bounded, clipped, visible, wrapped
 
 _INDENT: Final = "  "
 """The beginning of the further lines of a message."""

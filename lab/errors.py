@@ -6,7 +6,7 @@ other exception is a defect of lab.
 
 from __future__ import annotations
 
-from lab.task.text import bounded
+from lab.text import bounded
 
 
 class LabError(Exception):

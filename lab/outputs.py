@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.task.protocol.files import atomic_writer
-from lab.task.text import short
+from lab.text import short
+from lab.volume.files import atomic_writer
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")

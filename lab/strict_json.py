@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lab.records import parse_whole
-from lab.task.text import short
+from lab.text import short
 
 SUFFIX: Final = "_is"
 _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

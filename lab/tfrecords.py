@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from lab.task.sdk.data import PIXELS, SIDE, Examples
+from lab.mnist import PIXELS, SIDE, Examples
 
 # Protocol buffers: the number and type of a field in one byte. A field of type 2 has a length.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A

@@ -11,13 +11,13 @@ from typing import TypeVar
 from lab.backends.names import BACKENDS
 from lab.config.start_schedule import parse_start
 from lab.errors import InputError, LabError
+from lab.experiments.faults import Fault
+from lab.experiments.policy import Policy, parse_policy
 from lab.run import project
 from lab.run.cluster_arguments import parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
-from lab.task.protocol.faults import Fault
-from lab.task.protocol.policy import Policy, parse_policy
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
 
 T = TypeVar("T")
 

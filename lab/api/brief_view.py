@@ -11,8 +11,8 @@ from lab.run.program_output import prefixed
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.view import TaskView
-from lab.task.protocol.states import run_state
-from lab.task.text import short
+from lab.text import short
+from lab.volume.states import run_state
 
 BRIEF_EVERY_S: Final = 0.5
 """Seconds between two changes of the line of a brief view."""

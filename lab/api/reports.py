@@ -13,7 +13,7 @@ from lab.api.results import Run, runs_path
 from lab.extras import named_extras
 from lab.service.compare import compare_runs
 from lab.service.report import Report, write_report
-from lab.task.text import visible
+from lab.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second

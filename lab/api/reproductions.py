@@ -19,6 +19,7 @@ from lab.backends.names import AUTO, LOCAL
 from lab.config import Cluster
 from lab.console import output
 from lab.errors import InputError
+from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.reproduce.claims import COUNTED, NAMES, load
 from lab.service.reproduce import (
@@ -28,8 +29,7 @@ from lab.service.reproduce import (
     ended_runs,
     plan_reproduction,
 )
-from lab.task.protocol.experiments import MAX_SEED
-from lab.task.text import short, suggestion, visible
+from lab.text import short, suggestion, visible
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary
 from lab.run.tables import result_table
-from lab.task.text import visible
+from lab.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second, and most calls need no data frame

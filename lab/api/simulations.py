@@ -18,7 +18,7 @@ from lab.errors import InputError
 from lab.extras import named_extras
 from lab.run.fault_injection import parse_faults
 from lab.service import simulate as service
-from lab.task.text import short
+from lab.text import short
 
 if TYPE_CHECKING:
     import pandas as pd

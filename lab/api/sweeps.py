@@ -24,7 +24,7 @@ from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
-from lab.task.protocol import STALL_S, RunSpec
+from lab.volume import STALL_S, RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.run.tables import PIPE_WIDTH
-from lab.task.text import visible
+from lab.text import visible
 
 
 class Shown:

@@ -26,6 +26,7 @@ from lab.console import Output, output
 from lab.errors import InputError
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
+from lab.records.results import is_number
 from lab.run.gpu_metrics import sampled
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
@@ -35,8 +36,7 @@ from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.service.unread_lines import unread_notice
-from lab.task.protocol import STALL_S, RunSpec
-from lab.task.protocol.results import is_number
+from lab.volume import STALL_S, RunSpec
 
 
 def run(  # longer than 60 lines: each option has an argument and a line of help

@@ -1,7 +1,7 @@
 """The protocols `Backend` and `Environment`, which both backends implement.
 
 A backend boots an *environment*: one agent for each task of the plan. The agents wait for requests.
-The client and the agents exchange files on the run volume only (`lab.task.protocol`). The files are
+The client and the agents exchange files on the run volume only (`lab.volume`). The files are
 the same on every backend.
 
 A new backend needs two classes, derived from `Backend` and `Environment`. They define the methods
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from lab.task.protocol import Chunk, Request
+from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
@@ -84,7 +84,7 @@ class TaskInfo:
 
 
 Command = Literal["cancel", "kill", "fault", "collected"]
-"""The kind of a message for a run: a command of `lab.task.probes.volume`."""
+"""The kind of a message for a run: a command of `lab.volume`."""
 
 
 class Environment(Protocol):
@@ -178,7 +178,7 @@ class Environment(Protocol):
 
         Args:
             node: The node.
-            arguments: Arguments of `lab.task.probes.netfault`.
+            arguments: Arguments of `lab.network.fault`.
 
         Raises:
             LabError: The fault is not in effect; the message contains the kernel's reason.

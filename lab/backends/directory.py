@@ -28,9 +28,9 @@ from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment, state_directory
 from lab.errors import LabError
-from lab.task.probes.sync import stream
-from lab.task.protocol import Request, Volume, control
-from lab.task.text import visible
+from lab.text import visible
+from lab.volume import Request, Volume, control
+from lab.volume.transfer import stream
 
 _POSTS = {
     "cancel": control.cancel,

@@ -11,10 +11,10 @@ from threading import Semaphore
 from typing import Final
 
 from lab.gpu.verification import GpuView
-from lab.task.text import short
+from lab.text import short
 from lab.threads import in_background
 
-MODULE: Final = "lab.task.probes.gpu_probe"
+MODULE: Final = "lab.task.node.gpu_probe"
 
 ANSWER_S: Final = 30
 """Seconds that a task has to answer; a driver may need seconds to initialize a GPU."""

@@ -30,9 +30,9 @@ from lab.formatting import counted
 from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan
 from lab.strict_json import dump
-from lab.task.protocol.files import atomic_writer, read_regular
-from lab.task.text import short, visible
+from lab.text import short, visible
 from lab.threads import with_timeout
+from lab.volume.files import atomic_writer, read_regular
 
 VARIABLE: Final = "LAB_GPU_RECORD"
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)

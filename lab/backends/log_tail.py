@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from lab.task.agent.agent_log import stamp
-from lab.task.text import short, visible
+from lab.text import short, visible
+from lab.volume.clock import stamp
 
 _POLL_S = 0.2
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ")

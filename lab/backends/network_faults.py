@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 from lab.threads import in_background, signals_blocked
 
 START_S: Final = 30.0
@@ -16,7 +16,7 @@ START_S: Final = 30.0
 def wait_until_in_effect(
     node: str, began: Callable[[], bytes | None], within_s: float = START_S
 ) -> None:
-    """Wait until a process of `lab.task.probes.netfault` has injected its fault.
+    """Wait until a process of `lab.network.fault` has injected its fault.
 
     Args:
         node: The node's name, for messages.
@@ -41,7 +41,7 @@ def wait_until_in_effect(
 
 
 def refused(name: str, stderr: bytes) -> LabError:
-    """Return the error of a module of `lab.task.probes`, from its standard error."""
+    """Return the error of a module of `lab.task.node`, from its standard error."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without output"
     what, _, fix = last.partition("; ")

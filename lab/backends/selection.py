@@ -10,9 +10,9 @@ from typing import TypeVar
 from lab.backends import Backend, Environment, Notify, TaskInfo
 from lab.backends.names import AUTO, LOCAL, ON_REQUEST
 from lab.errors import InputError, LabError
+from lab.image_digest import digest
 from lab.placement.plan import Plan
-from lab.task.probes.version import digest
-from lab.task.text import visible
+from lab.text import visible
 
 T = TypeVar("T")
 

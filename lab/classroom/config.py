@@ -27,9 +27,9 @@ from lab.config.fields import (
     text_of,
 )
 from lab.config.load import Format, parse_config, read_file
+from lab.experiments.trigger import parse_duration
 from lab.formatting import counted
-from lab.task.protocol.trigger import parse_duration
-from lab.task.text import short
+from lab.text import short
 
 DEFAULT_FILE: Final = "class.yaml"
 MAX_SEATS: Final = 200

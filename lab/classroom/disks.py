@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 TYPE: Final = "ext4"
 """The type of the file system."""

@@ -32,7 +32,7 @@ from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
 
 _HUB_S: Final = 60.0
 _SEAT_S: Final = 180.0

@@ -11,7 +11,7 @@ from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.placement.gpu_usage import held_in_use
-from lab.task.text import short
+from lab.text import short
 
 _WAIT_S: Final = 10.0  # the driver frees the memory of a killed process within a few seconds
 _POLL_S: Final = 1.0

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from lab.experiments.registry import EXPERIMENTS
 from lab.run.run_info import RunInfo
 from lab.run.summary import Summary
 from lab.strict_json import parse
-from lab.task.protocol.experiments import EXPERIMENTS, registered
-from lab.task.protocol.states import State
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 OWN: Final = "own programs"
 """The columns of all runs of the student's own programs."""

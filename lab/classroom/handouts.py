@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from lab.classroom.config import Times
 from lab.classroom.state import TEACHER, ClassDir
 from lab.errors import InputError
-from lab.task.protocol.files import atomic_writer
+from lab.volume.files import atomic_writer
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@\\]{1,255}/?", re.IGNORECASE)
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  (compared, not bound)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lab.classroom.backend import seat_backend
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 _TIMEOUT_S: Final = 10.0
 

@@ -18,7 +18,7 @@ from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.text import visible
+from lab.text import visible
 
 DIGEST: Final = "lab.class-sha256"
 """The label of the image with the digest of what it was built from."""

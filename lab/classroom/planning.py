@@ -26,7 +26,7 @@ from lab.formatting import about, counted
 from lab.gpu import Gpu, Inventory
 from lab.placement.gpu_selection import select_gpus
 from lab.placement.gpu_usage import held_in_use
-from lab.task.text import short
+from lab.text import short
 from lab.units import MIB, memory_for_people, memory_in_configs
 
 _LEAST_BYTES: Final = 64 * MIB

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
+from lab.network.host_block import ROUTES, is_blocked
 from lab.run.project import DEFAULT_CLUSTER
-from lab.task.probes.host_block import ROUTES, is_blocked
-from lab.task.protocol.files import atomic_writer, open_regular
-from lab.task.text import visible
+from lab.text import visible
+from lab.volume.files import atomic_writer, open_regular
 
 PROJECT: Final = Path("/lab")
 """The project's directory in the image."""

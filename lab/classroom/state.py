@@ -17,8 +17,8 @@ from lab.classroom import names
 from lab.classroom.config import Times, Tls
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
-from lab.task.protocol.files import write_atomically
-from lab.task.text import short
+from lab.text import short
+from lab.volume.files import write_atomically
 
 TEACHER: Final = "teacher"
 """The user who may open JupyterHub's admin page; the teacher has no seat."""

@@ -22,8 +22,8 @@ from typing import IO, Final
 from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.errors import LabError
-from lab.task.protocol.files import open_regular
-from lab.task.text import short, visible
+from lab.text import short, visible
+from lab.volume.files import open_regular
 
 _SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
 """What is not the student's work: the data set, and caches."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lab import __version__, signals
 from lab.cli import errors, registry
 from lab.errors import InputError
-from lab.task.text import suggestion
+from lab.text import suggestion
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from lab.cli.param_types import boolean, text
 from lab.errors import InputError
-from lab.task.text import suggestion
+from lab.text import suggestion
 
 if TYPE_CHECKING:
-    from lab.task.protocol.experiments import ProgramFlag
+    from lab.experiments.registry import ProgramFlag
 
 HELP_FLAGS: Final = frozenset({"--help", "-h"})
 _UNCHECKED_HINT: Final = "arguments after `--` are passed to the program unchecked"

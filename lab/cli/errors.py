@@ -12,7 +12,7 @@ from lab.console import notify
 from lab.errors import ConfigError, LabError
 from lab.extras import named_extras
 from lab.signals import EXIT_INTERRUPTED
-from lab.task.text import short
+from lab.text import short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:

@@ -16,7 +16,7 @@ from lab.gpu import Gpu, Inventory, Pair, Process
 from lab.gpu.support import Support, build_of, by_gpus, indices, judge_gpu
 from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.run.tables import table_of
-from lab.task.text import clipped, visible
+from lab.text import clipped, visible
 from lab.tf_versions import CURRENT, IMAGES
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`

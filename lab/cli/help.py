@@ -12,8 +12,8 @@ from typing import Final
 
 from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS, columns, line_width
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
-from lab.task.text import wrapped
+from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.text import wrapped
 
 _LEFT: Final = re.compile(r".*\S {2,}(?=\S)")
 """The left column of a table in a command's notes, with the space after it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lab.command_name import with_command_name
-from lab.task.text import wrapped
+from lab.text import wrapped
 
 EVERYDAY: Final = "Everyday commands"
 """The heading of the commands that `lab` without arguments lists, too."""

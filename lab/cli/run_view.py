@@ -29,11 +29,11 @@ from lab.run.store import RunDir
 from lab.run.tables import Cell, state_cell, table
 from lab.run.view import TaskView, View
 from lab.signals import on_suspend
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.experiments import registered
-from lab.task.protocol.states import State
-from lab.task.text import LONGEST_REASON, bounded, short, visible, wrapped
+from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 from lab.threads import signals_blocked
+from lab.volume import TaskStatus
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 PLAIN_EVERY_S: Final = 5.0
 """Seconds between two lines of a task in a plain view; a new epoch always has a line."""

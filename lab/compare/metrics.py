@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from lab.records.results import is_number
 from lab.run.summary import Summary, TaskSummary
-from lab.task.protocol.results import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

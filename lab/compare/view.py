@@ -18,7 +18,7 @@ from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.run.progress import FINAL_LOSS
 from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
-from lab.task.text import clipped, visible
+from lab.text import clipped, visible
 
 _NAME: Final = 24  # columns of the name of a metric or a setting
 _THREE: Final = 30  # columns of a run's value, its difference and its ratio

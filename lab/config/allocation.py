@@ -11,7 +11,7 @@ from typing import Final
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
 from lab.formatting import counted
-from lab.task.text import short
+from lab.text import short
 
 PS: Final = "ps"
 """The job of the parameter servers: its tasks never get a GPU."""

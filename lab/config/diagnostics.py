@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.task.text import clipped, nearest, short
+from lab.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
 """The path from the top of a config to a value: keys and positions in lists."""

@@ -16,7 +16,7 @@ from lab.config.model import Box, Cluster, Job, LinkConfig, Node, PartialCluster
 from lab.config.validation import validate
 from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
-from lab.task.text import short
+from lab.text import short
 
 Config = TypeVar("Config", bound=BaseModel)
 

@@ -29,8 +29,8 @@ from lab.config.fields import (
     shown,
     text_of,
 )
-from lab.task.protocol.faults import parse
-from lab.task.protocol.trigger import parse_trigger
+from lab.experiments.faults import parse
+from lab.experiments.trigger import parse_trigger
 
 MAX_TASKS: Final = 10_000
 MAX_FLAGS: Final = 100

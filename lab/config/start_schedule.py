@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from lab.errors import InputError
+from lab.experiments.trigger import Trigger, parse_trigger
 from lab.formatting import counted
-from lab.task.protocol import chief_of
-from lab.task.protocol.trigger import Trigger, parse_trigger
-from lab.task.text import suggestion
+from lab.text import suggestion
+from lab.volume import chief_of
 
 PS: Final = "ps"
 WORKER: Final = "worker"

@@ -15,11 +15,11 @@ from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_PORT
 from lab.config.model import MAX_TASKS, Cluster, Job, Node, PartialCluster
 from lab.config.start_schedule import start_error
+from lab.experiments.faults import parse, resolve
+from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.trigger import parse_trigger
 from lab.formatting import counted
-from lab.task.protocol.experiments import EXPERIMENTS, misfit
-from lab.task.protocol.faults import parse, resolve
-from lab.task.protocol.trigger import parse_trigger
-from lab.task.text import short
+from lab.text import short
 
 RUN_SERVICE: Final = "run"
 """The compose service that starts the run of the config."""

@@ -33,7 +33,7 @@ from lab.config.diagnostics import (
     quoted,
     unquoted_if_plain,
 )
-from lab.task.text import clipped, short
+from lab.text import clipped, short
 
 MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16

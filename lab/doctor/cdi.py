@@ -19,7 +19,7 @@ from lab.doctor.engine import EngineInfo
 from lab.doctor.model import Outcome, ok, skipped, warning
 from lab.formatting import counted
 from lab.gpu import Inventory
-from lab.task.text import clipped, visible
+from lab.text import clipped, visible
 
 KIND: Final = "nvidia.com/gpu"
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")

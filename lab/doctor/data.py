@@ -16,7 +16,7 @@ from lab.errors import ConfigError, InputError, LabError
 from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.run.store import DEFAULT_RUNS_DIR
-from lab.task.text import short
+from lab.text import short
 
 if TYPE_CHECKING:
     from lab.config import Cluster

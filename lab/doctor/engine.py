@@ -18,7 +18,7 @@ from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.placement.plan import Plan
-from lab.task.text import short
+from lab.text import short
 
 if TYPE_CHECKING:
     from lab.backends.engine.kind import EngineKind

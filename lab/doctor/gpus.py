@@ -19,7 +19,7 @@ from lab.doctor.resources import text_of
 from lab.formatting import counted
 from lab.gpu import Condition, Fault, Inventory, NvmlError, read_host
 from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
-from lab.task.text import short
+from lab.text import short
 from lab.units import memory_for_people
 
 NVML_S: Final = 30.0

@@ -15,7 +15,7 @@ from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.doctor.resources import number_in, text_of
 from lab.errors import LabError
 from lab.placement.plan import Plan
-from lab.task.text import short
+from lab.text import short
 from lab.threads import with_timeout
 
 PROBE_S: Final = 40.0

@@ -15,7 +15,7 @@ import lab
 from lab.backends.python import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
-from lab.task.text import short
+from lab.text import short
 from lab.tf_versions import CURRENT
 
 OLDEST: Final = (3, 11)

@@ -10,7 +10,7 @@ from typing import Any
 from lab.doctor.host import Host
 from lab.doctor.model import Finding, Need, Outcome, skipped, warning
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.command_name import with_command_name
 from lab.doctor.model import Finding, Report, Status
-from lab.task.text import visible, wrapped
+from lab.text import visible, wrapped
 
 STYLES: Final[Mapping[Status, str]] = {
     Status.OK: "green",

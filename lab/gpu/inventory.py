@@ -25,7 +25,7 @@ from lab.gpu.model import (
 from lab.gpu.nvml import Library
 from lab.gpu.topology import read_pairs
 from lab.gpu.visible import VISIBLE_GPUS, allowed_ids, cuda_notices, select
-from lab.task.text import short
+from lab.text import short
 from lab.threads import in_background, signals_blocked
 
 if TYPE_CHECKING:

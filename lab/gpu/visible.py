@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.gpu.model import Gpu
-from lab.task.text import short
+from lab.text import short
 
 VISIBLE_GPUS: Final = "LAB_GPUS"
 """The variable with the UUIDs or indices of the GPUs that `lab` may use; empty: none. Commas,

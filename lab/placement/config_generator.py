@@ -19,7 +19,7 @@ from lab.config.fields import PROJECT
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
-from lab.task.text import clipped, short
+from lab.text import clipped, short
 from lab.units import memory_for_people
 
 _FALLBACK_NAME: Final = "lab"

@@ -7,7 +7,7 @@ from typing import Final
 
 from lab.gpu.model import Gpu, Inventory, Process
 from lab.placement.plan import Plan
-from lab.task.text import clipped, short
+from lab.text import clipped, short
 from lab.units import memory_for_people
 
 _DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})

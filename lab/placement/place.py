@@ -16,7 +16,7 @@ from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
 from lab.placement.gpu_selection import GpuSelection, select_gpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.text import short
+from lab.text import short
 
 HINT = (
     "choose a config of `clusters/` that fits, or use `--gpus index` to render for another host, "

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from lab.experiments.registry import Experiment
     from lab.placement.plan import Plan
     from lab.run.run_info import RunInfo
-    from lab.task.protocol.experiments import Experiment
 
 
 @dataclass(frozen=True, slots=True)

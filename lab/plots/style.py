@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lab.plots import CREATOR
-from lab.task.text import clipped
+from lab.text import clipped
 
 # The palette by M. Okabe and K. Ito, "Color Universal Design" (2008), without its yellow, which is
 # not visible on a projector's white.

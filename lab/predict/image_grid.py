@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+from lab.mnist import SIDE, Floats
 from lab.predict.network import Probabilities
 from lab.predict.prediction import Prediction, percent
-from lab.task.sdk.data import SIDE, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

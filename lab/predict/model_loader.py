@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError, LabError
+from lab.mnist import DataError, Examples, load_test
 from lab.predict.network import Network, network
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.sdk.data import DataError, Examples, load_test
-from lab.task.sdk.model import FILE, SavedModel, load_model
+from lab.saved_model import FILE, SavedModel, load_model
 
 MODEL: Final = "model"
 """The name of the model's directory in the run's directory."""
@@ -46,7 +46,7 @@ def _fix(info: RunInfo) -> str:
         return f"wait until it has ended, then collect it with `lab collect {info.run_id}`"
     if info.state.value == "succeeded":
         return (
-            "call lab.task.sdk.model.save_model in its program, or use a run of another "
+            "call lab.saved_model.save_model in its program, or use a run of another "
             "experiment; `lab runs` lists them"
         )
     return "use a run that succeeded; `lab runs` lists them"

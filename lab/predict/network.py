@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.errors import InputError, LabError
-from lab.task.sdk.data import CLASSES, PIXELS, Floats
-from lab.task.sdk.model import SavedModel
+from lab.mnist import CLASSES, PIXELS, Floats
+from lab.saved_model import SavedModel
 
 Probabilities = npt.NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lab.mnist import CLASSES, Examples, Floats
 from lab.predict.network import Network, Probabilities
-from lab.task.sdk.data import CLASSES, Examples, Floats
 
 Indices = npt.NDArray[np.intp]
 

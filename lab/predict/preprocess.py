@@ -22,7 +22,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from lab.errors import InputError
-from lab.task.sdk.data import SIDE, Floats
+from lab.mnist import SIDE, Floats
 
 LARGEST: Final = 25_000_000
 """Maximum number of pixels: a photograph has fewer, and a damaged file may claim too many."""

@@ -12,10 +12,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from lab.mnist import SIDE, Floats
 from lab.predict.network import Probabilities
 from lab.predict.prediction import DigitScore, Prediction, most_probable, percent
 from lab.run.tables import PIPE_WIDTH, table_of
-from lab.task.sdk.data import SIDE, Floats
 
 _SHADES: Final = " ░▒▓█"
 _GAP: Final = 2

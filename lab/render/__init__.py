@@ -16,7 +16,7 @@ from lab.placement.plan import Plan, PlannedRun
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, GPUS_BY, NETWORKS, RenderOptions, read_header
 from lab.render.planned_run import planned_run, run_override, tensorflow_version
-from lab.task.text import short, visible
+from lab.text import short, visible
 from lab.tf_versions import CURRENT
 
 __all__ = [

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from lab.config.validation import RUN_SERVICE
+from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.render.header import DEFAULTS, RenderOptions, header
 from lab.render.yaml_writer import Block, StreamedMapping, Value, Variable, compose_yaml
-from lab.task.probes.netem import MTU
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
 
@@ -181,7 +181,7 @@ def _build(plan: Plan, folder: str) -> dict[str, Value]:
 
 def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
-        "test": ["CMD", "python", "-S", "-m", "lab.task.probes.health", what],
+        "test": ["CMD", "python", "-S", "-m", "lab.task.node.health", what],
         "interval": "1s",
         # A check runs for two minutes, and fails as soon as it finds an error.
         "timeout": "150s",
@@ -199,7 +199,7 @@ def _mount(source: str, target: str) -> dict[str, Value]:
 
 def _every_anchor() -> dict[str, Value]:
     return {
-        "command": ["python", "-m", "lab.task.probes.pause"],
+        "command": ["python", "-m", "lab.task.node.anchor"],
         "networks": ["cluster"],
         "ipc": "shareable",
         "shm_size": "1g",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.placement.plan import Plan, PlannedRun
-from lab.task.text import short, visible
+from lab.text import short, visible
 
 GPUS_BY: Final = ("nvidia", "cdi")
 """The ways to request GPUs of an engine; the first is the default."""

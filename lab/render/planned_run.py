@@ -9,9 +9,9 @@ from typing import Final
 from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.placement.plan import PlannedRun
-from lab.task.protocol.experiments import EXPERIMENTS, misfit
-from lab.task.text import short
+from lab.text import short
 
 NO_RUN: Final = "none"
 """The value of `--run` that removes the config's run."""

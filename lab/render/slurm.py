@@ -22,6 +22,7 @@ from lab.config.load import CLUSTER, parse_config, read_file
 from lab.config.model import PartialCluster
 from lab.config.validation import validate
 from lab.errors import ConfigError, InputError
+from lab.experiments.faults import parse
 from lab.formatting import counted
 from lab.gpu import another_host
 from lab.gpu.model import Inventory
@@ -29,8 +30,7 @@ from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedRun, PlannedTask
 from lab.render import current_text
 from lab.render.planned_run import planned_run, tensorflow_version
-from lab.task.protocol.faults import parse
-from lab.task.text import short, visible
+from lab.text import short, visible
 from lab.tf_versions import CURRENT, IMAGES
 from lab.units import MIB
 

@@ -27,7 +27,7 @@ from lab.report.provenance import provenance
 from lab.report.verdicts import ClaimResults
 from lab.run.progress import FINAL_LOSS
 from lab.statistics import mean_with_ci
-from lab.task.text import short, visible
+from lab.text import short, visible
 
 FIGURES: Final = "figures"
 PAGE: Final = "report.html"

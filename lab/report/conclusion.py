@@ -11,8 +11,8 @@ from typing import Final
 from lab.formatting import counted, seconds, whole
 from lab.report.loader import ReportRun, by_group
 from lab.statistics import mean_with_ci
-from lab.task.protocol.states import State
-from lab.task.text import clipped
+from lab.text import clipped
+from lab.volume.states import State
 
 _NAMED: Final = 4  # the most groups, runs or labels that are named
 _LETTERS: Final = 60  # the longest name in a sentence

@@ -12,7 +12,7 @@ from lab.plots.registry import CHARTS, Runs
 from lab.report.loader import ReportRun, read_runs
 from lab.run.status import Probe
 from lab.run.store import RunDir
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

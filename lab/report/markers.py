@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from lab.experiments.faults import DONE, OVER, Fault, Kind, parse_resolved
 from lab.plots.data import Mark, Trace, first_step, zero_of
 from lab.run.run_info import RunInfo
-from lab.task.protocol.faults import DONE, OVER, Fault, Kind, parse_resolved
-from lab.task.text import short
+from lab.text import short
 
 _LONGEST: Final = 160  # maximum length of a text
 

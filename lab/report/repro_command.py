@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from lab.experiments.policy import FAIL, Policy
 from lab.run.run_info import RunInfo
 from lab.run.settings import split_flags
-from lab.task.protocol import READY_S, RunSpec
-from lab.task.protocol.experiments import registered
-from lab.task.protocol.policy import FAIL, Policy
 from lab.tf_versions import CURRENT
+from lab.volume import READY_S, RunSpec
+from lab.volume.run_spec import registered
 
 _MOUNTED: Final = PurePosixPath("/lab")
 """The project's directory in a container."""

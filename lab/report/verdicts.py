@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from lab.errors import InputError
-from lab.task.text import short
+from lab.text import short
 
 
 class Interval(msgspec.Struct, frozen=True):

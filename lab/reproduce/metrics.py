@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lab.experiments.faults import DONE, OVER, Kind
+from lab.records.results import is_number, is_whole
 from lab.run.progress import is_test_during_training, read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.protocol.faults import DONE, OVER, Kind
-from lab.task.protocol.results import is_number, is_whole
-from lab.task.protocol.states import State
+from lab.volume.states import State
 
 WORKER: Final = "worker"
 _STEPS: Final = ("step", "epoch")

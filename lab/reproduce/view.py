@@ -16,7 +16,7 @@ from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, Kind, Source
 from lab.reproduce.verdicts import Result, Verdict
 from lab.run.tables import Cell, table_of
-from lab.task.text import visible, wrapped
+from lab.text import visible, wrapped
 
 _STYLES: Final = {
     Verdict.REPRODUCED: "green",

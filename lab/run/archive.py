@@ -23,9 +23,9 @@ from lab.run.run_info import RunInfo
 from lab.run.status import RunStatus
 from lab.run.store import LAST, RunDir
 from lab.run.summary import read_summary
-from lab.task.protocol import RUN_ID, TASK
-from lab.task.protocol.files import open_regular
-from lab.task.text import short, visible
+from lab.text import short, visible
+from lab.volume import RUN_ID, TASK
+from lab.volume.files import open_regular
 
 SUFFIX: Final = ".lab.zip"
 

@@ -11,7 +11,7 @@ from typing import Final
 from lab.run.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
 from lab.run.python_source import imports_horovod, uses_estimator
 from lab.run.tensorflow_use import STRATEGIES
-from lab.task.text import short
+from lab.text import short
 
 _SHOWN: Final = 6
 """The number of flags that the notice names."""

@@ -28,9 +28,9 @@ from lab.run.run_info import Uncollected
 from lab.run.state import all_ended, state_under_way
 from lab.run.store import EVENTS_FILE, OpenRun, read_statuses
 from lab.run.view import View
-from lab.task.protocol import TASK, TaskStatus, framing
-from lab.task.protocol.files import REFUSED_S, atomic_writer
-from lab.task.protocol.states import State
+from lab.volume import TASK, TaskStatus, framing
+from lab.volume.files import REFUSED_S, atomic_writer
+from lab.volume.states import State
 
 RESERVED: Final = frozenset(
     {

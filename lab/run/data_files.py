@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.task.text import short
+from lab.text import short
 
 MAX_DATA_BYTES: Final = 64 << 20
 """The limit for all data files of a run together."""

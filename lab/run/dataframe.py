@@ -24,8 +24,8 @@ from pandas.api.types import union_categoricals
 from lab.backends import Notify
 from lab.formatting import counted
 from lab.records import FIELDS
+from lab.records.results import is_number, is_whole
 from lab.run.store import RunDir
-from lab.task.protocol.results import is_number, is_whole
 
 DAMAGED: Final = "damaged"
 """The key in a frame's `attrs`: a text for each damaged line, with its file and line number."""

@@ -11,7 +11,7 @@ from lab.backends.selection import find_leftover, list_running
 from lab.errors import InputError
 from lab.run.collect import status_in
 from lab.run.store import RunDir, before_last, infos, resolve
-from lab.task.protocol import Request, TaskStatus
+from lab.volume import Request, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)

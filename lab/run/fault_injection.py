@@ -14,8 +14,8 @@ from typing import Final
 
 from lab.backends import Environment, Notify
 from lab.errors import InputError, LabError
-from lab.task.probes import netfault
-from lab.task.protocol.faults import Fault, Kind, due, parse_all, parse_resolved, resolve_all
+from lab.experiments.faults import Fault, Kind, due, parse_all, parse_resolved, resolve_all
+from lab.network import fault as netfault
 from lab.threads import in_background, signals_blocked
 
 END_S: Final = 2.0

@@ -22,8 +22,8 @@ from lab.backends.names import CLASS, SLURM
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo, gpus_of
 from lab.run.store import RunDir
-from lab.task.protocol.files import append_whole
 from lab.threads import signals_blocked
+from lab.volume.files import append_whole
 
 if TYPE_CHECKING:
     from lab.gpu.sampler import Sample

@@ -17,9 +17,9 @@ from lab.run.state import all_ended, verdict
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
 from lab.run.summary import Summary, write_summary
-from lab.task.agent.appender import altered
-from lab.task.protocol import Request
-from lab.task.protocol.states import State
+from lab.volume import Request
+from lab.volume.record_digest import altered
+from lab.volume.states import State
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:

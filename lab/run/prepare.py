@@ -13,15 +13,16 @@ from typing import Any, Final
 
 from lab import __version__
 from lab.errors import InputError
+from lab.experiments.registry import Experiment, with_seed
 from lab.placement.plan import Plan
 from lab.run.program import OwnProgram
 from lab.run.run_info import RunInfo, TaskRow, parameters_of
 from lab.run.status import RunStatus
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, new_run_id
-from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.protocol.experiments import Experiment, registered, with_seed
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, new_run_id
+from lab.volume.checkpoints import copy_checkpoints, global_end, has_checkpoint
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 _PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "numpy", "docker", "pyroute2")
 _GIT_TIMEOUT_S: Final = 10

@@ -22,8 +22,8 @@ from lab.run.python2 import Conversion
 from lab.run.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
 from lab.run.tensorflow_use import Need, has_coordinator, needed_tf1
 from lab.run.tf1_source import Use, tensorflow_1_use
-from lab.task.own.main_module import module_files
-from lab.task.protocol import RunSpec, TaskProgram
+from lab.volume import RunSpec, TaskProgram
+from lab.volume.run_spec import module_files
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20

@@ -14,9 +14,9 @@ from typing import Final
 
 from lab.errors import LabError
 from lab.formatting import counted
-from lab.task.agent.echo import TensorFlowLines
-from lab.task.protocol.files import open_regular
-from lab.task.text import LONGEST_MESSAGE, printed, short
+from lab.records.echo import TensorFlowLines
+from lab.text import LONGEST_MESSAGE, printed, short
+from lab.volume.files import open_regular
 
 MOST_PER_S: Final = 500
 """Maximum lines of a task that are shown in one second."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lab.task.protocol.results import Result, is_number, is_whole, result_of
+from lab.records.results import Result, is_number, is_whole, result_of
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
 STEPS: Final = frozenset({"step", "epoch"})

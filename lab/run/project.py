@@ -10,11 +10,11 @@ from typing import Final
 from lab.backends.names import CLASS, COMPOSE
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.formatting import counted
 from lab.run.program import OwnProgram, user_path
 from lab.run.python_source import Sources
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
-from lab.task.text import suggestion
+from lab.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"

@@ -17,8 +17,8 @@ from lab.run.status import GONE
 from lab.run.store import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.run.summary import Summary
 from lab.run.view import View
-from lab.task.protocol import Request
-from lab.task.protocol.states import State
+from lab.volume import Request
+from lab.volume.states import State
 
 
 def collect_runs(

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypedDict, TypeVar
 
+from lab.experiments.registry import defaults, hyperparameters
 from lab.strict_json import dump, parse
-from lab.task.protocol import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
-from lab.task.protocol.experiments import defaults, hyperparameters, registered
-from lab.task.protocol.states import State
-from lab.task.text import short
+from lab.text import short
+from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 FORMAT: Final = 2
 """The version of `run.json`; a reader refuses a later one.

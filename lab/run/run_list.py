@@ -15,8 +15,8 @@ from lab.run.status import Probe, status_or_warn
 from lab.run.store import RunDir
 from lab.run.summary import read_summary
 from lab.run.tables import Cell, fitting, state_cell
-from lab.task.protocol.states import State
-from lab.task.text import visible
+from lab.text import visible
+from lab.volume.states import State
 
 DAMAGED: Final = "damaged"
 """The state of a run whose files cannot be read. The protocol has no such state."""

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
+from lab.experiments.policy import OnFailure
+from lab.records.results import is_number, is_whole
 from lab.run.progress import STEPS
 from lab.run.run_info import RunInfo
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.experiments import registered
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.results import is_number, is_whole
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 SHIPPED_IMAGES: Final = 55_000
 """The number of training images in the shipped data."""

@@ -24,8 +24,8 @@ from lab.run.status import PATIENCE_S
 from lab.run.store import OpenRun, RunDir
 from lab.run.summary import Summary
 from lab.run.view import View
-from lab.task.protocol.states import State
 from lab.threads import in_background, signals_blocked, with_timeout
+from lab.volume.states import State
 
 INTERRUPTED: Final = "interrupted"
 

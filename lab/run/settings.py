@@ -8,14 +8,15 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from lab.experiments.policy import OnFailure
+from lab.experiments.program_flags import TRAINING_FLAGS
+from lab.experiments.registry import ProgramFlag
 from lab.formatting import counted
 from lab.run.python_source import SUFFIX
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol.experiments import ProgramFlag, registered
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.program_flags import TRAINING_FLAGS
 from lab.tf_versions import CURRENT
+from lab.volume.run_spec import registered
 
 DIGITS: Final = 12
 """The digits that are shown of a digest, as docker and git do."""

@@ -17,7 +17,7 @@ from lab.run.archive import unpack
 from lab.run.run_info import RunInfo
 from lab.run.status import Probe, VolumeStatus
 from lab.run.store import RunDir, all_runs, find_run
-from lab.task.text import short
+from lab.text import short
 
 LONGEST_LABEL: Final = 60
 """The maximum number of characters of a label."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from lab.formatting import counted
 from lab.run.run_info import RunInfo
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.policy import outcome
-from lab.task.protocol.states import Cause, State, run_state
+from lab.volume import TaskStatus
+from lab.volume.outcome import outcome
+from lab.volume.states import Cause, State, run_state
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:

@@ -18,9 +18,9 @@ from lab.run.discovery import statuses_of
 from lab.run.run_info import RunInfo
 from lab.run.state import verdict
 from lab.run.store import RunDir, read_statuses
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import State
 from lab.threads import with_timeout
+from lab.volume import TaskStatus
+from lab.volume.states import State
 
 GONE: Final = "its environment no longer runs"
 NEVER_BEGAN: Final = "its client ended before the run started"

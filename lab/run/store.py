@@ -17,8 +17,8 @@ from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.run.run_info import RunInfo, convert
 from lab.strict_json import parse
-from lab.task.protocol import RUN_ID, TaskStatus
-from lab.task.protocol.files import read_regular, write_atomically
+from lab.volume import RUN_ID, TaskStatus
+from lab.volume.files import read_regular, write_atomically
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"

@@ -11,9 +11,9 @@ from lab.run.progress import TaskProgress, read_progress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, read_statuses
 from lab.run.summary import ResultSummary, Summary, TaskSummary
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.experiments import registered
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.run_spec import registered
+from lab.volume.states import State
 
 
 def summarize(run: RunDir) -> Summary:

@@ -12,8 +12,8 @@ from lab.errors import LabError
 from lab.run.run_info import Uncollected, convert
 from lab.run.store import RunDir
 from lab.strict_json import dump, parse
-from lab.task.protocol.files import read_regular, write_atomically
-from lab.task.protocol.states import State
+from lab.volume.files import read_regular, write_atomically
+from lab.volume.states import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from lab.formatting import between, figure, loss, number, percent, rate, seconds
 from lab.run.progress import FINAL_LOSS
 from lab.run.run_info import Uncollected
 from lab.run.summary import ResultSummary, Summary, TaskSummary
-from lab.task.protocol.states import State
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.text import LONGEST_REASON, short, visible
+from lab.volume.states import State
 
 PIPE_WIDTH: Final = 200
 """The least width, in characters, of a table in a file or a pipe."""

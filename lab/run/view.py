@@ -9,9 +9,9 @@ from typing import Final, Self
 from lab.formatting import counted, percent
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo, gpus_of
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import State
-from lab.task.text import short
+from lab.text import short
+from lab.volume import TaskStatus
+from lab.volume.states import State
 
 SILENT_S: Final = 3.0
 """Seconds without a record after which a training task is shown as silent."""

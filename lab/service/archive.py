@@ -17,8 +17,8 @@ from lab.outputs import check_output
 from lab.run.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
 from lab.run.status import RunStatus
 from lab.run.store import RunDir
-from lab.task.protocol.files import atomic_writer
-from lab.task.text import short
+from lab.text import short
+from lab.volume.files import atomic_writer
 
 _IMPORTING: Final = ".import-"
 """The beginning of the name of a directory in the run store that an import fills."""

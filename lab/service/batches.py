@@ -25,7 +25,7 @@ from lab.run.view import View
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.task.text import LONGEST_REASON, bounded, short, visible, wrapped
+from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from lab.errors import ConfigError, InputError, LabError
 from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
 from lab.run.project import find_root
-from lab.task.text import short
+from lab.text import short
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from lab.run.store import RunDir, all_runs, safe_run_id
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
 from lab.run.view import View
-from lab.task.protocol import Request
+from lab.volume import Request
 
 FOLLOWER_S: Final = 30.0
 """Seconds that the process that follows a run has to collect it after its end."""

@@ -17,7 +17,7 @@ from lab.reproduce.recipes import choose_runs
 from lab.reproduce.verdicts import Result, Verdict, judge
 from lab.run.store import RunDir
 from lab.strict_json import dump
-from lab.task.protocol.files import write_atomically
+from lab.volume.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from lab.command_name import command_name
 from lab.run.store import RunDir, infos
 from lab.run.summary import Summary
-from lab.task.protocol.checkpoints import has_checkpoint
-from lab.task.protocol.states import State
+from lab.volume.checkpoints import has_checkpoint
+from lab.volume.states import State
 
 
 def next_command(

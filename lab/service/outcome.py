@@ -18,10 +18,9 @@ from lab.run.store import RunDir, read_statuses
 from lab.run.summary import Summary
 from lab.run.tables import width_of
 from lab.service.unread_lines import unread_notice
-from lab.task.agent.output import MAX_LINE_BYTES
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import Cause, State
-from lab.task.text import LONGEST_REASON, printed, short, visible
+from lab.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
+from lab.volume import TaskStatus
+from lab.volume.states import Cause, State
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.mnist import Floats, scaled
 from lab.outputs import check_output, write_output
 from lab.predict.image_grid import draw_grid, draw_one, is_picture
 from lab.predict.model_loader import load_network, saved_model, test_set
@@ -19,9 +20,8 @@ from lab.run.project import check_data_dir
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.sdk.data import Floats, scaled
-from lab.task.sdk.model import SavedModel
-from lab.task.text import visible
+from lab.saved_model import SavedModel
+from lab.text import visible
 
 FIGURES: Final = "figures"
 """The directory of a run's figures, in the run's directory."""

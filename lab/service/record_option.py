@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from lab.errors import InputError
-from lab.task.protocol.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
+from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
 
 LIMIT_S: Final = 5.0
 """Seconds within which an expression must read all trial lines; a usual one takes milliseconds."""

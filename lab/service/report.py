@@ -14,7 +14,7 @@ from lab.backends import Notify
 from lab.backends.registry import backends
 from lab.run.sources import open_runs, read_each
 from lab.run.status import StatusProber
-from lab.task.text import visible
+from lab.text import visible
 
 PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""

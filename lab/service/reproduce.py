@@ -9,6 +9,7 @@ from typing import Final
 
 from lab.backends import Notify
 from lab.errors import InputError
+from lab.experiments.faults import parse
 from lab.extras import check_extra
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
@@ -20,8 +21,7 @@ from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
 from lab.sweep.grid import Point
-from lab.task.protocol import RunSpec
-from lab.task.protocol.faults import parse
+from lab.volume import RunSpec
 
 CONFIG: Final = "clusters/book.yaml"
 """The default config."""

@@ -14,6 +14,10 @@ from lab.backends.registry import backends
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
 from lab.errors import InputError
+from lab.experiments.faults import Fault, parse, parse_resolved
+from lab.experiments.policy import OnFailure, Policy
+from lab.experiments.registry import Experiment
+from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
 from lab.run import project as files
 from lab.run.fault_injection import check_followed, resolve
@@ -29,12 +33,8 @@ from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.record_option import check_record
 from lab.service.run_steps import check_joins, resumed_args
 from lab.service.target import Target, find_target, run_in_turn
-from lab.task.protocol import READY_S, RunSpec
-from lab.task.protocol.experiments import Experiment
-from lab.task.protocol.faults import Fault, parse, parse_resolved
-from lab.task.protocol.policy import OnFailure, Policy
-from lab.task.protocol.trigger import parse_trigger
 from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.volume import READY_S, RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

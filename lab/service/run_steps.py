@@ -6,13 +6,13 @@ from pathlib import Path
 
 from lab.config import start_schedule as schedule
 from lab.errors import InputError
+from lab.experiments.registry import Experiment, defaults, hyperparameters
+from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
 from lab.run.prepare import check_resumable, inherited_args, resumed_end
 from lab.run.status import RunStatus
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
-from lab.task.protocol.experiments import Experiment, defaults, hyperparameters
-from lab.task.protocol.trigger import parse_trigger
+from lab.volume import RunSpec
 
 
 def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
@@ -65,6 +65,6 @@ def resumed_args(
 
 
 def _training_images(data: Path | None) -> int:
-    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
+    from lab.mnist import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
 
     return len(load_mnist(data).train)

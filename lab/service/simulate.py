@@ -12,12 +12,12 @@ from rich.table import Table
 from lab import units
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
+from lab.experiments.faults import Fault, Kind
 from lab.formatting import counted, rate
 from lab.run.sources import open_runs
 from lab.run.store import runs_dir
 from lab.run.tables import table_of
-from lab.task.protocol.faults import Fault, Kind
-from lab.task.text import short
+from lab.text import short
 
 if TYPE_CHECKING:
     from lab.simulation import Forecast, Host, Machine  # SimPy is imported by a simulation only

@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.backends import Notify
 from lab.errors import LabError
+from lab.experiments.registry import MAX_SEED, hyperparameters
 from lab.extras import check_extra
 from lab.formatting import counted
 from lab.run import project as project_files
@@ -21,7 +22,6 @@ from lab.service.planning import Project
 from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
 from lab.sweep.results import RunResult
-from lab.task.protocol.experiments import MAX_SEED, hyperparameters
 
 REPEATS: Final = 3
 """The default number of repeats."""

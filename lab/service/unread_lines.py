@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from lab.records.log_parsers import LogParser
+from lab.records.record_pattern import LONGEST, PatternError, RecordPattern
 from lab.run.program_output import own_lines
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.task.agent.log_parsers import LogParser
-from lab.task.protocol.record_pattern import LONGEST, PatternError, RecordPattern
-from lab.task.text import last_state, short
+from lab.text import last_state, short
 
 _SEARCHED_BYTES: Final = 1 << 20
 """The number of bytes at a log's beginning that are searched for an example."""

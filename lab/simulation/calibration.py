@@ -14,7 +14,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, read_statuses
 from lab.simulation.engine import simulate
 from lab.simulation.model import Host, Machine, Shape, Way
-from lab.task.protocol.states import State
+from lab.volume.states import State
 
 LEAST_RECORDS: Final = 5
 MOST_RATIOS: Final = 500

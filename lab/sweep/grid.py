@@ -12,9 +12,9 @@ from lab.config import Cluster
 from lab.config.model import MAX_TASKS
 from lab.config.validation import validate
 from lab.errors import InputError
+from lab.experiments.registry import Experiment
 from lab.formatting import counted
-from lab.task.protocol.experiments import Experiment
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
 
 WORKERS: Final = "workers"
 """The only parameter that is not a program flag: the number of tasks of job `worker`."""

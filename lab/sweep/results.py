@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab.run.summary import Summary
 from lab.sweep.grid import Point
-from lab.task.protocol.states import State
+from lab.volume.states import State
 
 
 @dataclass(frozen=True, slots=True)

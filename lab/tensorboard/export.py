@@ -19,8 +19,8 @@ from lab.backends import Notify
 from lab.errors import LabError
 from lab.run.dataframe import STEPS, recorded_tasks, records_frame
 from lab.run.store import EVENTS_FILE, RunDir
-from lab.task.protocol.files import atomic_writer
 from lab.tfrecords import frame_records
+from lab.volume.files import atomic_writer
 
 FOLDER: Final = "tb"
 

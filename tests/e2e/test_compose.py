@@ -16,11 +16,11 @@ from lab.backends.engine.client import Engine
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import take_inventory
+from lab.image_digest import digest
 from lab.placement.place import place
 from lab.placement.plan import Link
 from lab.render.compose import render
-from lab.task.probes.version import digest
-from lab.task.protocol import Request, RunSpec, TaskStatus
+from lab.volume import Request, RunSpec, TaskStatus
 from tests.support.agents import wait_for
 from tests.support.docker import (
     DESCRIPTION,
@@ -194,9 +194,7 @@ def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> N
 def readers(environment: ComposeEnvironment) -> list[str]:
     """Processes inside the containers that bring a run home."""
     lines = [docker("top", each.id, "-o", "pid,args") for each in environment.inspect()]
-    return [
-        line for text in lines for line in text.splitlines() if "lab.task.probes.volume" in line
-    ]
+    return [line for text in lines for line in text.splitlines() if "lab.volume" in line]
 
 
 def test_a_task_that_lost_its_network_is_restarted(

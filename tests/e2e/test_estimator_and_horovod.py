@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.task.protocol import READY_S
-from lab.task.sdk.data import load_mnist
-from lab.task.sdk.model import load_model
+from lab.mnist import load_mnist
+from lab.saved_model import load_model
 from lab.tf_versions import TF1
+from lab.volume import READY_S
 from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab

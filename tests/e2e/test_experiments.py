@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lab.task.sdk.data import load_mnist
+from lab.mnist import load_mnist
 from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.experiments import Project, make_project

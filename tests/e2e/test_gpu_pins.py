@@ -18,7 +18,7 @@ from lab.backends.local import LocalBackend
 from lab.errors import LabError
 from lab.gpu.verification import GpuStatus
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.protocol import Request, RunSpec
+from lab.volume import Request, RunSpec
 from tests.support import cuda
 from tests.support.agents import wait_for
 from tests.support.commands import lab

@@ -19,10 +19,10 @@ from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
+from lab.image_digest import digest
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.probes.version import digest
-from lab.task.protocol import Request, RunSpec, TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces

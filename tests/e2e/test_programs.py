@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.mnist import Floats, Mnist, load_mnist
 from lab.records import Record
-from lab.task.sdk.data import Floats, Mnist, load_mnist
-from lab.task.sdk.model import load_model
+from lab.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import (

@@ -12,7 +12,7 @@ import pytest
 
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, all_runs
-from lab.task.protocol.states import State
+from lab.volume.states import State
 from tests.support.commands import lab, start, until
 from tests.support.slurm import Slurm, make_project, wait_until
 from tests.torture.clock import make

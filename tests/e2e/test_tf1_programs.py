@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.task.sdk.data import Mnist, load_mnist
+from lab.mnist import Mnist, load_mnist
 from tests import oracle
 from tests.support.commands import ROOT, environ, lab
 from tests.support.experiments import LOCAL, Ran

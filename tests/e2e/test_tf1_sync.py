@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.states import State
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Final
 
 from lab.cli import main
-from lab.task.text import LONGEST_MESSAGE, visible
+from lab.text import LONGEST_MESSAGE, visible
 
 WITHIN_S: Final = 180
 HUNG: Final = -1

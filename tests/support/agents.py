@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.task.agent.fork_client import VARIABLE
-from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import read_status
+from lab.volume import Request, TaskStatus, Volume
+from lab.volume.control import submit
+from lab.volume.states import State
+from lab.volume.statuses import read_status
 from tests.support import specs
 
 ROOT = Path(__file__).parents[2]

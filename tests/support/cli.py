@@ -21,8 +21,8 @@ from lab.cli import main
 from lab.config import load_cluster
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, Volume
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
 from tests.support.terminals import terminal

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.task.agent.echo import TensorFlowLines
+from lab.records.echo import TensorFlowLines
 from tests.support.commands import ROOT, lab
 
 LOCAL = ("--backend", "local", "--gpus", "none")

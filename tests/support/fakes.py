@@ -25,11 +25,11 @@ from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
+from lab.image_digest import digest
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.probes.version import digest
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, TaskStatus, Volume, control
+from lab.volume.files import write_atomically
+from lab.volume.states import State
 
 PLAN = Plan(
     name="mnist",

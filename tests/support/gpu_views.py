@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lab.gpu.verification import GpuView
-from lab.task.probes.gpu_probe import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST
+from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST
 
 A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")
 SILENT = {"nvml": "no libnvidia-ml.so.1", "cuda": NO_LIBCUDA, "tensorflow": NOT_ASKED}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.run.store import RunDir
-from lab.task.protocol.states import State
-from lab.task.sdk.model import SavedModel, load_model, save_model
+from lab.saved_model import SavedModel, load_model, save_model
+from lab.volume.states import State
 from tests.support.fakes import PLAN, record
 from tests.support.specs import run_info
 

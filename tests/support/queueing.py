@@ -32,10 +32,10 @@ from lab.config.load import parse_cluster
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State as RunState
 from lab.threads import in_background
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.files import write_atomically
+from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.fakes import FakeEnvironment, end, record, train, write_records
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.run.store import RunDir
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.files import write_atomically
+from lab.volume.states import State
 from tests.support.specs import run_info
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}

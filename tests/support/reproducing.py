@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
 from lab.reproduce.claims import Claim, Recipe, Source
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.recipes import recipe_for
 from lab.reproduce.reference import reference
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 
 RUNS: Final = 8
 OWN: Final = 27_500

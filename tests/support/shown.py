@@ -12,7 +12,7 @@ from lab.cli.arguments import check
 from lab.cli.registry import COMMANDS
 from lab.config import load_cluster
 from lab.errors import InputError
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.experiments.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 

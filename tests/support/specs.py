@@ -11,11 +11,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lab.experiments.registry import EXPERIMENTS
 from lab.run.prepare import Submission, prepare
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.volume import Request, RunSpec
 from tests.support.fakes import PLAN
 
 T = TypeVar("T", Request, RunInfo)

@@ -11,8 +11,8 @@ from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.summary import Summary
 from lab.run.tables import result_table
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.fakes import PLAN, record
 
 INFO = RunInfo(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.task.probes.sync import stream
-from lab.task.protocol import Chunk, Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
+from lab.volume.control import submit
+from lab.volume.states import State
+from lab.volume.statuses import write_status
+from lab.volume.transfer import stream
 
 REQUEST = Request(
     "r1", RunSpec("async", "p.py", ("--a", "b c")), {"ps": ["h:1"], "worker": ["h:2"]}

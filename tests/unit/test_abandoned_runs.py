@@ -16,8 +16,8 @@ from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.view import View
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.states import State
+from lab.volume import Request, Volume
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.fakes import REQUEST, FakeEnvironment, end, record, write_records
 from tests.support.specs import prepared

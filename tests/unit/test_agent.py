@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from lab.task.agent.outcomes import GRACE_S
-from lab.task.protocol import TaskProgram, TaskStatus
-from lab.task.protocol.control import cancel
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import write_status
+from lab.volume import TaskProgram, TaskStatus
+from lab.volume.control import cancel
+from lab.volume.states import State
+from lab.volume.statuses import write_status
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.support.conditions import lacking
 
@@ -383,10 +383,10 @@ def test_an_agent_ends_if_its_volume_does_not_recover(stage: Stage) -> None:
 FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
-from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.protocol.statuses import read_status
-from lab.task.probes.sync import stream
-from lab.task.protocol.control import submit
+from lab.volume import Request, RunSpec, Volume
+from lab.volume.statuses import read_status
+from lab.volume.transfer import stream
+from lab.volume.control import submit
 volume = Volume(Path(os.environ["LAB_RUNS"]))
 agent = subprocess.Popen([sys.executable, "-m", "lab.task.agent"], stdout=subprocess.DEVNULL)
 submit(volume, Request("r1", RunSpec("t", "fill.py"), {"worker": ["tf1:2222"]}))

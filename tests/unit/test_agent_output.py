@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.records import FIELDS, Value, format_record
-from lab.task.agent.output import MAX_LINE_BYTES, Lines, Output
+from lab.records.error_line import ErrorLineFinder
+from lab.task.agent.output import Lines, Output
 from lab.task.agent.record_tags import RecordTags
-from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.text import SPLIT_MARK, visible
+from lab.text import MAX_LINE_BYTES, SPLIT_MARK, visible
 from tests.support.agents import PATIENCE_S
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol import Request, TaskStatus
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Request, TaskStatus
+from lab.volume.states import Cause, State
+from lab.volume.statuses import write_status
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.continuation import continued_spec
+from lab.experiments.policy import OnFailure
 from lab.task.agent.slurm import (
     Components,
     begin_again,
     port_of,
     task_environ,
 )
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import cancel, requests, state_of, submit
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.continuation import continued_spec
+from lab.volume.control import cancel, requests, state_of, submit
+from lab.volume.states import Cause, State
+from lab.volume.statuses import write_status
 from tests.support.agents import Stage
 
 COMPONENTS: Components = [

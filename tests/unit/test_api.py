@@ -17,13 +17,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab import api
 from lab.errors import ConfigError, InputError, LabError
+from lab.experiments.policy import OnFailure
 from lab.run.run_info import RunInfo
 from lab.run.run_queue import Ticket, turn
 from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
-from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, Volume
+from lab.volume.states import State
 from tests.support.cli import ROOT, replace_backends
 from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
 

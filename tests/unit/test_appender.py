@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from lab.task.agent import appender
-from lab.task.agent.appender import Appender, digest_of
-from lab.task.protocol.files import is_read_only
+from lab.task.agent.appender import Appender
+from lab.volume.files import is_read_only
+from lab.volume.record_digest import digest_of
 
 DATA = b"one\ntwo\n"
 

@@ -17,14 +17,14 @@ import pytest
 from lab import api, console
 from lab.cli import main
 from lab.errors import InputError, LabError
+from lab.experiments.registry import EXPERIMENTS
 from lab.run import archive, sources
 from lab.run.discovery import find, locate
 from lab.run.prepare import check_resumable
 from lab.run.recovery import collect_one
 from lab.run.status import RunStatus
 from lab.run.store import RunDir, find_run
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.states import State
+from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import Cli
 

@@ -15,10 +15,10 @@ from lab.task.agent.autorun import (
     train,
 )
 from lab.task.agent.oneshot import OneshotError
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import cancel, requests, submit
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.control import cancel, requests, submit
+from lab.volume.states import Cause, State
+from lab.volume.statuses import write_status
 
 CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
 VARIABLES = {

@@ -28,10 +28,10 @@ from benchmarks.trainings import (
     common_time,
     steps_per_second,
 )
+from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
 from lab.simulation import Costs, Forecast, Way, simulate
 from lab.simulation.validation import SHIPPED, Kind
-from lab.task.protocol.experiments import EXPERIMENTS
 
 
 def test_each_pair_holds_what_was_measured_in_its_turn() -> None:

@@ -11,8 +11,8 @@ import pytest
 from lab.api.brief_view import BriefView
 from lab.console import KEPT_NOTICES, Output, output
 from lab.run.run_info import RunInfo
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.fakes import record
 
 INFO = RunInfo(

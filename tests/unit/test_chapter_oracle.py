@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import chapter_oracle
+from lab.mnist import load_mnist
 from lab.reproduce.claims import load
 from lab.reproduce.reference import reference, trainings
-from lab.task.sdk.data import load_mnist
 from tests import oracle
 
 

@@ -21,8 +21,8 @@ from lab.backends.state import Busy
 from lab.classroom.queue.ledger import Ledger
 from lab.errors import InputError, LabError
 from lab.run.discovery import statuses_of
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.states import State as RunState
+from lab.volume import Request, RunSpec
+from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.queueing import (
     GPUS,

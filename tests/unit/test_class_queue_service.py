@@ -39,7 +39,7 @@ from lab.config.model import PROJECT
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory
 from lab.placement.plan import Plan
-from lab.task.protocol.files import write_atomically
+from lab.volume.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
 from tests.support.queueing import CONFIG, Host

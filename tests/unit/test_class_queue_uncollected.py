@@ -22,9 +22,9 @@ from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State as RunState
+from lab.volume import Request, RunSpec
+from lab.volume.files import write_atomically
+from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.classes import a_plan, created
 from tests.support.cli import lab

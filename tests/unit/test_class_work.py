@@ -24,8 +24,8 @@ from lab.classroom.work import SeatVolume, add_files, write_entry
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.summary import Summary
-from lab.task.protocol import RunSpec
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 
 FOLDER = "ada"
 

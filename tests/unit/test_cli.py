@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.cli.errors import exit_code_of
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.experiments.registry import EXPERIMENTS, Experiment
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import (
     CLUSTER,

@@ -25,8 +25,8 @@ from lab.run.run_queue import Ticket
 from lab.run.store import RunDir
 from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.states import State
+from lab.volume import Request, Volume
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import Host
 from tests.support.fakes import FakeEnvironment, end, record, train, write_records
@@ -376,7 +376,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
         (volume.files(request.run_id) / "large").write_text("large")
         train(volume, request)
 
-    monkeypatch.setattr("lab.task.probes.sync.MAX_FILE", 3)
+    monkeypatch.setattr("lab.volume.transfer.MAX_FILE", 3)
     host.submit(leave)
     out, err = host.lab("collect r1", 1)
     assert "files/large: it has 5 bytes, more than 3" in out

@@ -18,7 +18,7 @@ from lab.config.schema import FILE, json_schema
 from lab.config.text import text_of
 from lab.config.yaml_reader import parse_scalar
 from lab.errors import ConfigError, InputError
-from lab.task.text import visible
+from lab.text import visible
 from lab.units import KIB, MIB, TIB
 from tests.golden.cases import BAD, GOOD, core
 

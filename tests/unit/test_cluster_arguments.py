@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab.errors import InputError
 from lab.run.cluster_arguments import find_arguments, has_placeholders, parse_map
 from lab.run.program import read_program
-from lab.task.protocol.cluster_args import fill_in
+from lab.volume.cluster_args import fill_in
 
 JOBS = ("ps", "worker")
 
@@ -42,7 +42,7 @@ PROGRAMS = [
     "from lab.task.sdk import flags\nflags.parse(flags.task_flags('mine'))",
     "import lab.task.sdk.flags\nlab.task.sdk.flags.task_flags('mine')",
     # lab's data with a parser of the program's own.
-    f"from lab.task.sdk.data import load_mnist\n{ADD}('--task_index')",
+    f"from lab.mnist import load_mnist\n{ADD}('--task_index')",
     f"from lab.task.sdk.flags import hosts\n{ADD}('--epochs')",
     # The ways to declare a flag.
     f"{SERVER}{ADD}('--job_name')\n{ADD}('--task_id')",

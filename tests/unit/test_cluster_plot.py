@@ -14,6 +14,7 @@ from matplotlib.transforms import Bbox
 from syrupy.assertion import SnapshotAssertion
 
 from lab.config import load_cluster, parse_cluster
+from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.plots import cluster
@@ -21,8 +22,7 @@ from lab.plots.cluster import draw_shape
 from lab.plots.layout import MOST_TASKS
 from lab.plots.shape import ClusterShape, of_plan, of_run, topology_of
 from lab.run.prepare import Submission, prepare
-from lab.task.protocol import RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.volume import RunSpec
 from tests.support.cli import lab, project, refused
 from tests.support.specs import run_info
 

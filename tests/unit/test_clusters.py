@@ -12,10 +12,10 @@ from pydantic.fields import FieldInfo
 
 from lab.config import Cluster, load_cluster
 from lab.config.model import Box, Job, LinkConfig, Node, RunConfig
+from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render import RenderOptions, render_file
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from tests.golden.boxes import box
 
 ROOT = Path(__file__).parents[2]

@@ -16,11 +16,11 @@ from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, collected_sizes, is_safe
 from lab.run.run_info import Uncollected
-from lab.task.probes.sync import stream
-from lab.task.protocol import TaskStatus, Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.framing import MAX_DATA
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus, Volume
+from lab.volume.control import submit
+from lab.volume.framing import MAX_DATA
+from lab.volume.states import State
+from lab.volume.transfer import stream
 from tests.support.specs import request
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))

@@ -10,7 +10,7 @@ import pytest
 
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
-from lab.task.protocol import Request, RunSpec
+from lab.volume import Request, RunSpec
 from tests.support.specs import changed
 
 PLACE = AgentConfig(

@@ -15,11 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.compare.config_diff import describe, diff
 from lab.compare.metrics import Row, rows
+from lab.experiments.policy import OnFailure
 from lab.formatting import UNKNOWN, signed
 from lab.run.store import RunDir
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.states import State
 from tests.support.fakes import record
 from tests.support.specs import run_info
 

@@ -17,7 +17,7 @@ from lab.backends.names import BACKENDS
 from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import CommandSpec, Option, Value
 from lab.cli.registry import COMMANDS
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.experiments.registry import EXPERIMENTS
 from tests.support import engine as engines
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import ROOT, flags_in, lab

@@ -19,7 +19,7 @@ from lab.backends.compose.channel import upload
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
-from lab.task.protocol.framing import TICK
+from lab.volume.framing import TICK
 from tests.support.containers import INSPECTED, an_engine, inspected
 
 
@@ -206,7 +206,7 @@ def test_a_stopped_environment_is_read_by_a_restricted_container() -> None:
     assert ComposeEnvironment(engine, "mnist").collected() == {}
     assert did == ["start", "remove"]
     assert asked["image"] == "sha256:beef"
-    assert asked["command"] == ["python", "-m", "lab.task.probes.volume", "collected"]
+    assert asked["command"] == ["python", "-m", "lab.volume", "collected"]
     assert asked["volumes"] == {"mnist_runs": {"bind": "/runs", "mode": "rw"}}
     assert asked["environment"] == {"LAB_RUNS": "/runs"}
     assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])

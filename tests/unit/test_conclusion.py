@@ -16,7 +16,7 @@ from lab.run.progress import TaskProgress
 from lab.run.store import RunDir
 from lab.run.summarize import summary_of
 from lab.run.summary import ResultSummary
-from lab.task.protocol.states import State
+from lab.volume.states import State
 from tests.support.specs import HOSTILE, run_info
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}

@@ -20,7 +20,7 @@ OWN = {
     "lab.backends.compose",
     "lab.backends.local",
     "lab.gpu.verification",
-    "lab.task.probes.gpu_probe",
+    "lab.task.node.gpu_probe",
 }
 """Modules of `lab` that boot an environment and verify its GPUs: they have many imports."""
 
@@ -29,7 +29,7 @@ BEFORE_ANY_COMMAND = {
     "pydantic",
     "ruamel.yaml",
     "lab.config",
-    "lab.task.protocol.experiments",
+    "lab.experiments.registry",
 }
 
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.task.sdk import data
-from lab.task.sdk.data import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
+from lab import mnist as data
+from lab.mnist import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
 
 NAMES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -14,7 +14,7 @@ from lab.records import FIELDS
 from lab.run.dataframe import DAMAGED, records_frame, steps_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
+from lab.volume import RunSpec
 from tests.support.fakes import record
 
 CLUSTER = {"ps": ["a:1"], "worker": [f"b:{port}" for port in range(11)]}

@@ -11,8 +11,8 @@ import pytest
 
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import environ
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.lazy_keras import defer_keras, restore_keras
+from lab.task.lazy_keras import defer_keras, restore_keras
+from lab.volume import Request, RunSpec
 from tests.support.specs import changed
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), {"worker": ["tf1:1"]})

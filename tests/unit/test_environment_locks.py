@@ -33,9 +33,9 @@ from lab.backends.state import Busy, lock_environment
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.run.lifecycle import has_stopped
-from lab.task.protocol import Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.states import State
+from lab.volume import Volume
+from lab.volume.control import submit
+from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.cli import CLUSTER, Cli
 from tests.support.containers import an_engine, inspected

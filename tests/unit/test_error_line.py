@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol.error_line import ErrorLineFinder
+from lab.records.error_line import ErrorLineFinder
 
 CALLS_LIBRARY = "import json\n\ndef load():\n    return json.loads('{')\n"
 RUNNER = (

@@ -32,19 +32,19 @@ from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
 from lab.config import load_cluster, parse_cluster
 from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
+from lab.mnist import DataError, load_mnist
+from lab.network.link import LinkError, apply_link
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.predict import model_loader
 from lab.predict.preprocess import read_picture
 from lab.run import project
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, safe_run_id
+from lab.saved_model import FILE
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
-from lab.task.probes.netem import LinkError, apply_link
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.sdk.data import DataError, load_mnist
-from lab.task.sdk.model import FILE
 from lab.task.sdk.program import ProgramError, make_directory
+from lab.volume import Request, RunSpec
 from tests.support.cli import CLUSTER
 from tests.support.commands import free_port
 from tests.support.containers import an_engine, inspected

@@ -14,7 +14,7 @@ from lab.task.agent.outcomes import failed
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
 from lab.task.agent.record_tags import RecordTags
-from lab.task.protocol import TaskStatus
+from lab.volume import TaskStatus
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"
 

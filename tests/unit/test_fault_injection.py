@@ -17,8 +17,8 @@ import pytest
 
 from lab.task.agent.fault_injection import FaultInjector, Throttle
 from lab.task.agent.process import ChildProcess
-from lab.task.protocol import Request, RunSpec, Volume, control
-from lab.task.protocol.control import submit
+from lab.volume import Request, RunSpec, Volume, control
+from lab.volume.control import submit
 from tests.support.agents import wait_for
 
 

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.task.protocol import Request, RunSpec, Volume, control
-from lab.task.protocol.control import NoSuchRun, submit
-from lab.task.protocol.faults import (
+from lab.experiments.faults import (
     Fault,
     Kind,
     concerns,
@@ -23,7 +21,9 @@ from lab.task.protocol.faults import (
     resolve,
     resolve_all,
 )
-from lab.task.protocol.trigger import Trigger
+from lab.experiments.trigger import Trigger
+from lab.volume import Request, RunSpec, Volume, control
+from lab.volume.control import NoSuchRun, submit
 
 PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
 

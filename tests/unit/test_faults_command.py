@@ -12,8 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec, control
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, control
+from lab.volume.states import State
 from tests.support.cli import Host
 from tests.support.fakes import PLAN, end
 from tests.support.specs import request

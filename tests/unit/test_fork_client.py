@@ -17,7 +17,7 @@ from lab.backends.process import ProcessHandle
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
 from lab.task.agent.launcher import Launcher
-from lab.task.protocol import Request, RunSpec
+from lab.volume import Request, RunSpec
 from tests.support.conditions import lacking
 
 Pair = tuple[socket.socket, socket.socket]

@@ -17,9 +17,9 @@ import pytest
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
 from lab.task.agent.fork_client import ForkClient
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.control import cancel
-from lab.task.protocol.states import Cause, State
+from lab.volume import TaskStatus
+from lab.volume.control import cancel
+from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.support.conditions import lacking
 

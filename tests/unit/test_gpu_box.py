@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lab.config import load_cluster
+from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
-from lab.task.protocol.experiments import EXPERIMENTS
 from tests.gpu import evidence, page, steps, trainings
 from tests.gpu.evidence import GpuProcess, Kernels, Task, TaskProcess
 from tests.gpu.host import Host, identify

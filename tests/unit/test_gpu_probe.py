@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from lab.gpu.verification import GpuView
-from lab.task.probes import gpu_probe
-from lab.task.probes.health import gpu_nodes
+from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST, VARIABLES
+from lab.task.node import gpu_probe
+from lab.task.node.health import gpu_nodes
 from tests.support import cuda
 from tests.support.agents import PATIENCE_S
 from tests.support.nvml.box import Box
@@ -39,7 +40,7 @@ def libcuda(driver: DriverOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe sets its own variables; they are put back at the end."""
-    for name in gpu_probe.VARIABLES:
+    for name in VARIABLES:
         monkeypatch.setenv(name, "kept")
 
 
@@ -64,7 +65,7 @@ def sleeper() -> Iterator[Callable[..., str]]:
 def output(*arguments: str, **variables: str) -> dict[str, Any]:
     """The output of the module in a separate process."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "lab.task.probes.gpu_probe", *arguments],
+        [sys.executable, "-P", "-m", "lab.task.node.gpu_probe", *arguments],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -116,8 +117,8 @@ def test_a_containers_own_nodes_count_and_a_processs_do_not(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "77"
     assert "NVIDIA_VISIBLE_DEVICES" not in os.environ
     assert outside["nodes"] is outside["nvml"] is outside["tensorflow"] is None
-    assert outside["reasons"]["nodes"] == outside["reasons"]["nvml"] == gpu_probe.SHOWS_WHOLE_HOST
-    assert outside["reasons"]["tensorflow"] == gpu_probe.NOT_ASKED
+    assert outside["reasons"]["nodes"] == outside["reasons"]["nvml"] == SHOWS_WHOLE_HOST
+    assert outside["reasons"]["tensorflow"] == NOT_ASKED
     with pytest.raises(gpu_probe.Unavailable, match="environ: No such file"):
         gpu_probe.environment(tmp_path / "nowhere")
 
@@ -161,10 +162,10 @@ def test_an_older_cuda_and_one_that_is_no_library(
     (tmp_path / "libcuda.so.1").write_text("no library")
     found = output("--pid", pid, LD_LIBRARY_PATH=str(tmp_path))
     assert "libcuda.so.1" in found["reasons"]["cuda"]
-    assert found["reasons"]["cuda"] != gpu_probe.NO_LIBCUDA
+    assert found["reasons"]["cuda"] != NO_LIBCUDA
     # Also on a host with a GPU: this is no library's name.
     monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
-    with pytest.raises(gpu_probe.Unavailable, match=re.escape(gpu_probe.NO_LIBCUDA)):
+    with pytest.raises(gpu_probe.Unavailable, match=re.escape(NO_LIBCUDA)):
         gpu_probe.cuda()
 
 
@@ -196,7 +197,7 @@ def test_an_nvml_that_fails_is_quoted(
 def test_a_hanging_driver_is_abandoned(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("import time\ntime.sleep(600)\n")
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.probes.gpu_probe", "--within", "1"],
+        [sys.executable, "-m", "lab.task.node.gpu_probe", "--within", "1"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         capture_output=True,
         check=False,

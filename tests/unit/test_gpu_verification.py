@@ -278,7 +278,7 @@ def test_a_container_is_queried_inside_and_outside() -> None:
     client = Exec(b'{"nvml": ["GPU-4"]}\n', 0)
     gpus = ("GPU-4", "GPU-5")
     assert probe(client) == GpuView(nvml=("GPU-4",), isolated=True, engine=gpus)
-    module = ("python", "-m", "lab.task.probes.gpu_probe")
+    module = ("python", "-m", "lab.task.node.gpu_probe")
     assert client.command == [*module, "--within", "120", "--tensorflow"]
     failed = probe(Exec(None, 1))
     assert (failed.engine, failed.isolated) == (gpus, True)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import submit
-from lab.task.protocol.heartbeat import Heartbeat, PeerMonitor
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import read_status, write_status
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.control import submit
+from lab.volume.heartbeat import Heartbeat, PeerMonitor
+from lab.volume.states import State
+from lab.volume.statuses import read_status, write_status
 
 TASK = "worker-0"
 SILENT = "its agent has sent no heartbeat for 15 s"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError
+from lab.experiments.policy import OnFailure, Policy
 from lab.run.program import read_program
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
-from lab.task.protocol import Request, RunSpec, TaskProgram
-from lab.task.protocol.policy import OnFailure, Policy
+from lab.volume import Request, RunSpec, TaskProgram
 from tests.support.fakes import FakeBackend
 
 WORKERS = "worker: {on: [tf1, tf2]}"

@@ -15,8 +15,8 @@ from lab.backends.compose import host_block
 from lab.backends.compose.host_block import block_container, block_host
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
+from lab.network.host_block import MODULE, main, name_servers
 from lab.render.compose import ISOLATED
-from lab.task.probes.host_block import MODULE, main, name_servers
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -89,8 +89,8 @@ def test_errors_have_a_line_and_a_code(
 
 
 REACH = """
-from lab.task.probes import host_block
-from lab.task.probes.host_block import ROUTES, is_blocked
+from lab.network import host_block
+from lab.network.host_block import ROUTES, is_blocked
 n.addr('add', index=i, address='10.9.0.4', prefixlen=24)  # another own address
 n.addr('add', index=i, address='fe80::9', prefixlen=64, flags=2)  # usable at once
 def reach(address, bound, port=7):
@@ -111,7 +111,7 @@ def now():
     print(*(reach('10.9.0.2', bound) for bound in (False, True)),
         *map(datagram, ('10.9.0.255', 'ff02::1%v0')), is_blocked(open(ROUTES).read()))
 def block(*words):
-    p = subprocess.run([sys.executable, '-m', 'lab.task.probes.host_block', *words],
+    p = subprocess.run([sys.executable, '-m', 'lab.network.host_block', *words],
         capture_output=True, text=True)
     print(p.returncode, p.stdout, p.stderr)
 # The neighbour is the host. It ends with its first connection.

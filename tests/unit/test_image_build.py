@@ -21,8 +21,8 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import Image, build, image_status
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
+from lab.image_digest import IN_IMAGE, digest
 from lab.placement.plan import Plan
-from lab.task.probes.version import IN_IMAGE, digest
 from tests.support.containers import inspected
 from tests.support.fakes import PLAN
 

@@ -23,7 +23,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.errors import LabError
-from lab.task.protocol import Volume
+from lab.volume import Volume
 from tests.support.agents import ROOT, wait_for
 from tests.support.conditions import lacking
 from tests.support.local import PLAN, a_record

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from lab.records import MAX_BYTES, format_record
-from lab.task.agent.log_parsers import READY, LogParser
+from lab.records.log_parsers import READY, LogParser
 
 BOOK = {"epoch": 9, "local_step": 5500, "global_step": 10896, "loss": 1.2575616836547852}
 RPC = "tensorflow/core/distributed_runtime/rpc/"

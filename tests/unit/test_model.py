@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.task.sdk.data import DataError
-from lab.task.sdk.model import FILE, SavedModel, load_model, save_model
+from lab.mnist import DataError
+from lab.saved_model import FILE, SavedModel, load_model, save_model
 
 WEIGHTS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

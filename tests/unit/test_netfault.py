@@ -11,9 +11,9 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.task.probes import netfault
-from lab.task.probes.netfault import argv, fault_of
-from lab.task.protocol.faults import parse
+from lab.experiments.faults import parse
+from lab.network import fault as netfault
+from lab.network.fault import argv, fault_of
 from tests.support.network import Netlink, in_network
 
 
@@ -149,7 +149,7 @@ def test_a_cut_ends_at_once_on_request() -> None:
 
 def test_a_slow_link_lasts_its_time_and_is_restored() -> None:
     lines = in_network(
-        "from lab.task.probes.netem import apply_link\n"
+        "from lab.network.link import apply_link\n"
         "def seconds():\n"
         "    began = time.monotonic()\n"
         "    c.sendall(bytes(400_000)); got = 0\n"

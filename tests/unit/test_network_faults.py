@@ -23,6 +23,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.errors import InputError, LabError
+from lab.experiments.faults import parse
 from lab.run import fault_injection as faultings
 from lab.run.fault_injection import (
     FaultNotDelivered,
@@ -32,8 +33,7 @@ from lab.run.fault_injection import (
     resolve,
     warning,
 )
-from lab.task.protocol import Request, RunSpec, control
-from lab.task.protocol.faults import parse
+from lab.volume import Request, RunSpec, control
 from tests.support.agents import wait_for
 from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, FakeEnvironment
@@ -287,7 +287,7 @@ def test_a_container_on_the_nodes_network() -> None:
     asked = injected(made)
     assert calls(made) == ["attach", "start"]
     assert made.attach.return_value.gi_frame is None  # closed, or the socket would stay open
-    assert asked["command"] == ["python", "-m", "lab.task.probes.netfault", "cut:5s"]
+    assert asked["command"] == ["python", "-m", "lab.network.fault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
     assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}

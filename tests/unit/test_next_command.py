@@ -11,9 +11,9 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.service.next_command import next_command
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.files import write_atomically
+from lab.volume.states import State
 from tests.support.fakes import PLAN
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from lab import api
 from lab.api.args import faults, program_args, schedule
 from lab.config import load_cluster
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.experiments.registry import EXPERIMENTS
 from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 

@@ -18,11 +18,11 @@ from lab.run.store import RunDir, read_statuses
 from lab.run.summarize import summarize
 from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
-from lab.task.agent.output import MAX_LINE_BYTES
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import write_status
+from lab.text import MAX_LINE_BYTES
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.files import write_atomically
+from lab.volume.states import Cause, State
+from lab.volume.statuses import write_status
 from tests.support.specs import update
 
 PREFIX = "worker-0  | "

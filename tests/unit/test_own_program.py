@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lab.task.own.keras_mnist import load_data
-from lab.task.protocol import DATA_DIR
+from lab.volume import DATA_DIR
 
 RUNNER = "lab.task.own"
 ROOT = Path(__file__).parents[2]

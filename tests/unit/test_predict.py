@@ -18,8 +18,8 @@ from lab.cli import main
 from lab.predict.image_grid import draw_grid
 from lab.predict.prediction import Prediction, most_probable, percent
 from lab.run.store import RunDir
-from lab.task.protocol.states import State
-from lab.task.sdk.model import SavedModel
+from lab.saved_model import SavedModel
+from lab.volume.states import State
 from tests import oracle
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import on_a_terminal
@@ -191,7 +191,7 @@ IN_CONTAINERS = {"backend": "compose", "data_dir": "/lab/data/mine"}
         ({}, DAMAGED, "model.npz: is not a saved model ("),
         ({"state": State.FAILED}, None, "(failed) saved no model; use a run that succeeded"),
         ({"state": State.TRAINING}, None, "(training) saved no model; wait until it has ended"),
-        ({}, None, "(succeeded) saved no model; call lab.task.sdk.model.save_model in its program"),
+        ({}, None, "(succeeded) saved no model; call lab.saved_model.save_model in its program"),
         (IN_CONTAINERS, trained(), "was tested on data in its containers, in /lab/data/mine; name"),
     ],
 )

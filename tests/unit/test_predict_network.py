@@ -20,13 +20,13 @@ from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InputError, LabError
+from lab.mnist import Examples, Floats, load_mnist, load_test
 from lab.predict.model_loader import saved_model
 from lab.predict.network import Network, network, softmax
 from lab.predict.prediction import Evaluation, evaluate
 from lab.predict.preprocess import read_picture
-from lab.task.sdk.data import Examples, Floats, load_mnist, load_test
-from lab.task.sdk.model import SavedModel
-from lab.task.text import visible
+from lab.saved_model import SavedModel
+from lab.text import visible
 from tests import oracle
 from tests.support.predicting import DIGITS, RECORDED, SEVEN, make_run, trained
 

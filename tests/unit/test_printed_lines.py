@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.records import FIELDS, KINDS, Record, format_record
-from lab.task.agent.log_parsers import LogParser
+from lab.records.log_parsers import LogParser
 
 LOSS = {"kind": "step", "loss": 0.5}
 ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.probes import health, pause
+from lab.network.link import link_of
+from lab.task.node import health
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.network import in_network
 
@@ -111,23 +112,23 @@ def test_first_check_returns_at_once_and_a_later_one_watches(
 
 
 def test_link_of_a_pause() -> None:
-    assert pause.link_of({}) == (None, None)
+    assert link_of({}) == (None, None)
     environ = {"LAB_LINK_RATE_BITS": "100000000", "LAB_LINK_DELAY_US": "5000"}
-    assert pause.link_of(environ) == (100_000_000, 5000)
+    assert link_of(environ) == (100_000_000, 5000)
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "0", "1e6", "٣", "9" * 30])
 def test_a_link_that_is_no_whole_number(text: str) -> None:
     with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is not a whole number"):
-        pause.link_of({"LAB_LINK_RATE_BITS": text})
+        link_of({"LAB_LINK_RATE_BITS": text})
 
 
 ANCHOR = (
     "import signal, sys\n"
     "from pathlib import Path\n"
-    "from lab.task.probes import pause\n"
-    "pause.READY_FILE = Path(sys.argv[1])\n"
-    "sys.exit(pause.main())\n"
+    "from lab.task.node import anchor\n"
+    "anchor.READY_FILE = Path(sys.argv[1])\n"
+    "sys.exit(anchor.main())\n"
 )
 
 
@@ -157,7 +158,7 @@ def test_pause_with_a_wrong_link(tmp_path: Path) -> None:
 
 def test_rate_of_a_link_can_be_changed_and_needs_an_interface() -> None:
     lines = in_network(
-        "from lab.task.probes.netem import LinkError, apply_link\n"
+        "from lab.network.link import LinkError, apply_link\n"
         "for rate in (1_000_000_000, 8_000_000):\n"
         "    print(apply_link(rate, None), here()[4])\n"
         "n.link('set', index=i, state='down')\n"

@@ -14,7 +14,7 @@ from lab.run import program as programs
 from lab.run.program import names_a_program, read_program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
-from lab.task.protocol import Request, RunSpec
+from lab.volume import Request, RunSpec
 
 
 def write(folder: Path, **files: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.task.sdk.flags import task_flags, training_flags
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

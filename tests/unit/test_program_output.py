@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.records.echo import TensorFlowLines
 from lab.run.program_output import MOST_PER_S, PrintedLines
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.view import View
-from lab.task.agent.echo import TensorFlowLines
-from lab.task.protocol import RunSpec
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 from tests.support.cli import Cli
 from tests.support.fakes import PLAN
 from tests.support.specs import update

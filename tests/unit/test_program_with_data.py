@@ -13,7 +13,7 @@ from lab.run import data_files
 from lab.run.program import read_program
 from lab.run.project import experiment_of
 from lab.run.python2 import Conversion
-from lab.task.protocol import TaskProgram
+from lab.volume import TaskProgram
 
 OLD = """\
 import sys

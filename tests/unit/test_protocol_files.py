@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol.files import read_regular
+from lab.volume.files import read_regular
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

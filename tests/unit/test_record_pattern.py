@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import InputError
-from lab.records import Record, format_record
+from lab.records import Record, format_record, record_pattern
+from lab.records.log_parsers import LogParser
+from lab.records.record_pattern import GROUPS, LONGEST, RecordPattern
 from lab.service.record_option import check_record
-from lab.task.agent.log_parsers import LogParser
-from lab.task.protocol import record_pattern
-from lab.task.protocol.record_pattern import GROUPS, LONGEST, RecordPattern
 
 
 @pytest.mark.parametrize(

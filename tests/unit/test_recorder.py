@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from lab.records import FIELDS, Record, RecordError, parse_record
-from lab.task.protocol.clock import file_system_time, unix_time
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
+from lab.volume.clock import file_system_time, unix_time
 from tests.support.agents import ROOT
 
 RUN = {"LAB_RUN_ID": "20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
@@ -281,7 +281,7 @@ def test_a_failure_is_the_last_record(
 ) -> None:
     done = run_program(
         f"""
-        from lab.task.sdk.data import DataError
+        from lab.mnist import DataError
         from lab.task.sdk.program import ProgramError, report_failure
         from lab.task.sdk.recorder import Recorder
         class UnavailableError(Exception): pass

@@ -22,7 +22,7 @@ from lab.render.slurm import (
     slurm_time,
     time_limit,
 )
-from lab.task.text import visible
+from lab.text import visible
 from tests.golden.cases import HERE
 from tests.support.engine import ROOT
 

@@ -21,6 +21,8 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
+from lab.experiments.policy import RESTARTS, OnFailure
+from lab.experiments.registry import EXPERIMENTS, hyperparameters
 from lab.plots.data import Mark, Trace, samples_of, steps_of
 from lab.plots.registry import CHARTS
 from lab.report import build
@@ -34,11 +36,9 @@ from lab.reproduce.verdicts import Result, Verdict
 from lab.run.dataframe import records_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import READY_S, RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters
-from lab.task.protocol.policy import RESTARTS, OnFailure
-from lab.task.protocol.states import State
 from lab.tf_versions import TF1
+from lab.volume import READY_S, RunSpec
+from lab.volume.states import State
 from tests.support import recorded
 from tests.support.specs import HOSTILE
 

@@ -19,8 +19,8 @@ from lab.reproduce.claims import NAMES, load
 from lab.reproduce.metrics import RunMetrics
 from lab.run.store import RunDir
 from lab.service import batches
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.states import State
+from lab.volume import Request, Volume
+from lab.volume.states import State
 from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records
 from tests.support.reproducing import run_of, worker, write_run
 from tests.support.specs import update

@@ -17,6 +17,7 @@ from rich.console import Console
 from scipy.stats import truncnorm
 from syrupy.assertion import SnapshotAssertion
 
+from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, recipe_for
@@ -25,7 +26,6 @@ from lab.reproduce.statistics import SOURCE_LEVEL, Interval
 from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import as_json, path_of, results_table, summary
 from lab.strict_json import dump
-from lab.task.protocol.experiments import EXPERIMENTS
 from tests.support.reproducing import run_of, worker, write_run
 
 BOOK, POST = load("book-async"), load("blog-async")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol.control import cancel, kill
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import Cause, State
+from lab.experiments.policy import OnFailure
+from lab.volume.control import cancel, kill
+from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 
 RESTART = {"on_failure": OnFailure.RESTART, "restarts": 1}

@@ -10,7 +10,9 @@ import pytest
 
 from lab.console import notify
 from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
 from lab.records import format_record, parse_record
+from lab.records.results import Result, result_of, unexpected
 from lab.run.prepare import Submission, prepare
 from lab.run.progress import TaskProgress
 from lab.run.store import RunDir
@@ -18,10 +20,8 @@ from lab.run.summarize import summary_of
 from lab.run.summary import Summary
 from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
-from lab.task.protocol import RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.results import Result, result_of, unexpected
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 from tests.support.fakes import PLAN
 from tests.support.specs import changed
 

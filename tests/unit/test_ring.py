@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.experiments.policy import OnFailure
 from lab.task.agent.ring import WAITS
-from lab.task.protocol.control import cancel
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import State
+from lab.volume.control import cancel
+from lab.volume.states import State
 from tests.support.agents import ROOT, Stage, processes_with, wait_for
 
 SERVER = """

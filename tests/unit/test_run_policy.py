@@ -14,14 +14,14 @@ import pytest
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import ConfigError
+from lab.experiments.policy import OnFailure
 from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec, TaskProgram, TaskStatus, Volume
-from lab.task.protocol.checkpoints import next_step
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
+from lab.volume.checkpoints import next_step
+from lab.volume.files import write_atomically
+from lab.volume.states import State
 from tests.support.cli import Cli
 from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
 from tests.support.specs import update

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from lab.experiments.policy import OnFailure
 from lab.formatting import about
 from lab.run.run_info import RunInfo
 from lab.run.run_progress import (
@@ -18,9 +19,8 @@ from lab.run.run_progress import (
     RunProgress,
     sparkline,
 )
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.fakes import PLAN, record
 
 

@@ -18,8 +18,8 @@ from lab.backends.state import Busy, locked
 from lab.errors import LabError
 from lab.run.run_queue import clean, turn
 from lab.service.target import Target, run_in_turn
-from lab.task.protocol import Request
-from lab.task.protocol.states import State
+from lab.volume import Request
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.disks import fill, read_only, small_disk
 from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end

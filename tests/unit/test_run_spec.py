@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.experiments.policy import OnFailure
 from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
 from lab.run.settings import settings_of
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
-from lab.task.protocol.policy import OnFailure
+from lab.volume import RunSpec
 
 INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
 

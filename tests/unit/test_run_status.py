@@ -17,9 +17,9 @@ from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.status import GONE, NEVER_BEGAN, StatusProber, finalize, status_of
 from lab.run.store import RunDir
-from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.files import write_atomically
-from lab.task.protocol.states import State
+from lab.volume import Request, TaskStatus, Volume
+from lab.volume.files import write_atomically
+from lab.volume.states import State
 from tests.support.cli import Cli
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
 from tests.support.specs import held, run_info, update

@@ -25,6 +25,7 @@ from lab.backends import (
 )
 from lab.backends import state as locking
 from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
 from lab.run.patience import REFUSED_S, patiently
@@ -33,11 +34,10 @@ from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.view import View
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.control import NoSuchRun
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.control import NoSuchRun
+from lab.volume.states import State
+from lab.volume.statuses import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
 from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records

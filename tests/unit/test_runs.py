@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lab.errors import InputError, LabError
+from lab.experiments.registry import EXPERIMENTS, hyperparameters, with_seed
 from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.run_info import RunInfo
@@ -24,9 +25,8 @@ from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, write_summary
 from lab.run.view import View
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters, with_seed
-from lab.task.protocol.states import State
+from lab.volume import Request, Volume
+from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.cli import Cli
 from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records

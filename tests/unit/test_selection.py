@@ -13,8 +13,8 @@ from lab.errors import InputError, LabError
 from lab.run.discovery import find
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.states import State
+from lab.volume import Request, RunSpec
+from lab.volume.states import State
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 GPUS = replace(PLAN, tasks=(replace(PLAN.tasks[0], gpus=("0",)), *PLAN.tasks[1:]))

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.probes import sync as shipping
-from lab.task.probes import volume as volumes
-from lab.task.probes.sync import stream
-from lab.task.protocol import (
+from lab.volume import (
     Chunk,
     TaskStatus,
     Volume,
 )
-from lab.task.protocol.framing import FrameError, decode_frames, encode_frame, is_safe
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import write_status
+from lab.volume import __main__ as volumes
+from lab.volume import transfer as shipping
+from lab.volume.framing import FrameError, decode_frames, encode_frame, is_safe
+from lab.volume.states import State
+from lab.volume.statuses import write_status
+from lab.volume.transfer import stream
 from tests.support.volumes import Home, end, ended, with_a_run
 
 

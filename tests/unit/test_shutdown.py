@@ -8,7 +8,7 @@ import pytest
 
 from lab.task.agent import outcomes
 from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
-from lab.task.protocol.states import Cause, State
+from lab.volume.states import Cause, State
 
 FIRST = TaskOutcome(State.CANCELLED, "first", Cause.INTERRUPTED)
 LATER = TaskOutcome(State.FAILED, "later", Cause.SIGNAL)

@@ -18,8 +18,8 @@ from lab.run.store import RunDir
 from lab.simulation import Costs, Host, Machine, Shape, Way, simulate
 from lab.simulation.calibration import Speed, calibrated, speed_of
 from lab.simulation.validation import SHIPPED, Shipped, factor
-from lab.task.protocol import RunSpec
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 
 CLUSTER = """\
 version: 1

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.backends.slurm import state
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, control
-from lab.task.protocol.policy import OnFailure
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import read_status, write_status
+from lab.experiments.policy import OnFailure
+from lab.volume import Request, RunSpec, TaskStatus, Volume, control
+from lab.volume.states import Cause, State
+from lab.volume.statuses import read_status, write_status
 from tests.support.slurm_site import (
     RUNS,
     WAITS,

@@ -18,8 +18,8 @@ from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills, cpu_time_s, oom_kills, shared_oom_counters
 from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import LOCALHOST, LONGER, SignsOfLife, StallDetector
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import (
+from lab.volume import TaskStatus
+from lab.volume.states import (
     FOLLOWS,
     Cause,
     State,

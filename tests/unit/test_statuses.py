@@ -13,12 +13,12 @@ import pytest
 from lab.backends.directory import EnvironmentDir
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.request_queue import RequestQueue
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, statuses
-from lab.task.protocol.control import state_of, submit
-from lab.task.protocol.files import REFUSED_S
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import Statuses, read_status, write_status
 from lab.task.sdk.program import ended_tasks
+from lab.volume import Request, RunSpec, TaskStatus, Volume, statuses
+from lab.volume.control import state_of, submit
+from lab.volume.files import REFUSED_S
+from lab.volume.states import Cause, State
+from lab.volume.statuses import Statuses, read_status, write_status
 
 REQUEST = Request("r1", RunSpec("async"), {"worker": ["a:1", "b:1"]})
 MINE, OTHER = "worker-0", "worker-1"

@@ -18,8 +18,8 @@ from lab.run.state import verdict
 from lab.run.store import RunDir
 from lab.run.summarize import summarize, summary_of
 from lab.run.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.states import Cause, State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import Cause, State
 from tests.support.fakes import PLAN, record
 from tests.support.specs import changed
 from tests.support.summaries import INFO, TASKS, folded, good, statuses

@@ -14,8 +14,8 @@ import pytest
 
 from lab.cli import main
 from lab.config import load_cluster
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.states import State
+from lab.volume import Request, Volume
+from lab.volume.states import State
 from tests.support.fakes import (
     CLUSTER,
     FakeBackend,

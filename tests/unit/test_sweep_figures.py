@@ -15,13 +15,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.config import load_cluster
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import p_value
 from lab.run.summary import ResultSummary, Summary
 from lab.sweep.grid import Point, check_over, combinations, grid, parse_over, with_workers
 from lab.sweep.results import RunResult
 from lab.sweep.statistics import mean, means, trends
 from lab.sweep.view import as_csv, as_json, conclusion, format_mean, settings_table, trends_table
-from lab.task.protocol.experiments import EXPERIMENTS
 
 SUMMARY = Summary(
     run_id="r",

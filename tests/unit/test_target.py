@@ -12,15 +12,15 @@ from lab.backends import Environment, Notify
 from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
 from lab.placement.plan import Plan
 from lab.run.store import all_runs
 from lab.service import target as targets
 from lab.service.planning import PlanResult, Project
 from lab.service.target import Target, find_target
-from lab.task.protocol import Request, RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.states import State
 from lab.tf_versions import INSTALLED_MARKER, TF1
+from lab.volume import Request, RunSpec
+from lab.volume.states import State
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 CLUSTER = parse_cluster(

@@ -22,8 +22,8 @@ from lab.run.summarize import summary_of
 from lab.run.summary import Summary
 from lab.task.agent.output import Output
 from lab.task.agent.record_tags import RecordTags
-from lab.task.protocol import RunSpec
-from lab.task.protocol.states import State
+from lab.volume import RunSpec
+from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.fakes import record
 from tests.support.summaries import INFO, folded, shown

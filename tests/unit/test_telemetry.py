@@ -31,8 +31,8 @@ from lab.run.gpu_metrics import (
 from lab.run.run_info import RunInfo, gpus_of
 from lab.run.store import RunDir
 from lab.run.view import View
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
 from tests.support.fakes import PLAN
 

@@ -25,8 +25,8 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.protocol import RunSpec
 from lab.tensorboard.export import EVENTS_FILE, event_dirs, link_events, write_events
+from lab.volume import RunSpec
 from tests.support.agents import PATIENCE_S
 from tests.support.fakes import record
 

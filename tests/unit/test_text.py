@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.text import SPLIT_MARK, bounded, clipped, printed, short, visible
+from lab.text import SPLIT_MARK, bounded, clipped, printed, short, visible
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from absl import flags
 
+from lab.mnist import load_mnist
 from lab.task import tf1
-from lab.task.sdk.data import load_mnist
 from lab.task.sdk.program import ProgramError
 from lab.task.tf1.flags import restore_flags
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets

@@ -8,7 +8,7 @@ import pytest
 
 from lab.errors import InputError
 from lab.run.program import read_program
-from lab.task.protocol import RunSpec
+from lab.volume import RunSpec
 
 TF = "import tensorflow as tf\n"
 

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lab.cli import main
-from lab.task.sdk.data import Examples, load_mnist
+from lab.mnist import Examples, load_mnist
 from lab.tfrecords import encode_examples, frame_records
 
 

@@ -16,7 +16,7 @@ import pytest
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
-from lab.task.protocol.states import Cause
+from lab.volume.states import Cause
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.torture import leftovers, processes, records
 from tests.torture.case import UNTIMED, Case, Fault, Policy, draw

@@ -10,6 +10,7 @@ import pytest
 
 from lab.console import notify
 from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
 from lab.run.prepare import Submission, prepare
 from lab.run.run_info import Uncollected
 from lab.run.runner import execute_run
@@ -18,10 +19,9 @@ from lab.run.summary import Summary
 from lab.run.tables import result_table, show
 from lab.run.view import View
 from lab.service.outcome import check_succeeded
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import write_status
+from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume.states import State
+from lab.volume.statuses import write_status
 from tests.support.fakes import PLAN, FakeEnvironment, end
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.records.log_parsers import LogParser
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.service.unread_lines import unread_notice
-from lab.task.agent.log_parsers import LogParser
 from tests.support.specs import run_info
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.probes.version import IN_IMAGE, PACKAGE, digest, sources
+from lab.image_digest import IN_IMAGE, MODULES, PACKAGE, PACKAGES, digest, sources
 from tests.support.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
@@ -18,7 +18,8 @@ DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    for name in ("__init__.py", "records.py", "cli.py", "task/agent.py", "task/old/calls.py"):
+    inside = [f"{each}/__init__.py" for each in PACKAGES]
+    for name in (*MODULES, *inside, "cli.py", "task/agent.py", "task/old/calls.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"# {name}\n")
     (tmp_path / "datasets/mnist").mkdir(parents=True)
@@ -28,11 +29,9 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_it_is_the_digest_of_what_sha256sum_prints(package: Path) -> None:
-    names = (
-        *("__init__.py", "datasets/mnist/SHA256SUMS", "task/agent.py", "task/old/calls.py"),
-        "records.py",
-    )
-    assert tuple(sources(package)) == names
+    names = tuple(sources(package))
+    assert {*MODULES, "datasets/mnist/SHA256SUMS", "task/agent.py", "task/old/calls.py"} < {*names}
+    assert "cli.py" not in names
     lines = [
         f"{hashlib.sha256((package / name).read_bytes()).hexdigest()}  {name}\n" for name in names
     ]
@@ -48,7 +47,7 @@ def append(package: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        *((name, True) for name in ("__init__.py", "records.py", "task/agent.py", "task/new.py")),
+        *((name, True) for name in ("__init__.py", "text.py", "volume/new.py", "task/new.py")),
         *((name, True) for name in ("task/old/calls.py", "datasets/mnist/SHA256SUMS")),
         *((name, False) for name in ("cli.py", "task/__pycache__/agent.pyc", "task/.#agent.py")),
         ("datasets/mnist/images", False),
@@ -90,10 +89,10 @@ def test_it_is_of_all_python_that_goes_into_the_image() -> None:
 
 
 def test_the_image_holds_it() -> None:
-    command = f"python -m lab.task.probes.version > {IN_IMAGE}"
+    command = f"python -m lab.image_digest > {IN_IMAGE}"
     assert DOCKERFILE.rindex(command) > DOCKERFILE.rindex("\nCOPY ")
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.probes.version"],
+        [sys.executable, "-m", "lab.image_digest"],
         cwd=ROOT,
         capture_output=True,
         text=True,

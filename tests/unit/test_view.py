@@ -15,8 +15,8 @@ from lab.cli.run_view import LiveView, PlainView
 from lab.run.run_info import RunInfo
 from lab.run.summarize import summary_of
 from lab.run.tables import result_table, table_of
-from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import RunSpec, TaskStatus
+from lab.volume.states import State
 from tests.support.fakes import record
 from tests.support.specs import info
 from tests.support.summaries import INFO, TASKS, good, statuses

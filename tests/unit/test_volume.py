@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.probes import volume as volumes
-from lab.task.probes.sync import stream
-from lab.task.protocol import (
+from lab.volume import (
     Request,
     TaskStatus,
     Volume,
     control,
     new_run_id,
 )
-from lab.task.protocol.control import NoSuchRun, VolumeBusy, cancel, find, requests, submit
-from lab.task.protocol.framing import decode_frames
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import read_status, write_status
+from lab.volume import __main__ as volumes
+from lab.volume.control import NoSuchRun, VolumeBusy, cancel, find, requests, submit
+from lab.volume.framing import decode_frames
+from lab.volume.states import State
+from lab.volume.statuses import read_status, write_status
+from lab.volume.transfer import stream
 from tests.support.agents import PATIENCE_S, ROOT
 from tests.support.specs import changed
 from tests.support.volumes import REQUEST, end, with_a_run
@@ -162,7 +162,7 @@ def test_invalid_requests(change: dict[str, object]) -> None:
         Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
 
 
-COMMAND = [sys.executable, "-m", "lab.task.probes.volume"]
+COMMAND = [sys.executable, "-m", "lab.volume"]
 
 
 def environ(volume: Volume) -> dict[str, str]:
@@ -261,7 +261,7 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lab.task.protocol.statuses.write_atomically", full)
+    monkeypatch.setattr("lab.volume.statuses.write_atomically", full)
     for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
         write_status(path, status)
         assert read_status(path, "ps-0") == status

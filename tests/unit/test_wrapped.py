@@ -17,7 +17,7 @@ from lab.cli.run_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import notify
 from lab.service.batches import _progress
-from lab.task.text import bounded, wrapped
+from lab.text import bounded, wrapped
 from tests.support.specs import info
 
 COMMAND = "`lab logs 20261126-0241-async-f3a3 --tensorflow`"

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from lab.backends.classroom.protocol import ERRORS, TOKEN, URL, Gone
 from lab.errors import ConfigError, LabError
-from lab.task.text import short
+from lab.text import short
 
 _TIMEOUT_S: Final = 45.0
 """Seconds without data after which a request fails."""

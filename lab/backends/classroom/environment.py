@@ -36,9 +36,9 @@ from lab.backends.classroom.protocol import (
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
 from lab.gpu.verification import GpuView
-from lab.task.protocol import Request
-from lab.task.protocol.framing import MAX_DATA, FrameError, decode_frames, encode_frame
-from lab.task.text import visible
+from lab.text import visible
+from lab.volume import Request
+from lab.volume.framing import MAX_DATA, FrameError, decode_frames, encode_frame
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, RenderOptions
 from lab.signals import ignore_signals
-from lab.task.text import visible
+from lab.text import visible
 from lab.threads import in_background
 
 

@@ -1,4 +1,4 @@
-"""Channels to the run volume: calls of `python -m lab.task.probes.volume`, and uploads.
+"""Channels to the run volume: calls of `python -m lab.volume`, and uploads.
 
 A call is an exec in a running task container. If no task container runs, a short-lived container of
 the same image makes the call. It has the volume, but no network, no capabilities and a read-only
@@ -19,9 +19,9 @@ from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import RUNS_MOUNT
 from lab.backends.state import Busy
 from lab.errors import LabError
-from lab.task.probes.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
-from lab.task.protocol import Volume
-from lab.task.text import short
+from lab.text import short
+from lab.volume import Volume
+from lab.volume.control import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
 if TYPE_CHECKING:
     from docker.types import CancellableStream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Output = CancellableStream[tuple[bytes | None, bytes | None]]
     """Pieces of standard output and standard error as docker-py demultiplexes them."""
 
-MODULE: Final = ("python", "-m", "lab.task.probes.volume")
+MODULE: Final = ("python", "-m", "lab.volume")
 KILLED: Final = 128
 """An exit code above it means a signal: the container stopped during the call."""
 

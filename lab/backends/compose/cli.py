@@ -21,8 +21,8 @@ from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
 from lab.errors import LabError
-from lab.task.protocol.files import write_atomically
-from lab.task.text import visible
+from lab.text import visible
+from lab.volume.files import write_atomically
 
 TIMEOUT_S: Final = 30
 """Seconds that compose has to compare a file with containers; it needs one."""

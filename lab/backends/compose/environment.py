@@ -40,10 +40,10 @@ from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
-from lab.task.probes.gpu_probe import VARIABLES
-from lab.task.protocol import Request
-from lab.task.protocol.framing import FrameError, decode_frames
-from lab.task.text import visible
+from lab.gpu_answers import VARIABLES
+from lab.text import visible
+from lab.volume import Request
+from lab.volume.framing import FrameError, decode_frames
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""

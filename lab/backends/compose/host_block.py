@@ -18,8 +18,8 @@ from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.backends.network_faults import refused
 from lab.errors import LabError
+from lab.network.host_block import MODULE, ROUTES, is_blocked
 from lab.render.compose import ISOLATED, ISOLATES_SINCE
-from lab.task.probes.host_block import MODULE, ROUTES, is_blocked
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -17,12 +17,12 @@ from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
 from lab.errors import LabError
+from lab.image_digest import IN_IMAGE, PACKAGE, digest
 from lab.placement.plan import Plan
 from lab.render import compose as render
-from lab.task.probes.version import IN_IMAGE, PACKAGE, digest
-from lab.task.protocol.files import write_atomically
-from lab.task.text import short, visible
+from lab.text import short, visible
 from lab.tf_versions import IMAGES
+from lab.volume.files import write_atomically
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -261,7 +261,7 @@ def image_digest(engine: Engine, name: str, project: str) -> str:
         project: The project of the container, so that `lab down` removes it if it is left.
 
     Returns:
-        The digest as `lab.task.probes.version` computes it; "" if the image has none.
+        The digest as `lab.image_digest` computes it; "" if the image has none.
 
     Raises:
         LabError: The engine does not answer, or refused.

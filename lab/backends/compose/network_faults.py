@@ -15,7 +15,7 @@ from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
-from lab.task.probes.netfault import MODULE
+from lab.network.fault import MODULE
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -11,7 +11,7 @@ from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import explain
 from lab.errors import LabError
-from lab.task.text import visible
+from lab.text import visible
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

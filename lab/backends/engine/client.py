@@ -13,7 +13,7 @@ from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.engine.error_hints import explain
 from lab.backends.engine.kind import is_podman
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lab.task.protocol import TASK as TASK_NAME
-from lab.task.protocol import task_names
-from lab.task.text import short
+from lab.text import short
+from lab.volume import TASK as TASK_NAME
+from lab.volume import task_names
 
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"

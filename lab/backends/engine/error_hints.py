@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.backends.engine.kind import kind_by_address, rootless_socket
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from lab.backends.python import (
 from lab.backends.state import lock_environment, state_errors
 from lab.errors import LabError
 from lab.formatting import counted
+from lab.image_digest import digest
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals
-from lab.task.probes.version import digest
-from lab.task.protocol import Volume
+from lab.volume import Volume
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05

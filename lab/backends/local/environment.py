@@ -24,7 +24,7 @@ from lab.backends.selection import known_task
 from lab.errors import LabError
 from lab.gpu.inventory import usable_cpus
 from lab.gpu.verification import GpuView
-from lab.task.probes.netfault import link_environ
+from lab.network.fault import link_environ
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.

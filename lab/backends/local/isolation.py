@@ -17,7 +17,7 @@ from lab.backends.local.manifest import address
 from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.backends.python import base_environ, module_command
-from lab.task.text import short
+from lab.text import short
 
 # The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.
 UNSHARE = (

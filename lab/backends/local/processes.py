@@ -17,7 +17,7 @@ from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.errors import LabError
-from lab.task.probes.netfault import MODULE
+from lab.network.fault import MODULE
 
 # The supervisor waits 10 s for its agents.
 _TERM_WITHIN_S = 15.0
@@ -87,7 +87,7 @@ def inject_fault(
     Args:
         node: The node's name, for messages.
         enter: The command line prefix that starts a program on the node.
-        arguments: Arguments of `lab.task.probes.netfault`.
+        arguments: Arguments of `lab.network.fault`.
         variables: Environment variables that describe the node's link.
         within_s: Seconds within which the fault must be in effect.
         revert_s: Seconds from SIGTERM to SIGKILL for a fault that must be reverted.

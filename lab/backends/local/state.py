@@ -16,8 +16,8 @@ from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Link
-from lab.task.protocol.files import read_regular, write_atomically
 from lab.tf_versions import CURRENT
+from lab.volume.files import read_regular, write_atomically
 
 START = b"go\n"
 """The supervisor's first line of input: the record is written, and it may start agents."""

@@ -22,11 +22,11 @@ from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import lock_environment, state_errors
 from lab.errors import InputError, LabError
 from lab.formatting import counted
+from lab.image_digest import digest
 from lab.placement.plan import Plan
 from lab.render.slurm import SlurmOptions, render_slurm
 from lab.signals import ignore_signals
-from lab.task.probes.version import digest
-from lab.task.text import short
+from lab.text import short
 
 
 class SlurmBackend(Backend):

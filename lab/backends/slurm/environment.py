@@ -23,10 +23,10 @@ from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu.verification import GpuView
-from lab.task.agent.continuation import continues, has_lost_task, mark_lost
-from lab.task.protocol import Request, control
-from lab.task.protocol.clock import file_system_time
-from lab.task.protocol.files import read_regular
+from lab.volume import Request, control
+from lab.volume.clock import file_system_time
+from lab.volume.continuation import continues, has_lost_task, mark_lost
+from lab.volume.files import read_regular
 
 _FRESH_S: Final = 3.0
 """Seconds for which an answer of Slurm counts as new; sites do not want more questions."""

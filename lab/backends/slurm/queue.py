@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.text import short
+from lab.text import short
 
 _PATIENCE_S: Final = 60.0
 """Seconds that Slurm has to answer a command."""

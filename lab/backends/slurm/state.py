@@ -14,7 +14,7 @@ from lab.backends.directory import EnvironmentDir, directory_of
 from lab.backends.names import SLURM
 from lab.backends.state import state_directory
 from lab.errors import LabError
-from lab.task.protocol.files import write_atomically
+from lab.volume.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)

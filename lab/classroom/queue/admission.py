@@ -20,7 +20,7 @@ from lab.errors import InputError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedTask
-from lab.task.text import short
+from lab.text import short
 from lab.tf_versions import IMAGES
 from lab.units import MIB, memory_for_people
 

@@ -41,10 +41,10 @@ from lab.backends.engine.client import NotFound
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.turns import Turns
 from lab.errors import InputError, LabError
-from lab.task.probes.netfault import fault_of
-from lab.task.protocol import RUN_ID, Request
-from lab.task.protocol.control import INCOMING
-from lab.task.protocol.framing import decode_frames, encode_frame
+from lab.network.fault import fault_of
+from lab.volume import RUN_ID, Request
+from lab.volume.control import INCOMING
+from lab.volume.framing import decode_frames, encode_frame
 
 T = TypeVar("T")
 

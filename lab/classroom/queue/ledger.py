@@ -17,7 +17,7 @@ import msgspec
 from lab.backends.classroom.protocol import State
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.task.protocol.files import write_atomically
+from lab.volume.files import write_atomically
 
 LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
 """The states of an environment that waits, or has containers."""

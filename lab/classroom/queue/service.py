@@ -31,9 +31,9 @@ from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir, StoredClass
 from lab.gpu import read_host
+from lab.parent_death import set_pdeathsig
 from lab.placement.plan import Plan
 from lab.render.header import RenderOptions
-from lab.task.agent.process import set_pdeathsig
 
 _STOP_S: Final = 8.0
 """Seconds for the steps that are under way at the end; JupyterHub waits 10 s."""

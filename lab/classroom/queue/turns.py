@@ -39,8 +39,8 @@ from lab.errors import LabError
 from lab.formatting import about
 from lab.placement.plan import Plan
 from lab.run.discovery import statuses_of, under_way
-from lab.task.protocol.checkpoints import next_step
-from lab.task.protocol.files import write_atomically
+from lab.volume.checkpoints import next_step
+from lab.volume.files import write_atomically
 
 _RETRY_S: Final = 5.0
 _STOP_S: Final = 15.0

@@ -28,9 +28,9 @@ from lab.run.collect import Collector
 from lab.run.run_info import RunInfo
 from lab.run.status import GONE
 from lab.run.store import RunDir, safe_run_id
-from lab.task.protocol import Request
-from lab.task.protocol.states import State as RunState
-from lab.task.text import short
+from lab.text import short
+from lab.volume import Request
+from lab.volume.states import State as RunState
 
 MAX_BYTES: Final = 4 << 30
 """The maximum size of the runs of one seat."""

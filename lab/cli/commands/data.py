@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Write MNIST's training images as a TFRecord file."""
     # Imported here: NumPy takes longer to import than wrong arguments take to report.
-    from lab.task.sdk.data import DataError, load_mnist  # noqa: PLC0415
+    from lab.mnist import DataError, load_mnist  # noqa: PLC0415
     from lab.tfrecords import encode_examples, is_tfrecords  # noqa: PLC0415
 
     path = Path(file)

@@ -19,10 +19,10 @@ from lab.cli.arguments import Argument
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError
+from lab.experiments.policy import FAIL
+from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.run.tables import show, table, table_of, wrapped
-from lab.task.protocol.experiments import EXPERIMENTS, Experiment
-from lab.task.protocol.policy import FAIL
-from lab.task.text import suggestion
+from lab.text import suggestion
 
 
 def command(

@@ -28,11 +28,11 @@ from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import RunsDir
 from lab.console import notify, print_json
 from lab.errors import InputError
+from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import inject, input_error, resolve
 from lab.run.project import default_name
 from lab.run.store import LAST, runs_dir
-from lab.task.protocol.faults import Fault, concerns, parse, relative_to_now
 
 
 def command(

@@ -36,7 +36,7 @@ from lab.placement.config_generator import (
 from lab.placement.place import place
 from lab.render import write
 from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
-from lab.task.text import short
+from lab.text import short
 
 _MAX: Final = 1000
 

@@ -19,11 +19,11 @@ from lab.cli.options import EnvironmentName, RunsDir
 from lab.cli.param_types import count
 from lab.console import notify
 from lab.errors import InputError
+from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.service.environments import check_tasks, find_environment
-from lab.task.agent.echo import TensorFlowLines
-from lab.task.text import visible
+from lab.text import visible
 
 
 def command(

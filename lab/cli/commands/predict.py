@@ -21,7 +21,7 @@ from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.run.store import find_run, runs_dir
-from lab.task.text import visible
+from lab.text import visible
 
 if TYPE_CHECKING:
     from lab.service.predict import PicturePrediction, TestSetPrediction

@@ -21,8 +21,8 @@ from lab.run.state import explain
 from lab.run.status import GONE
 from lab.run.tables import show, table_of
 from lab.service.environments import find_environment
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import Cause, State
+from lab.volume import TaskStatus
+from lab.volume.states import Cause, State
 
 
 def command(

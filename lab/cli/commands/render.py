@@ -41,6 +41,8 @@ from lab.cli.param_types import one_of, text
 from lab.config import load_cluster
 from lab.console import notify
 from lab.errors import InputError, LabError
+from lab.experiments.faults import parse
+from lab.experiments.registry import EXPERIMENTS
 from lab.outputs import check_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.plots import is_svg
@@ -69,9 +71,7 @@ from lab.render.slurm import (
 )
 from lab.run.project import cluster_path, find_root
 from lab.service.planning import make_plan
-from lab.task.protocol.experiments import EXPERIMENTS
-from lab.task.protocol.faults import parse
-from lab.task.text import short
+from lab.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
 COMPOSE: Final = "compose"

@@ -27,6 +27,7 @@ from lab.cli.options import BackendName, GpuMode, RunsDir
 from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
+from lab.experiments.registry import MAX_SEED
 from lab.reproduce.claims import ALL, NAMES, Source, load
 from lab.run.store import RunDir, runs_dir
 from lab.run.tables import show
@@ -39,7 +40,6 @@ from lab.service.reproduce import (
     ended_runs,
     plan_reproduction,
 )
-from lab.task.protocol.experiments import MAX_SEED
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation

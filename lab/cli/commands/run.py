@@ -37,6 +37,9 @@ from lab.cli.run_view import followed_view
 from lab.config.start_schedule import parse_start
 from lab.console import notify
 from lab.errors import InterruptError, LabError
+from lab.experiments.faults import Fault
+from lab.experiments.policy import Policy, parse_policy
+from lab.experiments.registry import EXPERIMENTS, ProgramFlag
 from lab.run.cluster_arguments import parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
@@ -48,11 +51,8 @@ from lab.service.notices import FoldedNotices, last_notices
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
-from lab.task.protocol import STALL_S, RunSpec
-from lab.task.protocol.experiments import EXPERIMENTS, ProgramFlag
-from lab.task.protocol.faults import Fault
-from lab.task.protocol.policy import Policy, parse_policy
 from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.volume import STALL_S, RunSpec
 
 FURTHER_FLAGS: Final = (
     "Each experiment has further flags: `lab run async --help` lists those of async.\n"

@@ -28,7 +28,7 @@ from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_
 from lab.run.status import StatusProber
 from lab.run.store import all_runs, runs_dir
 from lab.run.tables import show, terminal_width
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
 
 
 def command(

@@ -21,7 +21,7 @@ from lab.run.status import StatusProber, status_or_warn
 from lab.run.store import find_run, runs_dir
 from lab.run.summarize import sum_up
 from lab.run.tables import result_table, show
-from lab.task.text import bounded
+from lab.text import bounded
 
 
 def command(

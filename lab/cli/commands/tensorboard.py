@@ -25,7 +25,7 @@ from lab.cli.param_types import whole
 from lab.console import notify
 from lab.errors import InputError, LabError
 from lab.run.store import RunDir, all_runs, find_run, runs_dir
-from lab.task.text import visible
+from lab.text import visible
 
 _LAST_PORT = 65535
 _PERIOD_S = 2.0  # TensorBoard reloads every 5 s

@@ -8,7 +8,7 @@ from typing import Final
 
 from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS
-from lab.task.protocol.experiments import EXPERIMENTS
+from lab.experiments.registry import EXPERIMENTS
 
 _SOURCES: Final = {
     "run": "runs",

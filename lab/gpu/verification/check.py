@@ -10,8 +10,8 @@ from typing import Final
 from lab.gpu.verification import evidence
 from lab.gpu.verification.evidence import Evidence, ExpectedGpus
 from lab.gpu.verification.observed import GpuView
-from lab.task.probes.gpu_probe import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
-from lab.task.text import short
+from lab.gpu_answers import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
+from lab.text import short
 
 _RESTART: Final = (
     "restart its container (`docker restart`), or run `lab down` and `lab up`; to prevent it after"

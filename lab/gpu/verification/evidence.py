@@ -16,7 +16,7 @@ from lab.gpu.verification.observed import (
     TENSORFLOW,
     GpuView,
 )
-from lab.task.probes.gpu_probe import NO_LIBCUDA, NOT_ASKED
+from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED
 
 NOTHING: Final = frozenset({"", "-1", "void", "none"})
 """The values of the variables that hide all GPUs from a process."""

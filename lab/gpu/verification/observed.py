@@ -17,7 +17,7 @@ TENSORFLOW: Final = "TensorFlow"
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """The report of `lab.task.probes.gpu_probe` for a task, and the engine's.
+    """The report of `lab.task.node.gpu_probe` for a task, and the engine's.
 
     None means that the source has no answer; `reasons` has the reason.
 
@@ -43,7 +43,7 @@ class GpuView:
 
     @classmethod
     def from_json(cls, text: str) -> GpuView:
-        """Parse the output of `lab.task.probes.gpu_probe`.
+        """Parse the output of `lab.task.node.gpu_probe`.
 
         Raises:
             ValueError: The text is not such an output.

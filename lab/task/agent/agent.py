@@ -1,7 +1,7 @@
 """The task agent: it starts the training program of one task, on every backend.
 
 The agent (`python -m lab.task.agent`) announces its task and waits for requests on the run volume
-(`lab.task.protocol`). It starts the program as its own child and is the only writer of the task's
+(`lab.volume`). It starts the program as its own child and is the only writer of the task's
 output. It watches the other tasks, and ends the program when the run ends. It needs only the
 standard library.
 
@@ -28,10 +28,10 @@ from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.launcher import Launcher, launcher_of
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.control import VolumeBusy, submit
-from lab.task.protocol.files import Patience
-from lab.task.protocol.heartbeat import Heartbeat
+from lab.volume import Request, Volume
+from lab.volume.control import VolumeBusy, submit
+from lab.volume.files import Patience
+from lab.volume.heartbeat import Heartbeat
 
 _SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2

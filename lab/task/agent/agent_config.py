@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.task.protocol import TASK
+from lab.volume import TASK
 
 _NO_GPUS = {"", "-1", "void", "none"}
 

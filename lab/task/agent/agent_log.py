@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from datetime import UTC, datetime
 
-from lab.task.protocol.clock import unix_time
-from lab.task.protocol.files import write_all
-from lab.task.text import bounded
-
-
-def stamp(unix: float) -> str:
-    """Format seconds since the epoch as `2026-11-21T14:25:14.123456Z`, which sorts as text."""
-    at = datetime.fromtimestamp(unix, UTC)
-    return at.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+from lab.text import bounded
+from lab.volume.clock import stamp, unix_time
+from lab.volume.files import write_all
 
 
 class AgentLog:

@@ -10,61 +10,20 @@ them again: it computes a running digest, which the records of an ended run must
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.task.protocol.files import REFUSED_S, append_whole, open_regular
+from lab.volume.files import REFUSED_S, append_whole
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    from lab.task.protocol import TaskStatus
 
 BUFFER_BYTES: Final = 16 * 2**20
 """Bytes of one file that are buffered. Lines beyond that are dropped and counted."""
-
-_PIECE: Final = 1 << 20
-
-
-def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
-    """The SHA-256 of a file, which appends can continue; of no bytes without a regular file.
-
-    Args:
-        path: The file.
-        beat: Called after each piece of a mebibyte: a long file takes many seconds.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    digest = hashlib.sha256()
-    with contextlib.suppress(FileNotFoundError, ValueError), open_regular(path) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            beat()
-    return digest
-
-
-def altered(records: Mapping[str, Path], statuses: Mapping[str, TaskStatus]) -> str:
-    """Why a run fails whose records differ from those that its agents wrote; "" if none differ.
-
-    Args:
-        records: The file of each task to check.
-        statuses: The final status of each of these tasks.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    for task, path in records.items():
-        written = statuses[task].records_sha256
-        if written and digest_of(path).hexdigest() != written:
-            return f"another process changed or removed the records of {task}"
-    return ""
 
 
 class Appender:

@@ -26,17 +26,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lab.task.agent.continuation import is_interrupted, next_request
+from lab.experiments.faults import parse, resolve_all
+from lab.experiments.registry import EXPERIMENTS, with_seed
+from lab.records.results import is_number, records_of
 from lab.task.agent.oneshot import OneshotError, arguments, missed, request_of
-from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.protocol.control import VolumeBusy, requests, state_of, submit, uploads
-from lab.task.protocol.experiments import EXPERIMENTS, with_seed
-from lab.task.protocol.faults import parse, resolve_all
-from lab.task.protocol.policy import outcome
-from lab.task.protocol.results import is_number, records_of
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import Statuses, read_statuses
-from lab.task.text import LONGEST_REASON, short
+from lab.text import LONGEST_REASON, short
+from lab.volume import Request, TaskStatus, Volume
+from lab.volume.continuation import is_interrupted, next_request
+from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
+from lab.volume.outcome import outcome
+from lab.volume.states import State
+from lab.volume.statuses import Statuses, read_statuses
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import lab
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.own.main_module import module_files
-from lab.task.protocol import DATA_DIR, Request, TaskProgram, Volume
-from lab.task.protocol.cluster_args import fill_in
-from lab.task.protocol.lazy_keras import defer_keras
+from lab.task.lazy_keras import defer_keras
+from lab.volume import DATA_DIR, Request, TaskProgram, Volume
+from lab.volume.cluster_args import fill_in
+from lab.volume.run_spec import module_files
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:

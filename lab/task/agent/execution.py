@@ -12,7 +12,6 @@ from dataclasses import replace
 from lab.task.agent import command, outcomes, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.appender import digest_of
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
@@ -22,15 +21,16 @@ from lab.task.agent.process import ChildProcess, OomKills, cpu_time_s
 from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import SignsOfLife, StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
-from lab.task.protocol import Attempt, Request, TaskStatus, Volume
-from lab.task.protocol.checkpoints import next_step
-from lab.task.protocol.clock import unix_time
-from lab.task.protocol.control import cancel
-from lab.task.protocol.files import REFUSED_S, write_atomically
-from lab.task.protocol.heartbeat import PeerMonitor
-from lab.task.protocol.states import Cause, State
-from lab.task.protocol.statuses import Statuses, StatusWriter
-from lab.task.text import LONGEST_REASON, short
+from lab.text import LONGEST_REASON, short
+from lab.volume import Attempt, Request, TaskStatus, Volume
+from lab.volume.checkpoints import next_step
+from lab.volume.clock import unix_time
+from lab.volume.control import cancel
+from lab.volume.files import REFUSED_S, write_atomically
+from lab.volume.heartbeat import PeerMonitor
+from lab.volume.record_digest import digest_of
+from lab.volume.states import Cause, State
+from lab.volume.statuses import Statuses, StatusWriter
 
 POLL_S = 0.1
 _STEADY_POLL_S = 0.3  # a program's end wakes the agent at once

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from lab.task.protocol import Volume
-from lab.task.protocol.clock import unix_time
-from lab.task.protocol.control import injected_faults, read_fault
-from lab.task.protocol.faults import DONE, OVER, Fault, Kind, concerns, due, parse_resolved
-from lab.task.protocol.files import write_atomically
-from lab.task.text import short
+from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse_resolved
+from lab.text import short
+from lab.volume import Volume
+from lab.volume.clock import unix_time
+from lab.volume.control import injected_faults, read_fault
+from lab.volume.files import write_atomically
 
 _PERIOD_S: Final = 0.1
 """Seconds of one period. A slowed program runs for a share of it and is stopped for the rest."""

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from lab.parent_death import set_pdeathsig
 from lab.task.agent import process
 from lab.task.agent.fork_client import ConnectionClosed, receive, send
 from lab.task.own.main_module import exit_with_traceback, run_file
@@ -107,7 +108,7 @@ def _relevant_environ(environ: Mapping[str, str]) -> dict[str, str]:
 def main(argv: Sequence[str]) -> None:
     """Import TensorFlow and fork a task parent for each task; a forked program runs here too."""
     # The process that started it may be killed while the import hangs.
-    process.set_pdeathsig(int(argv[1]))
+    set_pdeathsig(int(argv[1]))
     sockets = [socket.socket(fileno=int(argument)) for argument in argv[2:]]
     imported, reason = import_once()
     if reason is not None:
@@ -244,7 +245,7 @@ def _reap(pid: int) -> int:
 def _prepare_child(parent: int, message: Mapping[str, Any], output: int) -> None:
     """Set up a forked process as `ChildProcess` sets up a new one."""
     os.setpgid(0, 0)
-    process.set_pdeathsig(parent)
+    set_pdeathsig(parent)
     process.set_process_name(message["environ"].get("LAB_TASK", ""))
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -11,7 +11,7 @@ from lab.task.agent import command, import_analysis
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ForkClient, ForkedProgram, ForkRefused
 from lab.task.agent.process import ChildProcess
-from lab.task.protocol import Request
+from lab.volume import Request
 
 _PATIENCE_S: Final = 60.0
 """Maximum seconds that a program waits for the import. A new process starts much sooner."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.records.results import unexpected
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.agent.appender import altered
-from lab.task.protocol import READY_S, Request, RunSpec, TaskStatus, Volume, new_run_id
-from lab.task.protocol.experiments import EXPERIMENTS, misfit
-from lab.task.protocol.heartbeat import PeerMonitor
-from lab.task.protocol.policy import outcome
-from lab.task.protocol.results import unexpected
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import Statuses
-from lab.task.text import short, suggestion
+from lab.text import short, suggestion
+from lab.volume import READY_S, Request, RunSpec, TaskStatus, Volume, new_run_id
+from lab.volume.heartbeat import PeerMonitor
+from lab.volume.outcome import outcome
+from lab.volume.record_digest import altered
+from lab.volume.states import State
+from lab.volume.statuses import Statuses
 
 
 class OneshotError(ValueError):

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.records.error_line import CHECKPOINT_PART
 from lab.task.agent.failure_hints import failure_hint
 from lab.task.agent.fault_injection import Process
 from lab.task.agent.output import Output
 from lab.task.agent.process import OomKills
 from lab.task.agent.start_barrier import start_together
-from lab.task.protocol import Request, TaskStatus
-from lab.task.protocol.error_line import CHECKPOINT_PART
-from lab.task.protocol.files import read_regular
-from lab.task.protocol.policy import is_optional
-from lab.task.protocol.states import Cause, State
-from lab.task.text import LONGEST_REASON, short
+from lab.text import LONGEST_REASON, short
+from lab.volume import Request, TaskStatus
+from lab.volume.files import read_regular
+from lab.volume.outcome import is_optional
+from lab.volume.states import Cause, State
 
 GRACE_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""

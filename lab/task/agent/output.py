@@ -22,19 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
+from lab.records.echo import NOTICE, TensorFlowLines, readable
+from lab.records.error_line import ErrorLineFinder
+from lab.records.log_parsers import READY, LogParser
 from lab.task.agent.appender import Appender
-from lab.task.agent.echo import NOTICE, TensorFlowLines, readable
-from lab.task.agent.log_parsers import READY, LogParser
 from lab.task.agent.record_tags import RecordTags
-from lab.task.protocol import LOST_CONTACT
-from lab.task.protocol.clock import unix_time
-from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.text import SPLIT_MARK, printed, short, visible
+from lab.text import MAX_LINE_BYTES, SPLIT_MARK, printed, short, visible
+from lab.volume import LOST_CONTACT
+from lab.volume.clock import unix_time
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-MAX_LINE_BYTES = 20_000
 _MARK: Final = SPLIT_MARK.encode()
 
 _READ_BYTES = 256 * 1024

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.parent_death import set_pdeathsig
+
 OOM_COUNTERS: Final = (
     Path("/sys/fs/cgroup/memory.events"),  # cgroup v2
     Path("/sys/fs/cgroup/memory/memory.oom_control"),  # cgroup v1
@@ -23,7 +25,6 @@ OOM_COUNTERS: Final = (
 _HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 # Of <sys/prctl.h>.
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -39,14 +40,6 @@ def set_subreaper() -> None:
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def set_pdeathsig(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends. Linux only."""
-    assert _libc is not None  # noqa: S101 (narrows the type)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def child_setup() -> Callable[[], None] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from lab.task.protocol.files import write_atomically
+from lab.volume.files import write_atomically
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from lab.task.agent.agent_log import AgentLog
-from lab.task.protocol import Request, Volume
-from lab.task.protocol.files import read_regular
-from lab.task.protocol.states import State
-from lab.task.protocol.statuses import read_status, write_lost
-from lab.task.text import short
+from lab.text import short
+from lab.volume import Request, Volume
+from lab.volume.files import read_regular
+from lab.volume.states import State
+from lab.volume.statuses import read_status, write_lost
 
 _LOOK_ANYWAY_S = 2.0
 

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from typing import Final
 
+from lab.experiments.trigger import parse_trigger
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.process import child_setup
-from lab.task.protocol import READY_S, Request, Volume
-from lab.task.protocol.files import read_regular
-from lab.task.protocol.trigger import parse_trigger
+from lab.volume import READY_S, Request, Volume
+from lab.volume.files import read_regular
 
 WAITS: Final = "waits for the rendezvous of Horovod's rank 0"
 

@@ -26,12 +26,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lab.task.agent.continuation import continued_spec, continues, mark_lost, next_request
-from lab.task.protocol import ClusterSpec, Request, Volume, new_run_id
-from lab.task.protocol.checkpoints import next_step
-from lab.task.protocol.control import VolumeBusy, cancel, requests, submit, uploads
-from lab.task.protocol.states import run_state
-from lab.task.protocol.statuses import read_statuses
+from lab.volume import ClusterSpec, Request, Volume, new_run_id
+from lab.volume.checkpoints import next_step
+from lab.volume.continuation import continued_spec, continues, mark_lost, next_request
+from lab.volume.control import VolumeBusy, cancel, requests, submit, uploads
+from lab.volume.states import run_state
+from lab.volume.statuses import read_statuses
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from lab.task.protocol import TaskStatus
-from lab.task.protocol.states import State
+from lab.volume import TaskStatus
+from lab.volume.states import State
 
 _MAX_INTERVAL_S: Final = 1.0
 _NOT_YET: Final = frozenset({State.PENDING, State.STARTING})

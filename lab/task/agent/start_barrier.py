@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.task.protocol import Request, TaskStatus
-from lab.task.protocol.experiments import registered
-from lab.task.protocol.states import ENDED, State
-from lab.task.protocol.trigger import Trigger, parse_trigger
+from lab.experiments.trigger import Trigger, parse_trigger
+from lab.volume import Request, TaskStatus
+from lab.volume.run_spec import registered
+from lab.volume.states import ENDED, State
 
 _MAX_INTERVAL_S: Final = 1.0
 _READY: Final = frozenset({State.READY, State.TRAINING})

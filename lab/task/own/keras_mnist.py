@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:  # each of them takes time at the start of every program
     from collections.abc import Callable, Sequence
 
-    from lab.task.sdk.data import Bytes
+    from lab.mnist import Bytes
 
     Part = tuple[Bytes, Bytes]
 
@@ -45,8 +45,8 @@ def load_data(path: str = "mnist.npz") -> tuple[Part, Part]:
 
     import numpy as np  # noqa: PLC0415
 
-    from lab.task.protocol import DATA_DIR  # noqa: PLC0415
-    from lab.task.sdk.data import SIDE, Examples, load_mnist  # noqa: PLC0415
+    from lab.mnist import SIDE, Examples, load_mnist  # noqa: PLC0415
+    from lab.volume import DATA_DIR  # noqa: PLC0415
 
     def joined(*parts: Examples) -> Part:
         pixels = np.concatenate([part.pixels for part in parts])
@@ -81,7 +81,7 @@ def _replacing(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], 
     def execute_and_replace(module: ModuleType) -> None:
         execute(module)
         try:
-            import lab.task.sdk.data  # noqa: F401, PLC0415
+            import lab.mnist  # noqa: F401, PLC0415
         except ModuleNotFoundError:
             return  # the program has its own module `lab`
         vars(module)["load_data"] = load_data

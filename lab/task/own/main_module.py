@@ -55,15 +55,6 @@ def run_module(name: str, arguments: Sequence[str], tree: ast.Module | None = No
     _execute(main, spec.origin, tree)
 
 
-def module_files(name: str) -> tuple[str, str]:
-    """Return the files that may contain a module's code, relative to its directory on `sys.path`.
-
-    The first one is that of a package, which Python prefers.
-    """
-    place = name.replace(".", "/")
-    return f"{place}/{_MAIN}.py", f"{place}.py"
-
-
 def exit_with_traceback(error: Exception) -> NoReturn:
     """Print an error as Python does, from the program's first frame on, and exit with 1.
 

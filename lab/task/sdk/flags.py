@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Never
 
-from lab.task.protocol.program_flags import (
+from lab.experiments.program_flags import (
     OF_VARIABLES,
     TRAINING_GROUPS,
     OneOf,

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from lab.task.protocol import LOST_CONTACT, lazy_keras
-from lab.task.protocol.error_line import first_message_line
-from lab.task.protocol.statuses import read_status
-from lab.task.sdk.data import DataError
+from lab.mnist import DataError
+from lab.records.error_line import first_message_line
+from lab.task import lazy_keras
 from lab.task.sdk.recorder import Recorder
+from lab.volume.names import LOST_CONTACT
+from lab.volume.statuses import read_status
 
 FAILED: Final = 1
 WRONG_INPUT: Final = 2

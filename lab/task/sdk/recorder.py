@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
-from lab.task.protocol.clock import unix_time
-from lab.task.protocol.files import write_all
+from lab.volume.clock import unix_time
+from lab.volume.files import write_all
 
 BY_HAND: Final = "by-hand"
 """The run's name if the user started the program from a shell, without a task agent."""

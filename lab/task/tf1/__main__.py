@@ -19,8 +19,7 @@ import warnings
 from pathlib import Path
 
 from lab.task.own import keras_mnist
-from lab.task.own.main_module import module_files, run_file, run_module
-from lab.task.protocol import task_names
+from lab.task.own.main_module import run_file, run_module
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs
@@ -40,6 +39,8 @@ from lab.task.tf1.sessions import (
     shorten_polling,
     shorten_stop,
 )
+from lab.volume import task_names
+from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
 

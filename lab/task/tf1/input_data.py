@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lab.task.protocol import DATA_DIR
-from lab.task.sdk import data
-from lab.task.sdk.data import CLASSES, SIDE, Bytes, Ints, scaled
+from lab import mnist as data
+from lab.mnist import CLASSES, SIDE, Bytes, Ints, scaled
+from lab.volume import DATA_DIR
 
 VALIDATION_SIZE: Final = 5000
 SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"

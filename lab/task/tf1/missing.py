@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lab.task.protocol.error_line import CHECKPOINT_PART
+from lab.records.error_line import CHECKPOINT_PART
 
 ERROR: Final = "MissingFileError"
 """The beginning of the program's last line; agents read it as the reason."""

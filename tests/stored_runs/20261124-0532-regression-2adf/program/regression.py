@@ -11,7 +11,7 @@ from lab.task.flags import parse, training_flags
 from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, load_model, save_model
 from lab.task.program import make_directory, report_failure, run_directory, wait_for_start
-from lab.task.protocol import CLUSTER_FLAGS
+from lab.volume import CLUSTER_FLAGS
 from lab.task.recorder import Recorder
 
 flags = parse(training_flags(__doc__))

@@ -1,0 +1,1 @@
+"""The experiments: their registry, the flags of their programs, failure policies and faults."""

@@ -1,0 +1,379 @@
+"""Faults to inject into a run: their notation, and when each is due.
+
+One fault is one line::
+
+    KIND[:HOW] TARGET [WHEN] [seed N]
+
+    kill                                SIGKILL to the target's program
+    stop                                SIGTERM to the program
+    pause:10s                           the program is paused for this time
+    slow:0.3[,30s]                      the program runs for only this share of the time
+    link:rate=10mbit,delay=20ms[,30s]   the node's outgoing traffic is slowed and delayed
+    cut:5s                              the node has no network
+
+A target is a task, a node (all of its tasks) or `random`. `link` and `cut` act on a node; the
+target names the node, or one of its tasks. A fault starts at once, `after 500 steps` of the run,
+`after 5s` of the run, or `at random [between 0s 20s]`. `resolve` draws the random parts once, from
+a seed that it adds to the fault. Agents accept no random parts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+from lab.experiments.trigger import Trigger, parse_duration, parse_trigger
+from lab.text import suggestion
+
+DONE: Final = "fault: "
+"""The beginning of an agent's event when a fault starts; the fault's text follows."""
+
+OVER: Final = "fault over: "
+"""The beginning of an agent's event when a fault ends."""
+
+RANDOM: Final = "random"
+"""The name of a random target."""
+
+MAX_DURATION_S: Final = 3600.0
+"""The maximum duration of a fault, in seconds."""
+
+DEFAULT_DURATION_S: Final = 30.0
+"""The default duration of `slow` and `link`, in seconds."""
+
+RANDOM_RANGE_S: Final = (0.0, 20.0)
+"""The default range of a random start time, in seconds of the run."""
+
+MAX_SEED: Final = 2**31
+
+_RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_DELAYS: Final = {"us": 1, "ms": 10**3, "s": 10**6}
+_MAX_RATE_BITS: Final = 10**12
+_MAX_DELAY_US: Final = 60 * 10**6
+_TARGET: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
+_TIMES: Final = "`after 500 steps`, `after 5s` or `at random between 0s 20s`"
+
+
+class Kind(StrEnum):
+    """The kinds of faults."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    SLOW = "slow"
+    LINK = "link"
+    CUT = "cut"
+
+    @property
+    def on_network(self) -> bool:
+        """Whether the fault acts on a node's network, not on a program."""
+        return self in {Kind.LINK, Kind.CUT}
+
+
+_EXAMPLES: Final[Mapping[Kind, str]] = {
+    Kind.KILL: "kill",
+    Kind.STOP: "stop",
+    Kind.PAUSE: "pause:10s",
+    Kind.SLOW: "slow:0.3 or slow:0.3,30s",
+    Kind.LINK: "link:rate=10mbit, link:delay=20ms or link:rate=10mbit,delay=20ms,30s",
+    Kind.CUT: "cut:5s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, as the user wrote it, or with its random parts resolved.
+
+    Attributes:
+        kind: The kind of the fault.
+        target: A task, a node, or `random`.
+        when: The start time; None: at once, or random in `between`.
+        between: The range of a random start time, in seconds of the run; or None.
+        seconds: The duration; 0 for `kill` and `stop`.
+        share: The share of the time for which a slowed program runs; 0 for the other kinds.
+        rate_bits: The node's outgoing bits per second, or None for no limit.
+        delay_us: The delay of outgoing traffic in microseconds, or None for none.
+        seed: The seed of the random parts; None if not drawn yet.
+    """
+
+    kind: Kind
+    target: str
+    when: Trigger | None = None
+    between: tuple[float, float] | None = None
+    seconds: float = 0.0
+    share: float = 0.0
+    rate_bits: int | None = None
+    delay_us: int | None = None
+    seed: int | None = None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a part is random and not drawn yet."""
+        return self.target == RANDOM or self.between is not None
+
+    @property
+    def text(self) -> str:
+        """The notation of the fault; `parse` reads it back."""
+        arguments = [self.action, self.target]
+        if self.between is not None:
+            arguments.append("at random between {:g}s {:g}s".format(*self.between))
+        elif self.when is not None:
+            arguments.append(f"after {str(self.when).removeprefix('after ')}")
+        if self.seed is not None:
+            arguments.append(f"seed {self.seed}")
+        return " ".join(arguments)
+
+    @property
+    def action(self) -> str:
+        """The notation without target and start time: `cut:5s`."""
+        how: list[str] = []
+        if self.kind is Kind.SLOW:
+            how.append(f"{self.share:g}")
+        if self.rate_bits is not None:
+            how.append(f"rate={_with_unit(self.rate_bits, _RATES)}")
+        if self.delay_us is not None:
+            how.append(f"delay={_with_unit(self.delay_us, _DELAYS)}")
+        if self.seconds:
+            how.append(f"{self.seconds:.3f}".rstrip("0").rstrip(".") + "s")
+        return f"{self.kind}:{','.join(how)}" if how else str(self.kind)
+
+
+def parse(text: str) -> Fault:
+    """Parse one fault.
+
+    Raises:
+        ValueError: The text is not a fault; the message has the error and a correct example.
+    """
+    arguments = text.split()
+    if not arguments:
+        raise ValueError(f"a fault is missing; write one such as {_EXAMPLES[Kind.PAUSE]} worker-1")
+    name, colon, raw = arguments[0].partition(":")
+    kind = _kind(name)
+    if colon and not raw:
+        raise ValueError(f"{arguments[0]!r} has nothing after the colon; write {_EXAMPLES[kind]}")
+    if len(arguments) == 1:
+        raise ValueError(f"{arguments[0]!r} has no target; add a task, a node or {RANDOM} after it")
+    target, rest = arguments[1], arguments[2:]
+    if not _TARGET.fullmatch(target):
+        raise ValueError(f"{target!r} is not a target; name a task, a node or {RANDOM}")
+    rest, seed = _seed(rest)
+    when, between = _start_time(rest)
+    return Fault(kind, target, when, between, seed=seed, **_parse_arguments(kind, raw))
+
+
+def parse_all(text: str) -> tuple[Fault, ...]:
+    """Parse several faults, separated by semicolons.
+
+    Raises:
+        ValueError: One of them is not a fault, or the text is empty.
+    """
+    parts = [part for part in text.split(";") if part.strip()]
+    return tuple(parse(part) for part in parts or [""])
+
+
+def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
+    """Check the target, and draw the random parts: first the target, then the start time.
+
+    Args:
+        fault: The fault as the user wrote it.
+        places: The node of each task, in the order of the plan.
+        seed: The seed to use if the fault has no seed.
+
+    Returns:
+        The fault without random parts. The target of `link` and `cut` is a node.
+
+    Raises:
+        ValueError: The target does not exist; the message lists the existing targets.
+    """
+    if fault.is_random:
+        fault = replace(fault, seed=seed if fault.seed is None else fault.seed)
+        draw = random.Random(fault.seed)  # noqa: S311  (repeatable, not secret)
+        if fault.target == RANDOM:
+            fault = replace(fault, target=draw.choice(tuple(places)))
+        if fault.between is not None:
+            moment = Trigger(seconds=round(draw.uniform(*fault.between), 1))
+            fault = replace(fault, when=moment, between=None)
+    if fault.target not in places and fault.target not in places.values():
+        nodes = tuple(dict.fromkeys(places.values()))
+        near = suggestion(fault.target, (*places, *nodes))
+        targets = f"{', '.join(places)} on {', '.join(nodes)}"
+        raise ValueError(f"no task or node {fault.target!r}; {near}there are {targets}")
+    if fault.kind.on_network:
+        fault = replace(fault, target=places.get(fault.target, fault.target))
+    return fault
+
+
+def resolve_all(
+    faults: Iterable[Fault], places: Mapping[str, str], seed: int | None = None
+) -> tuple[Fault, ...]:
+    """Resolve several faults, each with its own seed; None draws a new seed.
+
+    Raises:
+        ValueError: A target does not exist.
+    """
+    first = secrets.randbelow(MAX_SEED) if seed is None else seed
+    return tuple(
+        resolve(fault, places, (first + position) % MAX_SEED)
+        for position, fault in enumerate(faults)
+    )
+
+
+def concerns(fault: Fault, task: str, node: str) -> bool:
+    """Whether a resolved fault acts on this task of this node."""
+    return fault.target in {task, node}
+
+
+def due(fault: Fault, elapsed_s: float, global_step: int | None) -> bool:
+    """Whether the start time of a fault has passed.
+
+    Args:
+        fault: A fault without random parts.
+        elapsed_s: Seconds since the start of the run.
+        global_step: The run's global step, or None before the first step.
+    """
+    return fault.when is None or fault.when.has_come(elapsed_s, global_step)
+
+
+def relative_to_now(fault: Fault, elapsed_s: float) -> Fault:
+    """Convert a fault's start time from seconds after now to seconds of the run."""
+    if fault.when is None or fault.when.seconds is None:
+        return fault
+    return replace(fault, when=Trigger(seconds=round(fault.when.seconds + elapsed_s, 1)))
+
+
+def parse_resolved(text: str) -> Fault:
+    """Parse a fault without random parts.
+
+    Raises:
+        ValueError: The text is not such a fault.
+    """
+    fault = parse(text)
+    if fault.is_random:
+        raise ValueError(f"{text!r} is still random; the client must draw it before it submits")
+    return fault
+
+
+def _kind(name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError:
+        kinds = ", ".join(Kind)
+        raise ValueError(f"no fault {name!r}; {suggestion(name, Kind)}there are {kinds}") from None
+
+
+def _parse_arguments(kind: Kind, raw: str) -> dict[str, Any]:
+    """Parse the arguments after the colon; return attributes of the fault."""
+    if kind in {Kind.KILL, Kind.STOP}:
+        if raw:
+            raise ValueError(f"{kind} takes no argument; write {_EXAMPLES[kind]}")
+        return {}
+    parts = raw.split(",") if raw else []
+    if kind in {Kind.PAUSE, Kind.CUT}:
+        if len(parts) != 1:
+            raise ValueError(f"{kind} needs one duration; write {_EXAMPLES[kind]}")
+        return {"seconds": _duration(parts[0])}
+    if kind is Kind.SLOW:
+        if len(parts) not in {1, 2}:
+            raise ValueError(f"slow needs a share of the time; write {_EXAMPLES[kind]}")
+        return {"share": _share(parts[0]), "seconds": _duration_of(parts[1:])}
+    return _parse_link(parts)
+
+
+def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
+    readers = {
+        "rate": ("rate_bits", _RATES, _MAX_RATE_BITS),
+        "delay": ("delay_us", _DELAYS, _MAX_DELAY_US),
+    }
+    found: dict[str, Any] = {}
+    times = [part for part in parts if "=" not in part]
+    for part in (part for part in parts if "=" in part):
+        name, _, raw = part.partition("=")
+        if name not in readers:
+            raise ValueError(
+                f"link has no argument {name!r}; {suggestion(name, readers)}it has rate and delay"
+            )
+        attribute, units, most = readers[name]
+        if attribute in found:
+            raise ValueError(f"the {name} of a link is given twice; give it once")
+        found[attribute] = _amount(part, raw, units, most)
+    if not found or len(times) > 1:
+        raise ValueError(f"link needs a rate or a delay; write {_EXAMPLES[Kind.LINK]}")
+    return {**found, "seconds": _duration_of(times)}
+
+
+def _amount(part: str, raw: str, units: Mapping[str, int], most: int) -> int:
+    """Parse a number with a unit, as in the config; return it in the smallest unit."""
+    match = re.fullmatch(rf"([0-9]{{1,9}}(?:\.[0-9]{{1,3}})?)({'|'.join(units)})", raw)
+    amount = int(Decimal(match[1]) * units[match[2]]) if match else 0
+    if not 0 < amount <= most:
+        example = _EXAMPLES[Kind.LINK].rpartition(" ")[2].removeprefix("link:")
+        raise ValueError(
+            f"{part!r} is not a number with a unit ({', '.join(units)}); write it as in {example}"
+        )
+    return amount
+
+
+def _with_unit(amount: int, units: Mapping[str, int]) -> str:
+    """Return an amount in the largest unit that shows it exactly."""
+    exact = [unit for unit, size in units.items() if amount % size == 0]
+    unit = exact[-1] if exact else next(iter(units))
+    return f"{(Decimal(amount) / units[unit]).normalize():f}{unit}"
+
+
+def _share(raw: str) -> float:
+    share = float(raw) if re.fullmatch(r"0?\.[0-9]{1,3}", raw) else 0.0
+    if not share:
+        raise ValueError(f"{raw!r} is not a share between 0 and 1; write {_EXAMPLES[Kind.SLOW]}")
+    return share
+
+
+def _duration(raw: str) -> float:
+    seconds = round(parse_duration(raw), 3)
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise ValueError(
+            f"{raw} is not a valid duration of a fault; give at most {MAX_DURATION_S:g}s"
+        )
+    return seconds
+
+
+def _duration_of(parts: Sequence[str]) -> float:
+    return _duration(parts[0]) if parts else DEFAULT_DURATION_S
+
+
+def _seed(arguments: list[str]) -> tuple[list[str], int | None]:
+    """Return the arguments before `seed N`, and N."""
+    if "seed" not in arguments:
+        return arguments, None
+    place = arguments.index("seed")
+    number = arguments[place + 1 :]
+    if len(number) != 1 or not re.fullmatch(r"[0-9]{1,10}", number[0]):
+        raise ValueError("seed needs one whole number, at the end; write seed 42")
+    return arguments[:place], int(number[0])
+
+
+def _start_time(arguments: list[str]) -> tuple[Trigger | None, tuple[float, float] | None]:
+    match arguments:
+        case []:
+            return None, None
+        case ["after", *moment] if moment:
+            return parse_trigger(" ".join(moment)), None
+        case ["at", "random"]:
+            return None, RANDOM_RANGE_S
+        case ["at", "random", "between", first, "and", last] | [
+            "at",
+            "random",
+            "between",
+            first,
+            last,
+        ]:
+            between = parse_duration(first), parse_duration(last)
+            if between[0] > between[1]:
+                raise ValueError(f"{first} is later than {last}; give the earlier time first")
+            return None, between
+        case _:
+            raise ValueError(f"{' '.join(arguments)!r} is not a start time; write {_TIMES}")

@@ -1,0 +1,436 @@
+"""The registry of experiments.
+
+The image contains it, because a user may start an environment with `LAB_EXPERIMENT` and without a
+client. Then the task agents look up the experiment by its name.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lab.experiments.policy import FAIL, RESTARTS, OnFailure, Policy
+from lab.experiments.program_flags import (
+    TRAINING_FLAGS,
+    ProgramFlag,
+    amount,
+    boolean,
+    one_of,
+    positive,
+    rate,
+    whole,
+)
+
+__all__ = ["EXPERIMENTS", "Experiment", "ProgramFlag", "defaults", "hyperparameters", "misfit"]
+
+MAX_SEED: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A named training program.
+
+    Attributes:
+        name: Its name for `lab run` and `LAB_EXPERIMENT`.
+        program: The program's file in `scripts/`.
+        summary: One line for lists.
+        jobs: The jobs that the cluster must have, each with at least one task.
+        counts: The exact number of tasks by job, for jobs that need one.
+        cluster: The shipped config that fits it best; "" if any config with these jobs fits.
+        services: The jobs that serve until all other jobs have ended.
+        args: Default arguments; they come before the user's own, which override them.
+        has_data: Whether the program reads the images.
+        flags: The program's own flags, by name without dashes.
+        steps_add_up: Whether every local step is an update, so that the workers' local steps add up
+            to the global step. Then the run can also continue without a worker.
+        gang: Whether all tasks restart together when one restarts: their shared state does not
+            survive the end of one task.
+        horovod: Whether Horovod forms a ring of its tasks.
+        joins_at_step: Whether the program itself waits for the global step at which a task joins.
+            The agents' states report the step up to a second late.
+        policy: The default policy of its runs when a task fails.
+        faults: The faults to inject into each of its runs; see `lab.experiments.faults`.
+        results: Names of the results that each run must have; the program reports their limits.
+        expected: The expected outcome, as a text.
+        lesson: Its page in `docs/lessons/`, or "".
+        tensorflow: The TensorFlow version of its image.
+    """
+
+    name: str
+    program: str
+    summary: str
+    jobs: tuple[str, ...] = ("ps", "worker")
+    counts: Mapping[str, int] = field(default_factory=dict)
+    cluster: str = ""
+    services: tuple[str, ...] = ("ps",)
+    args: tuple[str, ...] = ()
+    has_data: bool = True
+    flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
+    steps_add_up: bool = False
+    gang: bool = False
+    horovod: bool = False
+    joins_at_step: bool = False
+    policy: Policy = FAIL
+    faults: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    expected: str = ""
+    lesson: str = ""
+    tensorflow: str = "2.21"
+
+
+def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
+    """Return why an experiment cannot run on a cluster, or "".
+
+    Args:
+        wanted: The experiment.
+        tasks: The number of tasks of each job of the cluster.
+
+    Returns:
+        The end of a message that begins with the experiment's name: `needs the job 'ps'`.
+    """
+    for job in wanted.jobs:
+        if not tasks.get(job):
+            return f"needs the job {job!r}"
+    for job, count in wanted.counts.items():
+        if tasks[job] != count:
+            return f"needs {count} of the job {job!r}, not {tasks[job]}"
+    for job in tasks:
+        if job not in wanted.jobs:
+            return f"does not use the job {job!r}"
+    return ""
+
+
+def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments with a seed; draw one if none is given, so that it is recorded."""
+    if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
+        return tuple(argv)
+    import secrets  # noqa: PLC0415  (its import is slow, and few commands need it)
+
+    return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
+
+
+def defaults(experiment: Experiment) -> dict[str, Any]:
+    """Return the defaults of the program's flags that do not depend on the model."""
+    return {
+        name: flag.default for name, flag in experiment.flags.items() if flag.default is not None
+    }
+
+
+def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the program's flags among its arguments; the last value of a flag counts."""
+    found: dict[str, Any] = {}
+    arguments = list(argv)
+    for position, argument in enumerate(arguments):
+        name, equals, raw = argument.removeprefix("--").partition("=")
+        flag = experiment.flags.get(name)
+        if flag is None or not argument.startswith("--"):
+            continue
+        if not equals:
+            following = arguments[position + 1 : position + 2]
+            raw = "true" if flag.is_switch or not following else following[0]
+        try:
+            value = flag.parse(raw)
+        except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
+            value = raw
+        found[name] = value if isinstance(value, int | float | str | bool) else str(value)
+    return found
+
+
+_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    **TRAINING_FLAGS,
+    "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
+    "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
+    "steps_per_call": ProgramFlag("steps in one call", positive),
+    "one_core": ProgramFlag("each task on one core: true or false", boolean),
+    "fetch": ProgramFlag(
+        "steps whose values are fetched: recorded or every", one_of("recorded", "every")
+    ),
+    "packed": ProgramFlag("all parameters in one message: true or false", boolean),
+    "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
+    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
+    "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
+    "records": ProgramFlag("path of the TFRecords, as the task sees it"),
+    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
+    "steps": ProgramFlag("steps of the gradient descent", positive),
+    "eval_every": ProgramFlag(
+        "global steps from one test of the chief to the next (default: one test at the end)",
+        whole,
+        default=0,
+    ),
+}
+
+
+def _flags(*names: str, **others: ProgramFlag) -> Mapping[str, ProgramFlag]:
+    return {name: _FLAGS[name] for name in names} | others
+
+
+_STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")
+_TRAINING: Final = ("model", "epochs", *_STEPS)
+_MNIST: Final = (
+    *_TRAINING,
+    "gpu_memory_fraction",
+    "ps_strategy",
+    "checkpoint_dir",
+    "checkpoint_every",
+    "log_device_placement",
+)
+_FAST: Final = ("epochs", *_STEPS, "towers", "steps_per_call", "one_core")
+
+_ASYNC: Final = Experiment(
+    name="async",
+    program="mnist_async.py",
+    summary="every worker updates the shared parameters on its own, at once",
+    lesson="async.md",
+    flags=_flags(*_MNIST, "eval_every", "towers"),
+    steps_add_up=True,
+    joins_at_step=True,
+)
+_SYNC: Final = Experiment(
+    name="sync",
+    program="mnist_sync.py",
+    summary="one update of the shared parameters per round of gradients",
+    lesson="sync.md",
+    flags=_flags(*_MNIST, "eval_every", "towers", "replicas_to_aggregate"),
+    gang=True,
+)
+_MLP: Final = ("--model=mlp", "--global_steps=50000")
+_ASYNC_FAST: Final = Experiment(
+    name="async-fast",
+    program="async_fast.py",
+    summary="async, several times quicker: a step is one message there and one back",
+    lesson="speed.md",
+    counts={"ps": 1},
+    flags=_flags(*_FAST, "eval_every"),
+    steps_add_up=True,
+    joins_at_step=True,
+)
+_MIRRORED: Final = Experiment(
+    name="mirrored",
+    program="all_reduce.py",
+    summary="all-reduce between the GPUs of one host",
+    lesson="all-reduce.md",
+    jobs=("worker",),
+    services=(),
+    args=("--strategy=mirrored", "--model=mlp"),
+    counts={"worker": 1},
+    flags=_flags(
+        *_TRAINING,
+        strategy=ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
+        cpu_replicas=_FLAGS["cpu_replicas"],
+    ),
+    results=("replicas compared", "replicas that differ"),
+    expected="the replicas' parameters are the same, bit by bit",
+)
+_ESTIMATOR: Final = Experiment(
+    name="estimator",
+    program="estimator.py",
+    summary="TensorFlow 1's Estimator: chief, ps, workers and evaluator by TF_CONFIG",
+    lesson="estimator.md",
+    jobs=("chief", "ps", "worker", "evaluator"),
+    counts={"chief": 1, "evaluator": 1},
+    cluster="clusters/estimator.yaml",
+    args=("--checkpoint_every=2",),
+    flags=_flags(
+        *("model", *_STEPS, "checkpoint_dir", "checkpoint_every"),
+        strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
+        cpu_replicas=_FLAGS["cpu_replicas"],
+    ),
+    steps_add_up=True,
+    results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
+    expected="RunConfig matches the cluster; the last checkpoint is no worse than the first",
+    tensorflow="2.15",
+)
+
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {
+    experiment.name: experiment
+    for experiment in (
+        _ASYNC,
+        _SYNC,
+        replace(
+            _ASYNC, name="async-mlp", summary="the blog's model, every worker on its own", args=_MLP
+        ),
+        replace(
+            _SYNC,
+            name="sync-mlp",
+            summary="the blog's model, one update per round of gradients",
+            args=_MLP,
+        ),
+        _ASYNC_FAST,
+        replace(
+            _ASYNC_FAST,
+            name="async-unrolled",
+            program="async_unrolled.py",
+            summary="async, each speed-up by itself: many steps in a call, packed parameters",
+            flags=_flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
+        ),
+        replace(
+            _ASYNC_FAST,
+            name="sync-fast",
+            program="sync_fast.py",
+            summary="sync, several times quicker: the last worker of a round makes the update",
+            steps_add_up=False,
+            joins_at_step=False,
+            gang=True,
+        ),
+        Experiment(
+            name="hello",
+            program="hello.py",
+            summary="servers of one job; each evaluates a greeting",
+            lesson="hello.md",
+            jobs=("local",),
+            services=(),
+            has_data=False,
+            results=("tasks that greeted",),
+            expected="every task greets every task, and all of them end",
+        ),
+        Experiment(
+            name="placement",
+            program="device_placement.py",
+            summary="where operations run: tf.device, soft placement, device setter",
+            lesson="placement.md",
+            has_data=False,
+            results=(
+                "where they should be",
+                "elsewhere than logged",
+                "refused without soft placement",
+            ),
+            expected="each operation runs on the requested device; bytes for each strategy",
+        ),
+        Experiment(
+            name="linear",
+            program="linear.py",
+            summary="a separate client trains a line on one of two servers",
+            lesson="linear.md",
+            jobs=("worker", "client"),
+            services=("worker",),
+            counts={"client": 1},
+            has_data=False,
+            flags=_flags(
+                "steps", learning_rate=ProgramFlag("step size of the gradient descent", rate)
+            ),
+            results=("w", "b"),
+            expected="w = 2 and b = 10, within 0.05 and 0.1",
+        ),
+        Experiment(
+            name="in-graph",
+            program="in_graph.py",
+            summary="one client builds the graph, with a replica on each worker",
+            lesson="in-graph.md",
+            jobs=("ps", "worker", "client"),
+            services=("ps", "worker"),
+            counts={"client": 1},
+            flags=_flags(*_TRAINING, "gpu_memory_fraction", "compare_steps"),
+            results=("apart from one process",),
+            expected="parameters as in one process with the joined batch, within 0.0001",
+        ),
+        Experiment(
+            name="model-parallel",
+            program="model_parallel.py",
+            summary="one model split across two tasks, which exchange activations",
+            lesson="model-parallel.md",
+            jobs=("worker", "client"),
+            services=("worker",),
+            counts={"worker": 2, "client": 1},
+            flags=_flags("epochs", *_STEPS, "gpu_memory_fraction", "compare_steps"),
+            results=("apart from one process",),
+            expected="parameters as in one process, within 0.0001",
+        ),
+        Experiment(
+            name="towers",
+            program="towers.py",
+            summary="one host, several GPUs: gradients averaged by hand",
+            lesson="towers.md",
+            jobs=("worker",),
+            services=(),
+            counts={"worker": 1},
+            flags=_flags(
+                *(*_STEPS, "checkpoint_dir"),
+                towers=ProgramFlag("towers if there is no GPU", positive),
+                summary_every=_FLAGS["summary_every"],
+                records=_FLAGS["records"],
+            ),
+            results=("apart from the joined batch", "examples a second"),
+            expected="the averaged gradient equals the joined batch's, within 0.0001 of its size",
+        ),
+        _MIRRORED,
+        replace(
+            _MIRRORED,
+            name="multiworker",
+            summary="all-reduce between the workers: no parameter servers",
+            counts={},
+            cluster="clusters/workers.yaml",
+            args=("--strategy=multiworker", "--model=mlp"),
+            gang=True,
+            expected="all workers end with the same parameters, bit by bit",
+        ),
+        Experiment(
+            name="coordinator",
+            program="coordinator.py",
+            summary="TensorFlow 2's parameter servers: a chief assigns steps",
+            lesson="coordinator.md",
+            jobs=("chief", "ps", "worker"),
+            services=("ps", "worker"),
+            policy=Policy(OnFailure.RESTART, RESTARTS),
+            counts={"chief": 1},
+            flags=_flags(*_TRAINING),
+            results=("steps counted",),
+            expected="every step is counted, also when a worker fails",
+        ),
+        Experiment(
+            name="evaluator",
+            program="evaluator.py",
+            summary="a task that tests each checkpoint while the others train",
+            lesson="evaluator.md",
+            jobs=("ps", "worker", "evaluator"),
+            args=("--checkpoint_every=2",),
+            flags=_flags(*_MNIST),
+            steps_add_up=True,
+            counts={"evaluator": 1},
+            results=("checkpoints evaluated", "accuracy gained"),
+            expected="the accuracy of the last checkpoint is above the first one's",
+        ),
+        Experiment(
+            name="staleness",
+            program="staleness.py",
+            summary="late gradients and their effect on the training",
+            lesson="staleness.md",
+            args=("--global_steps=300", "--learning_rate=1"),
+            flags=_flags(*_TRAINING, "gpu_memory_fraction", "pause"),
+            steps_add_up=True,
+            results=("staleness", "test loss"),
+            expected="with n workers, a gradient is nearly n - 1 updates old when it is applied",
+        ),
+        _ESTIMATOR,
+        replace(
+            _ESTIMATOR,
+            name="estimator-mirrored",
+            summary="an Estimator with a strategy: all-reduce between the GPUs of one host",
+            jobs=("worker",),
+            services=(),
+            counts={"worker": 1},
+            cluster="",
+            args=("--strategy=mirrored", "--checkpoint_every=2"),
+            steps_add_up=False,
+            results=("RunConfig fields that differ", "replicas built", "checkpoints evaluated"),
+            expected="every GPU builds the model; the accuracy is that of the joined batch",
+        ),
+        Experiment(
+            name="horovod",
+            program="horovod_ring.py",
+            summary="Horovod's ring all-reduce between the workers: no parameter servers",
+            lesson="horovod.md",
+            jobs=("worker",),
+            cluster="clusters/workers.yaml",
+            services=(),
+            args=("--model=mlp",),
+            flags=_flags(*_TRAINING),
+            gang=True,
+            horovod=True,
+            results=("ranks compared", "ranks that differ"),
+            expected="all ranks end with the same parameters, bit by bit",
+            tensorflow="2.15",
+        ),
+    )
+}

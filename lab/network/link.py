@@ -1,0 +1,174 @@
+"""A node's network link: a maximum rate and a delay for the packets that the node sends.
+
+The kernel's queueing disciplines do this: `tbf` for the rate, `netem` for the delay. They are set
+through netlink and act on outgoing packets. If both nodes of a connection have a delay, both count.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any, Final
+
+MTU: Final = 65_535
+"""Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
+
+Parameters of 31 kB then need one packet, not 22. A parameter server and three workers on two CPUs
+made an eighth more steps.
+"""
+
+LINK_MTU: Final = 1_500
+"""Maximum bytes of a packet on a link, as on a real network; a rate's bucket holds several."""
+
+_MAX_RATE_BITS = 10**12
+_MAX_DELAY_US = 60 * 10**6
+
+_IFF_UP = 0x1
+_IFF_LOOPBACK = 0x8
+_ROOT = 0xFFFFFFFF
+
+_LATENCY_S = 0.05  # a packet that would wait longer is dropped
+_MIN_BURST_BYTES = 32 * 1024  # a bucket smaller than a few full frames sends nothing
+_BURST_S = 0.01  # ten ticks of a kernel with 1000 of them a second
+
+
+class LinkError(RuntimeError):
+    """The link cannot be applied; the message contains the reason and a hint."""
+
+
+def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The link's rate in bits per second and delay in microseconds; each can be None.
+
+    Raises:
+        ValueError: A variable is not a valid number.
+    """
+    return (
+        _number(environ, "LAB_LINK_RATE_BITS", _MAX_RATE_BITS),
+        _number(environ, "LAB_LINK_DELAY_US", _MAX_DELAY_US),
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, limit: int) -> int | None:
+    text = environ.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= limit:
+        raise ValueError(f"{name} is not a whole number from 1 to {limit}: {text!r}")
+    return int(text)
+
+
+def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
+    """Apply a link to the one interface of this network namespace besides the loopback.
+
+    It replaces an earlier link. Packets get the size of a real network; TCP negotiates it with
+    nodes that allow larger packets.
+
+    Args:
+        rate_bits: Maximum outgoing bits per second, or None for no limit.
+        delay_us: Delay of every packet in microseconds, or None for no delay.
+
+    Returns:
+        The interface's name.
+
+    Raises:
+        LinkError: There is not exactly one such interface, the kernel lacks a queueing discipline,
+            or the permission is missing.
+    """
+    # Imported here: the import takes 0.4 s, and only nodes with a link need it.
+    from pyroute2 import IPRoute  # noqa: PLC0415
+
+    with IPRoute() as netlink:
+        name, index = interface(netlink)
+        clear(netlink, index)
+        shape(netlink, index, rate_bits, delay_us)
+        # Last, because `shape` reports a missing permission with a better message.
+        netlink.link("set", index=index, mtu=LINK_MTU)
+    return name
+
+
+def shape(
+    netlink: Any,  # noqa: ANN401 (pyroute2 has no types)
+    index: int,
+    rate_bits: int | None,
+    delay_us: int | None,
+    *,
+    least_burst: int = _MIN_BURST_BYTES,
+    least_queue: int = 0,
+) -> None:
+    """Add the queueing disciplines of a link.
+
+    Args:
+        netlink: The connection to the kernel.
+        index: The interface.
+        rate_bits: Maximum outgoing bits per second, or None for no limit.
+        delay_us: Delay of every packet in microseconds, or None for no delay.
+        least_burst: Minimum bytes of a rate's bucket.
+        least_queue: Minimum bytes of the queue after it.
+
+    Raises:
+        LinkError: The kernel lacks a queueing discipline, or the permission is missing.
+    """
+    if delay_us is not None:
+        add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
+    if rate_bits is not None:
+        # With a delay it is a child of netem, otherwise the root.
+        parent = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
+        rate = max(1, rate_bits // 8)
+        burst = max(least_burst, int(rate * _BURST_S))
+        limit = burst + max(least_queue, int(rate * _LATENCY_S))
+        # A `rate` that is a number means bytes per second.
+        options = {"rate": rate, "burst": burst, "limit": limit}
+        add(netlink, "tbf", "the rate", index=index, **parent, **options)
+
+
+def interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)
+    """Name and index of the one interface besides the loopback.
+
+    Raises:
+        LinkError: There is no such interface, or more than one.
+    """
+    found = [
+        (link.get("ifname"), link["index"])
+        for link in netlink.get_links()
+        # Every new namespace has tunnel interfaces; they are not up.
+        if link["flags"] & _IFF_UP and not link["flags"] & _IFF_LOOPBACK
+    ]
+    if len(found) != 1:
+        names = ", ".join(name for name, _ in found) or "none"
+        raise LinkError(f"a link needs one network interface; found: {names}")
+    name, index = found[0]
+    return str(name), int(index)
+
+
+def clear(netlink: Any, index: int) -> None:  # noqa: ANN401
+    """Remove the queueing disciplines of an earlier link."""
+    for discipline in netlink.get_qdiscs(index=index):
+        if discipline.get("kind") in {"tbf", "netem"} and discipline["parent"] == _ROOT:
+            netlink.tc("del", index=index, parent=_ROOT)
+
+
+def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: ANN401
+    """Add a queueing discipline.
+
+    Args:
+        netlink: The connection to the kernel.
+        kind: `tbf` or `netem`.
+        what: Its purpose for messages: `the rate`.
+        **options: Its parent and parameters, in pyroute2's format.
+
+    Raises:
+        LinkError: The kernel lacks it, or the permission is missing.
+    """
+    from pyroute2 import NetlinkError  # noqa: PLC0415
+
+    try:
+        netlink.tc("add", kind, **options)
+    except NetlinkError as error:
+        if error.code == errno.ENOENT:
+            raise LinkError(
+                f"this kernel has no {kind}, which {what} of a link needs; "
+                f"load it with `modprobe sch_{kind}`, or remove {what} from the link"
+            ) from error
+        if error.code == errno.EPERM:
+            raise LinkError(f"{what} of the link needs the capability NET_ADMIN") from error
+        raise

@@ -1,0 +1,330 @@
+r"""Parsers that turn printed lines of programs into records.
+
+The programs of a book, of a blog and of TensorFlow's tutorials and benchmarks print in their own
+formats, and TensorFlow's runtime prints the progress of a start. They are read exactly::
+
+    worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852
+    worker=2, final accuracy = 0.8894000053405762
+    After  400 training steps (  2052 global steps), loss on training batch is  0.388676.  (…)
+    2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
+    10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t7.5
+    I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: …
+
+Bars and epochs of Keras are read from their complete state. `printed_numbers` reads all other lines
+that name a step, an epoch, a loss or an accuracy beside a number.
+
+Numbers are taken as printed. Misleading numbers are ignored: the blog's `sec/batch` divides the
+elapsed time by the *global* step, and the tower program's divides the time of a step by the number
+of its GPUs. Rates are computed from the times at which lines arrive.
+
+All lines of all programs are parsed here. Most of them are rejected by a search for a few terms.
+The regular expressions are possessive (`*+`, `++`), so they never backtrack and need linear time.
+Optional groups are not possessive: Python 3.11.2, the version in Debian 12, matches such groups
+wrongly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lab.records import Record
+from lab.records.printed_numbers import read_metrics, read_numbers
+from lab.records.record_pattern import PatternError, RecordPattern
+from lab.text import last_state, short
+
+READY: Final = "ready"
+"""The status of the event that a server has started; the programs of `scripts/` send it too."""
+
+LONGEST_LINE: Final = 2_000
+"""The maximum length of a line that is searched for numbers, in bytes; longer ones are data."""
+
+_WHOLE = rb"(\d{1,18}+)"  # fits into 64 bits
+_NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|inf))"
+
+
+def _pattern(*parts: bytes) -> re.Pattern[bytes]:
+    """A pattern for a whole line of parts, with optional blanks between them."""
+    return re.compile(rb"\s*+".join(parts))
+
+
+_EQUALS = rb"\s*+=\s*+"
+_BOOK_STEP = _pattern(
+    rb"worker" + _EQUALS + rb"\d++",
+    rb",",
+    rb"(?:epoch" + _EQUALS + _WHOLE + rb"\s*+,)?",
+    rb"global_step" + _EQUALS + _WHOLE,
+    rb",",
+    rb"local_step" + _EQUALS + _WHOLE,
+    rb",",
+    rb"loss" + _EQUALS + _NUMBER,
+)
+_BOOK_FINAL = _pattern(
+    rb"worker" + _EQUALS + rb"\d++", rb",", rb"final\s++accuracy" + _EQUALS + _NUMBER
+)
+_BLOG = _pattern(
+    rb"After\s++" + _WHOLE + rb"\s++training\s++steps",
+    rb"\(",
+    _WHOLE + rb"\s++global\s++steps",
+    rb"\)",
+    rb",",
+    rb"loss\s++on\s++training\s++batch\s++is\s++" + _NUMBER,
+    rb"\.",
+    rb"\(",
+    _NUMBER + rb"\s++sec/batch",
+    rb"\)",
+)
+_TOWER = _pattern(
+    rb"\d{4}-\d\d-\d\d\s++\d\d:\d\d:\d\d(?:\.\d++)?",
+    rb":",
+    rb"step\s++" + _WHOLE,
+    rb",",
+    rb"loss" + _EQUALS + _NUMBER,
+    rb"\(",
+    _NUMBER + rb"\s++examples/sec",
+    rb";",
+    _NUMBER + rb"\s++sec/batch",
+    rb"\)",
+)
+
+_BENCHMARK = re.compile(
+    _WHOLE
+    + rb"\timages/sec: [\d.]++(?: \+/- [\d.]++ \(jitter = [\d.]++\))?\t"
+    + _NUMBER
+    # The accuracies are fractions: that of the first answer, and that of the first five.
+    + rb"(?:\t(0(?:\.\d{1,9}+)?|1(?:\.0{1,9}+)?)\t[\d.]++)?"
+)
+
+_KERAS_EPOCH = re.compile(r"epoch (\d{1,9}+)/\d++", re.ASCII)
+# `469/469 [=====] - 3s 6ms/step`, `469/469 - 3s`, `469/469 ━━━━ 1s 2ms/step`, or ` - 3s`.
+_KERAS_BAR = re.compile(
+    r"(?:(?P<batches>\d++)/(?P<of>\d++) *+(?:\[[=>.]*+\]|[\x80-\xff]++)? *+)?"
+    r"(?:- (?=[\d:]++m?+s\b)|(?=[\d:hm]*+s? \d++[mu]?+s/))",
+    re.ASCII,
+)
+_TRACEBACK = b'  File "'
+_AT = ord("@")
+
+# The text before `] ` in a line of TensorFlow's: older versions print an optional date; newer ones
+# use Abseil's format, with the process id and without the directory.
+_LOG_HEADER = re.compile(
+    rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d++)?: )?[IWE] [\w./+-]++:\d++"
+    rb"|[IWE]\d{4} [\d:.]++ ++\d++ [\w./+-]++:\d++"
+)
+_STARTED = re.compile(rb"Started server with target: (\S++)")
+_CHANNELS = re.compile(rb"Initialize (?:HostPorts)?GrpcChannelCache for job (\w++) -> \{([^}]*+)\}")
+_NUMBERED = re.compile(rb"\d++ -> ")
+_WAITING = re.compile(
+    rb"CreateSession still waiting for response from worker: "
+    rb"/job:(\w++)/replica:\d++/task:(\d++)"
+)
+_PAUSE = re.compile(rb"INFO:tensorflow:Waiting (\d++)[.\d]*+ secs before (starting [\w ]++)")
+_SESSION = re.compile(rb"Start master session (\w++)(?: with config:.*+)?")
+
+
+_STEP_ALONE: Final = 40
+"""The maximum length of a line that has only a step, in characters."""
+
+
+class LogParser:
+    """Reads the lines of one program, in order.
+
+    A program counts its epochs from 0 or from 1. It counts from 0 if it has printed an epoch 0.
+    """
+
+    def __init__(self, regex: str = "") -> None:
+        """Start before the first line.
+
+        Args:
+            regex: The expression of `--record`, which is applied before all other formats; or "".
+        """
+        self._pattern: RecordPattern | None = None
+        self._fault = ""  # why the expression is not used, until it is reported
+        if regex:
+            try:
+                self._pattern = RecordPattern(regex)
+            except PatternError as error:
+                self._fault = f"--record cannot be used: {error}"
+        self._before = b""  # the line before
+        self._first_epoch = 1
+        self._keras = KerasBars()
+
+    def read(self, line: bytes) -> Record | None:
+        """Read one line, without its line end; None for a line that is no record.
+
+        Returns:
+            A record without the task: `worker=` in the book's lines is not reliable. Kinds:
+            `epoch`, `step` and `eval` for training, `final` with the accuracy, `event` for
+            TensorFlow's own lines. The start of a server has the status `READY`.
+        """
+        if self._pattern is not None or self._fault:
+            record = self._by_pattern(line.strip())
+            if record is not None:
+                return record
+        before, self._before = self._before, line
+        line = line.strip()
+        reader = _READERS.get(line[:1])
+        if reader is not None and (record := reader(line)) is not None:
+            return record
+        text = line.decode("latin-1").lower()
+        # This rejects most lines. A search for the terms by one expression takes ten times longer.
+        if not (
+            ("os" in text and ("loss" in text or "cost" in text or "cross" in text))
+            or "acc" in text
+            or ("global" in text and text.count("step") > 1)
+            or (_AT in line and "precision" in text)
+            or (len(text) <= _STEP_ALONE and "step" in text)
+        ):
+            if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
+                self._keras.begin(int(heading[1]) - 1)
+            return None
+        if before.startswith(_TRACEBACK):
+            return None  # the source of the line in a traceback
+        return self._by_numbers(last_state(text).strip())
+
+    def _by_numbers(self, text: str) -> Record | None:
+        """The record of a line in lower case that may have a step, a loss or an accuracy."""
+        if len(text) > LONGEST_LINE:
+            return None
+        if bar := _KERAS_BAR.match(text):
+            return self._keras.read(bar["batches"] or "", bar["of"] or "", text[bar.end() :])
+        return self._with_epoch(read_numbers(text))
+
+    def _by_pattern(self, line: bytes) -> Record | None:
+        """The record that the expression of `--record` gives, or an event with its fault."""
+        record = None
+        if self._pattern is not None:
+            record = self._pattern.read(last_state(line.decode(errors="replace")).strip())
+            if self._pattern.is_slow:
+                self._pattern = None
+                self._fault = (
+                    "--record takes too long for a line; its lines are not read from now on"
+                )
+        if self._fault:
+            record = {"kind": "event", "message": short(self._fault)}
+            self._fault = ""
+        return self._with_epoch(record)
+
+    def _with_epoch(self, record: Record | None) -> Record | None:
+        """A record with its epoch counted from 0."""
+        if record is not None and isinstance(epoch := record.get("epoch"), int):
+            self._first_epoch = min(self._first_epoch, epoch)
+            record["epoch"] = epoch - self._first_epoch
+        return record
+
+
+class KerasBars:
+    """Reads the progress bars of Keras: of epochs, validations and evaluations.
+
+    Keras prints `Epoch 1/5` before the bar of an epoch, unless there is only one epoch.
+    """
+
+    def __init__(self) -> None:
+        self._has_headings = False
+        self._begun: int | None = None  # the epoch whose bar is not complete yet, 0-based
+        self._ended = -1  # the newest epoch whose bar is complete
+        self._batches = ""  # the number of its batches
+
+    def begin(self, epoch: int) -> None:
+        """Receive the heading of an epoch, 0-based."""
+        self._has_headings, self._begun = True, epoch
+
+    def read(self, batches: str, of: str, values: str) -> Record | None:
+        """Read a bar; None if it is not complete, or shows no loss and no accuracy."""
+        if batches != of:
+            return None
+        found, of_validation = read_metrics(values)
+        if not found:
+            return None
+        is_same = batches == self._batches
+        if not self._has_headings and (is_same or self._ended < 0):
+            self._begun = self._ended + 1
+        if self._begun is not None:
+            self._ended, self._batches, self._begun = self._begun, batches, None
+            return {"kind": "epoch", "epoch": self._ended, **found}
+        if not is_same:
+            return {"kind": "eval", **found}
+        # Some versions print the last bar again, with the values of the validation.
+        return {"kind": "eval", "epoch": self._ended, **of_validation} if of_validation else None
+
+
+def _book(line: bytes) -> Record | None:
+    if step := _BOOK_STEP.fullmatch(line):
+        epoch, global_step, local_step, loss = step.groups()
+        record: Record = (
+            {"kind": "step"} if epoch is None else {"kind": "epoch", "epoch": int(epoch)}
+        )
+        return {
+            **record,
+            "local_step": int(local_step),
+            "global_step": int(global_step),
+            "loss": float(loss),
+        }
+    if final := _BOOK_FINAL.fullmatch(line):
+        return {"kind": "final", "accuracy": float(final[1])}
+    return None
+
+
+def _blog(line: bytes) -> Record | None:
+    match = _BLOG.fullmatch(line)
+    if match is None:
+        return None
+    return {
+        "kind": "step",
+        "local_step": int(match[1]),
+        "global_step": int(match[2]),
+        "loss": float(match[3]),
+    }
+
+
+def _counted(line: bytes) -> Record | None:
+    match = _BENCHMARK.fullmatch(line)
+    if match is None:
+        return None
+    step, loss, accuracy = match.groups()
+    record: Record = {"kind": "step", "local_step": int(step), "loss": float(loss)}
+    return record if accuracy is None else {**record, "accuracy": float(accuracy)}
+
+
+def _dated(line: bytes) -> Record | None:
+    if line.endswith(b")") and (match := _TOWER.fullmatch(line)):
+        return {"kind": "step", "local_step": int(match[1]), "loss": float(match[2])}
+    return _tensorflow(line) or _counted(line)
+
+
+def _tensorflow(line: bytes) -> Record | None:
+    if pause := _PAUSE.match(line):
+        return {"kind": "event", "message": short(b"waits %b s before %b" % pause.groups())}
+    head, bracket, text = line.partition(b"] ")
+    if not bracket:
+        return None
+    for beginning, pattern, message_of in _EVENTS:
+        if text.startswith(beginning):
+            match = pattern.fullmatch(text)
+            if match is None or not _LOG_HEADER.fullmatch(head):
+                return None
+            status = {"status": READY} if pattern is _STARTED else {}
+            return {"kind": "event", **status, "message": short(message_of(match))}
+    return None
+
+
+def _hosts(match: re.Match[bytes]) -> bytes:
+    return b"knows job %b: %b" % (match[1], _NUMBERED.sub(b"", match[2]))
+
+
+_EVENTS: Final[tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]], ...]] = (
+    (b"Started server", _STARTED, lambda match: b"serves at " + match[1]),
+    (b"Initialize ", _CHANNELS, _hosts),
+    (b"CreateSession ", _WAITING, lambda match: b"waits for %b-%b" % match.groups()),
+    (b"Start master ", _SESSION, lambda match: b"begins session " + match[1]),
+)
+
+_READERS: Final[Mapping[bytes, Callable[[bytes], Record | None]]] = {
+    **dict.fromkeys((b"0", b"1", b"3", b"4", b"5", b"6", b"7", b"8", b"9"), _counted),
+    b"w": _book,
+    b"A": _blog,
+    b"2": _dated,
+    **dict.fromkeys((b"I", b"W", b"E"), _tensorflow),
+}
+"""The first byte of a line to the reader of the formats that begin with it."""

@@ -1,0 +1,329 @@
+"""A tolerant reader of lines such as `Step: 10, Epoch: 1, Cost: 0.5` or `loss = 2.3, step = 1`.
+
+A line is a list of pairs: a phrase, a separator, a number. The last term of a phrase is its key. A
+small vocabulary says which keys count, and which terms may stand beside them. A phrase with an
+unknown term has no meaning: `accuracy target: 0.9` is no accuracy. Such a line stays unread,
+because a wrong record is worse than a missing one.
+
+- A step or an epoch with a loss or an accuracy is a record of a step. If all of them are of a test
+  or a validation, it is a record of a test.
+- A local and a global step are a record of a step. So is a `step` that is all of its line.
+- An accuracy or a final cost without a step is a final record, if the line has nothing else.
+- A `step` beside a global step is the worker's own. Otherwise it is taken as the global step, which
+  most distributed programs fetch and print: a worker's own steps are never overstated.
+- A step of an epoch (`Step [100/600]` beside an epoch) is neither, and is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from lab.records import Record
+from lab.records.printed_values import fraction, number, whole
+
+_TOKEN: Final = re.compile(r"(?:[\w./+%-]|,(?=\d))++", re.ASCII)
+_OF_ALL: Final = re.compile(r"([\d,]++)/([\d,]++)", re.ASCII)
+_GAP: Final = re.compile(r"[\s:=#(\[\"'|]*+")
+_PERCENT: Final = re.compile(r" ?%")
+_AT_1: Final = re.compile(r"\b(?:precision|accuracy) ?@ ?1\b")
+# `after 100 training steps (2882 global steps)` is read as `after step 100, (global step 2882,`.
+_COUNTED: Final = re.compile(
+    r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)(?:\(s\)|s)?(?=[ ,):])"
+)
+# `on iteration 500 ps it reaches 0.91 accuracy` is read as `… iteration 500, accuracy 0.91`.
+_REACHED: Final = re.compile(
+    r"((?:step|iteration) \d{1,18}),?(?: \w+){0,3} reach(?:es|ed) ([\d.]+ ?%?) (?:\w+ )?accuracy"
+)
+_STEP_ALONE: Final = re.compile(r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+")
+_EXCLUDED: Final = re.compile(
+    r"[\w.]*(?:error|exception|warning):"
+    r"|[^]]{0,200}\.(?:cc|cpp|cu|h):\d++\]|.{0,200}\bnamespace\("
+)
+_HEADER: Final = re.compile(r"[iwe]\d{4} [\d:.]++ ++\d++ [\w./-]++:\d++\] ")
+
+_STEPS: Final = {
+    "step": "step", "iter": "step", "iteration": "step", "train_step": "step",
+    "training_step": "step", "global_step": "global_step", "globalstep": "global_step",
+    "local_step": "local_step", "epoch": "epoch",
+}  # fmt: skip
+_NO_STEP: Final = frozenset(
+    (
+        "best",
+        "decay",
+        "each",
+        "every",
+        "final",
+        "last",
+        "log",
+        "max",
+        "next",
+        "num",
+        "number",
+        "of",
+        "per",
+        "save",
+        "start",
+        "test",
+        "time",
+        "total",
+        "until",
+    )
+)
+"""Terms directly before `step` or `epoch` that give it another meaning."""
+
+_TRAINED: Final = {
+    "loss": "loss", "cost": "loss", "crossentropy": "loss", "accuracy": "accuracy",
+    "acc": "accuracy",
+}  # fmt: skip
+_PARTS: Final = {
+    "test": ("test", "testing", "eval", "evaluation"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "training": ("train", "training", "batch", "minibatch", "mini"),
+    "final": ("final",),
+}
+"""The part of the data that a loss or an accuracy is of, and the terms for it."""
+
+_BESIDE: Final = frozenset(term for terms in _PARTS.values() for term in terms) | frozenset(
+    (
+        "1",
+        "all",
+        "average",
+        "averaged",
+        "avg",
+        "binary",
+        "categorical",
+        "cross",
+        "current",
+        "data",
+        "dataset",
+        "entropy",
+        "epoch",
+        "global",
+        "image",
+        "images",
+        "mean",
+        "model",
+        "mse",
+        "nll",
+        "overall",
+        "running",
+        "sample",
+        "samples",
+        "set",
+        "softmax",
+        "sparse",
+        "step",
+        "the",
+        "top",
+        "total",
+    )
+)
+"""The terms that may stand beside `loss` or `accuracy`."""
+
+_JOINING: Final = frozenset(("at", "for", "in", "of", "on", "over", "using"))
+_VERBS: Final = frozenset(("is", "was"))
+_NEUTRAL: Final = frozenset(
+    (
+        "auc",
+        "correct",
+        "elapsed",
+        "examples",
+        "f1",
+        "gpu",
+        "images",
+        "n",
+        "node",
+        "precision",
+        "rank",
+        "recall",
+        "samples",
+        "task",
+        "time",
+        "worker",
+    )
+)
+"""The keys of other numbers in a line with a final accuracy."""
+
+_UNITS: Final = frozenset(("examples", "images", "ms", "s", "samples", "sec", "seconds", "secs"))
+_LONGEST: Final = 7  # terms of a phrase, without the key
+
+
+class _Value(NamedTuple):
+    """A printed number: its text, whether a per cent sign follows, and the text after `/`."""
+
+    text: str
+    percent: bool = False
+    of_all: str = ""
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """The numbers of one line that have a meaning.
+
+    Attributes:
+        steps: `step`, `global_step`, `local_step` or `epoch` to its value.
+        trained: `loss` or `accuracy`, and the part of the data or "", to the value.
+        is_of_all: Whether the number of all steps follows a step: `100/600`.
+        is_clear: Whether each number and each term of the line is known.
+        is_wrong: Whether a step is no whole number, or has two values.
+    """
+
+    steps: dict[str, int] = field(default_factory=dict)
+    trained: dict[tuple[str, str], float] = field(default_factory=dict)
+    is_of_all: bool = False
+    is_clear: bool = True
+    is_wrong: bool = False
+
+    def first(self, name: str, *parts: str) -> Record:
+        """The field with its value of the first of these parts that has one."""
+        known = [self.trained[name, part] for part in parts if (name, part) in self.trained]
+        return {name: known[0]} if known else {}
+
+    def values(self) -> Record:
+        """The loss of the training and the accuracy of a test, or else what is known."""
+        return {
+            **self.first("loss", "training", "", "validation", "test", "final"),
+            **self.first("accuracy", "test", "validation", "final", "", "training"),
+        }
+
+
+def read_numbers(line: str) -> Record | None:
+    """Read a line in lower case; None if it is no record. An epoch is as printed."""
+    if "lab kind=" in line or _EXCLUDED.match(line):
+        return None
+    line = _REACHED.sub(r"\1, accuracy \2", _HEADER.sub("", line, count=1))
+    found = _understand(_COUNTED.sub(r"\1 \3\4 \2,", line))
+    if found.is_wrong:
+        return None
+    steps = _steps(found)
+    if not found.steps:
+        values = {
+            **found.first("accuracy", "test", "final", ""),
+            **found.first("loss", "test", "final"),
+        }
+        return {"kind": "final", **values} if values and found.is_clear else None
+    if not found.trained:
+        both = {"local_step", "global_step"} <= steps.keys()
+        return {"kind": "step", **steps} if both or _STEP_ALONE.fullmatch(line) else None
+    if not steps:
+        return None
+    kind = "step" if steps.keys() - {"epoch"} else "epoch"
+    if {part for _, part in found.trained} <= {"test", "validation"} or "saving dict for" in line:
+        kind = "eval"
+    return {"kind": kind, **steps, **found.values()}
+
+
+def read_metrics(line: str) -> tuple[Record, Record]:
+    """Read the losses and accuracies of a line in lower case: all, and those of a validation."""
+    found = _understand(line)
+    of_validation: Record = {
+        **found.first("loss", "validation"),
+        **found.first("accuracy", "validation"),
+    }
+    return found.values(), of_validation
+
+
+def _steps(found: _Numbers) -> dict[str, int]:
+    """The steps of a line, with the meaning of `step`."""
+    steps = dict(found.steps)
+    own = steps.pop("step", None)
+    if own is None or (found.is_of_all and "epoch" in steps):
+        return steps
+    if "global_step" in steps:
+        return {"local_step": own, **steps}
+    return {**steps, "global_step": own}
+
+
+def _understand(line: str) -> _Numbers:
+    found = _Numbers()
+    awaited: tuple[str, str] | None = None  # `accuracy` in `accuracy at step 10: 0.9`
+    for phrase, value in _pairs(_AT_1.sub("accuracy", line)):
+        if value is None:
+            found.is_clear &= _UNITS.issuperset(phrase)
+            continue
+        known = awaited if _VERBS.issuperset(phrase) else _trained(phrase)
+        awaited = None
+        if known is not None:
+            _add(found, known, value)
+        elif name := _step(phrase):
+            step = None if value.percent else whole(value.text)
+            if step is None or found.steps.setdefault(name, step) != step:
+                found.is_wrong = True
+            found.is_of_all |= bool(value.of_all) and name != "epoch"
+            awaited = _trained(phrase[: _joint(phrase)])
+        elif phrase and phrase[-1] not in _NEUTRAL:
+            found.is_clear = False
+    return found
+
+
+def _add(found: _Numbers, known: tuple[str, str], value: _Value) -> None:
+    read = None
+    if value.of_all:  # `accuracy: 9123/10000`
+        right, of_all = whole(value.text), whole(value.of_all)
+        if known[0] == "accuracy" and right is not None and of_all and right <= of_all:
+            read = right / of_all
+    elif known[0] == "loss":
+        read = number(value.text)
+    else:
+        read = fraction(value.text, percent=value.percent)
+    if read is None or (known[0] == "loss" and value.percent):
+        found.is_clear = False
+    else:
+        found.trained.setdefault(known, read)
+
+
+def _step(phrase: Sequence[str]) -> str | None:
+    """The kind of step that a phrase means; None if it means none."""
+    if not phrase:
+        return None
+    key, before = phrase[-1].replace("-", "_"), phrase[:-1]
+    if key == "step" and before and before[-1] in {"global", "local"}:
+        key, before = f"{before[-1]}_{key}", before[:-1]
+    return None if before and before[-1] in _NO_STEP else _STEPS.get(key)
+
+
+def _trained(phrase: Sequence[str]) -> tuple[str, str] | None:
+    """Whether a phrase means the loss or the accuracy, and of which part of the data."""
+    parts = [part for each in phrase for part in re.split("[_-]", each) if part not in _VERBS]
+    at = _joint(parts)
+    key, beside = parts[max(at - 1, 0) : at], parts[: max(at - 1, 0)] + parts[at + 1 :]
+    name = "loss" if parts[max(at - 2, 0) : at] == ["cross", "entropy"] else None
+    name = name or (_TRAINED.get(key[0]) if key else None)
+    if name is None or not _BESIDE.issuperset(beside) or _step(phrase) is not None:
+        return None
+    of = [part for part, terms in _PARTS.items() if any(term in beside for term in terms)]
+    return name, of[0] if of else ""
+
+
+def _joint(phrase: Sequence[str]) -> int:
+    """The place of the first joining term, or the end."""
+    return next((at for at, term in enumerate(phrase) if term in _JOINING), len(phrase))
+
+
+def _pairs(line: str) -> Iterator[tuple[list[str], _Value | None]]:
+    """The phrase before each number, [] if there is none; at last the phrase after all numbers."""
+    phrase: list[str] = []
+    end = 0
+    for token in _TOKEN.finditer(line):
+        text, gap = token[0], line[end : token.start()]
+        end = token.end()
+        if (value := _value(text, line, end)) is not None:
+            yield phrase if _GAP.fullmatch(gap) else [], value
+            phrase = []
+        elif not re.search("[a-z]", text):
+            phrase = []
+        else:
+            phrase = [text] if gap.strip() else [*phrase[-_LONGEST:], text]
+    yield phrase, None
+
+
+def _value(token: str, line: str, end: int) -> _Value | None:
+    if of_all := _OF_ALL.fullmatch(token):
+        return _Value(of_all[1], of_all=of_all[2])
+    text = token.rstrip(".%")
+    if number(text) is None:
+        return None
+    return _Value(text, percent="%" in token or _PERCENT.match(line, end) is not None)

@@ -1,0 +1,87 @@
+"""The user's regular expression that makes records of a program's lines: `lab run --record`."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+
+from lab.records import Record
+from lab.records.printed_values import fraction, number, whole
+
+GROUPS: Final = ("step", "global_step", "local_step", "epoch", "loss", "accuracy")
+"""The groups that an expression may name; `step` means `global_step`."""
+
+LONGEST: Final = 500
+"""The maximum length of a line that the expression is applied to, in characters.
+
+An expression can need time that grows with a power of this length, and Python's lock is held
+meanwhile: the agent's heartbeat waits. The client tries an expression before a run.
+"""
+
+SLOW_S: Final = 1.0
+"""Seconds for one line after which the expression is not applied any more."""
+
+
+class PatternError(ValueError):
+    """An expression cannot make records; the message says why."""
+
+
+class RecordPattern:
+    """Makes records of the lines that an expression finds something in.
+
+    Attributes:
+        is_slow: Whether a line took longer than `SLOW_S`; no line is read after that.
+    """
+
+    def __init__(self, regex: str) -> None:
+        """Compile an expression.
+
+        Raises:
+            PatternError: It is invalid, or does not name the groups of a record.
+        """
+        try:
+            self._pattern = re.compile(regex)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise PatternError(str(error)) from None
+        names = self._pattern.groupindex
+        if unknown := [name for name in names if name not in GROUPS]:
+            raise PatternError(f"no group {unknown[0]!r} in a record")
+        if not names:
+            raise PatternError("it names no group")
+        self.is_slow = False
+
+    def read(self, line: str) -> Record | None:
+        """Read a line; None if the expression finds nothing, or no number. An epoch is as printed.
+
+        Returns:
+            A record of a step; of an epoch if it has no step, and of the end if it has only an
+            accuracy.
+        """
+        if self.is_slow or len(line) > LONGEST:
+            return None
+        began = time.monotonic()
+        match = self._pattern.search(line)
+        self.is_slow = time.monotonic() - began > SLOW_S
+        if match is None:
+            return None
+        record: Record = {"kind": "step"}
+        for name, text in match.groupdict().items():
+            value = None if text is None else _value(name, text)
+            if value is not None:
+                record["global_step" if name == "step" else name] = value
+        if record.keys() <= {"kind", "accuracy"}:
+            record["kind"] = "final"
+        elif "epoch" in record and not record.keys() & {"global_step", "local_step"}:
+            record["kind"] = "epoch"
+        return record if len(record) > 1 else None
+
+
+def _value(name: str, text: str) -> int | float | None:
+    """The value of a group, which may have found a punctuation mark beside its number."""
+    text = text.strip().lower()
+    percent = text.endswith("%")
+    text = text.strip(",;:()[]%").removesuffix(".")
+    if name == "loss":
+        return number(text)
+    return fraction(text, percent=percent) if name == "accuracy" else whole(text)

@@ -1,0 +1,154 @@
+"""The command line for a run volume: `python -m lab.volume`.
+
+The client calls it in a container that has the run volume::
+
+    submit REQUEST              submit a request (JSON) to the agents; the run's program/, files/
+                                and checkpoints/ must be in incoming/<run_id>/
+    cancel RUN REASON           ask the agents to end a run
+    kill RUN REASON             the same, at once: programs cannot save anything
+    fault RUN FAULT             inject a fault into a run (`lab.experiments.faults`)
+    requests                    print all requests, one line of JSON each, oldest first
+    collected RUN DIRECTORY     note the run store into which the whole run was collected
+    collected                   print these notes, as a JSON object
+    ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
+                                stream a run, as frames (`lab.volume.framing`); the offsets
+                                are one or more JSON arguments; --leash: end when standard input
+                                closes, because its reader has ended; --rest: send all files even
+                                if a task has not ended, because its agent has ended
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab.volume.control import (
+    EXIT_BUSY,
+    EXIT_NO_SUCH_RUN,
+    NoSuchRun,
+    VolumeBusy,
+    cancel,
+    collected,
+    inject_fault,
+    kill,
+    mark_collected,
+    requests,
+    submit,
+    uploads,
+)
+from lab.volume.framing import encode_frame
+from lab.volume.layout import Chunk, Volume
+from lab.volume.request import Request
+from lab.volume.transfer import stream
+
+_USAGE = (
+    "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
+    " collected [RUN DIRECTORY] | ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
+)
+_FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+
+_EXIT_CODES = {VolumeBusy: EXIT_BUSY, NoSuchRun: EXIT_NO_SUCH_RUN}
+
+
+def _switches(arguments: Sequence[str]) -> list[str]:
+    return [argument for argument in arguments if argument.startswith("--")]
+
+
+def _is_complete(switches: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether there are offsets before the switches, and the switches are valid together."""
+    offsets = len(arguments) - len(switches)
+    known = {_FOLLOW, _LEASH, _ALL_SIZES, _REST}
+    return (
+        offsets > 0
+        and list(arguments[offsets:]) == list(switches)
+        and len(set(switches)) == len(switches)
+        and known.issuperset(switches)
+        and not (_LEASH in switches and _FOLLOW not in switches)
+    )
+
+
+def _offsets(arguments: Sequence[str]) -> dict[str, int]:
+    """Join the offsets of several arguments, because the size of one argument is limited."""
+    return {path: size for argument in arguments for path, size in json.loads(argument).items()}
+
+
+def main(argv: Sequence[str], root: Path) -> int:
+    """Execute one command; return its exit code."""
+    volume = Volume(root)
+    try:
+        match argv:
+            case ["submit", text]:
+                request = Request.from_json(text)
+                # If it is refused, the client uploads its files again.
+                with uploads(volume, request.run_id):
+                    submit(volume, request)
+            case ["cancel", run_id, reason]:
+                cancel(volume, run_id, reason)
+            case ["kill", run_id, reason]:
+                kill(volume, run_id, reason)
+            case ["fault", run_id, text]:
+                inject_fault(volume, run_id, text)
+            case ["collected", run_id, directory]:
+                mark_collected(volume, run_id, directory)
+            case ["collected"]:
+                sys.stdout.write(json.dumps(collected(volume)))
+            case ["requests"]:
+                sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
+            case ["ship", run_id, *args] if _is_complete(switches := _switches(args), args):
+                offsets = _offsets(args[: len(args) - len(switches)])
+                chunks = stream(
+                    volume,
+                    run_id,
+                    offsets,
+                    follow=_FOLLOW in switches,
+                    all_sizes=_ALL_SIZES in switches,
+                    rest=_REST in switches,
+                )
+                _to_stdout(_leashed(chunks) if _LEASH in switches else chunks)
+            case _:
+                return _print_error(EXIT_USAGE, _USAGE)
+    except (VolumeBusy, NoSuchRun, ValueError) as error:
+        return _print_error(_EXIT_CODES.get(type(error), EXIT_USAGE), str(error))
+    except OSError as error:
+        return _print_error(EXIT_FAILED, f"the run volume {root} failed: {error}")
+    return 0
+
+
+def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
+    """The same chunks, until standard input closes.
+
+    A container engine continues to read the output after the caller has ended, so no write fails.
+    """
+    for chunk in chunks:
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        if readable and not os.read(sys.stdin.fileno(), 1024):
+            return
+        yield chunk
+
+
+def _to_stdout(chunks: Iterator[Chunk | None]) -> None:
+    # The reader may end at any time; this is not an error.
+    with contextlib.suppress(BrokenPipeError):
+        for chunk in chunks:
+            sys.stdout.buffer.write(encode_frame(chunk))
+            sys.stdout.buffer.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_error(code: int, line: str) -> int:
+    sys.stderr.write(" ".join(line.split()) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(os.environ["LAB_RUNS"])))

@@ -1,0 +1,184 @@
+"""The user's specification of a run, from the command line to the agents and to `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from lab.experiments.policy import OnFailure
+from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.volume.cluster_args import CLUSTER_ARGS
+from lab.volume.names import STALL_S
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgram:
+    """The program of one task.
+
+    Attributes:
+        program: The program's path relative to the run's `program/`.
+        cluster_args: The templates of the arguments that describe the cluster to the program.
+    """
+
+    program: str
+    cluster_args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What a run trains, how it starts, and when it fails.
+
+    Attributes:
+        experiment: The experiment's name, or the program's stem.
+        program: The program's path, absolute or relative to the scripts directory. With `own`, it
+            is relative to the run's `program/`. With `programs`, it is the user's list of them.
+        module: Whether `program` is the name of a module, which is started as by `python -m`.
+        args: The program's arguments after the standard flags.
+        own: Whether it is the user's own program; the run has a copy of it.
+        folder: The directory of the own program as the user typed it, for messages; "": none.
+        listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
+        faithful: Whether a listing keeps its polling interval of 30 seconds and old checkpoints.
+        mend: Whether `lab` fixes the known faults of printed synchronous programs.
+        cluster_args: The templates of the arguments that describe the cluster to the program,
+            as `lab.volume.cluster_args` fills them in.
+        map: Flag of the user's own program to what it means: `job_name`, `worker_hosts`.
+        programs: The program of each task, if they differ; empty: all tasks start `program`. A
+            task without an entry starts no program.
+        horovod: Whether Horovod forms a ring of the tasks that are no services.
+        tf_config: Whether the programs get TF_CONFIG.
+        data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
+        services: The jobs that serve until all other jobs have ended (`ps`).
+        on_failure: The reaction to a failed task.
+        restarts: The maximum number of restarts of each task.
+        gang: Whether all tasks restart together when one restarts.
+        start: The start time of each late task, as `parse_trigger` reads it. A task without an
+            entry starts at once.
+        faults: The faults to inject, one line each, as `lab.experiments.faults` reads them.
+        stall_s: Seconds without a new global step, or without a sign of life before the first one,
+            after which the run has failed; 0: no limit.
+        max_time_s: Seconds after which the run is cancelled, with a checkpoint; 0: no limit.
+        ready_s: Seconds within which every program must be ready; 0: no limit.
+        resumed_from: The run whose checkpoints it resumes from, or "".
+        record: The regular expression that makes records of the lines of an own program, or "".
+    """
+
+    experiment: str
+    program: str = ""
+    args: tuple[str, ...] = ()
+    module: bool = False
+    own: bool = False
+    folder: str = ""
+    listing: bool = False
+    faithful: bool = False
+    mend: bool = False
+    cluster_args: tuple[str, ...] = CLUSTER_ARGS
+    map: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, TaskProgram] = field(default_factory=dict)
+    horovod: bool = False
+    tf_config: bool = True
+    data_dir: str = ""
+    services: tuple[str, ...] = ("ps",)
+    on_failure: OnFailure = OnFailure.FAIL
+    restarts: int = 0
+    gang: bool = False
+    start: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    stall_s: float = STALL_S
+    max_time_s: float = 0.0
+    ready_s: float = 0.0
+    resumed_from: str = ""
+    record: str = ""
+
+    def completed(self, experiment: Experiment) -> RunSpec:
+        """Return a copy with the experiment's program, arguments, services and policy."""
+        return replace(
+            self,
+            program=experiment.program,
+            args=(*experiment.args, *self.args),
+            services=experiment.services,
+            on_failure=experiment.policy.on_failure,
+            restarts=experiment.policy.restarts,
+            gang=experiment.gang,
+            horovod=experiment.horovod,
+        )
+
+    def is_service(self, task: str) -> bool:
+        """Whether this task is a service: it ends when all other tasks have ended."""
+        return task.rpartition("-")[0] in self.services
+
+    def program_of(self, task: str) -> TaskProgram | None:
+        """Return the program of a task; None if it starts none."""
+        if self.programs:
+            return self.programs.get(task)
+        return TaskProgram(self.program, self.cluster_args)
+
+    def plain_options(self) -> dict[str, str]:
+        """Flag to text of each option that is not at its default, without `--`; "" for a switch.
+
+        An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
+        and its default depends on nothing else.
+        """
+        plain = [each for each in fields(self) if each.name not in _NOT_PLAIN]
+        return {
+            each.name.removesuffix("_s").replace("_", "-"): _text(each.name, value)
+            for each in plain
+            if (value := getattr(self, each.name)) != each.default
+        }
+
+    @property
+    def waits(self) -> bool:
+        """Whether the program waits for the start signal."""
+        return not self.own
+
+
+_NOT_PLAIN: Final = {
+    *(
+        "experiment",
+        "program",
+        "args",
+        "own",
+        "folder",
+        "listing",
+        "faithful",
+        "mend",
+        "cluster_args",
+    ),
+    *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
+    *("faults", "ready_s", "resumed_from", "horovod", "tf_config"),
+}
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return ""
+    if name.endswith("_s") and isinstance(value, int | float):
+        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return str(value)
+
+
+def nested(raw: Any) -> Any:  # noqa: ANN401  (what JSON can hold)
+    """Convert the JSON of a request or of `run.json` so that `spec` is a separate object.
+
+    Earlier versions wrote the fields of the specification at the top level.
+    """
+    if not isinstance(raw, dict) or "spec" in raw:
+        return raw
+    names = {each.name for each in fields(RunSpec)}
+    spec = {name: value for name, value in raw.items() if name in names}
+    others = {name: value for name, value in raw.items() if name not in names}
+    return {**others, "spec": spec} if spec else others
+
+
+def registered(spec: RunSpec) -> Experiment | None:
+    """Return the experiment of a run; None if the run has the user's own program."""
+    return None if spec.own else EXPERIMENTS.get(spec.experiment)
+
+
+def module_files(name: str) -> tuple[str, str]:
+    """Return the files that may contain a module's code, relative to its directory on `sys.path`.
+
+    The first one is that of a package, which Python prefers.
+    """
+    place = name.replace(".", "/")
+    return f"{place}/__main__.py", f"{place}.py"
