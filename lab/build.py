@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lab.backends import Notify
 from lab.backends.compose import image_build as images
 from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.engine.client import Engine
+from lab.errors import Notify
 from lab.placement.plan import Plan
 from lab.render.compose import render
 

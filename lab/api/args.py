@@ -13,10 +13,10 @@ from lab.config.start_schedule import parse_start
 from lab.errors import InputError, LabError
 from lab.experiments.faults import Fault
 from lab.experiments.policy import Policy, parse_policy
+from lab.program.cluster_arguments import parse_map
+from lab.program.own import names_a_program
 from lab.run import project
-from lab.run.cluster_arguments import parse_map
 from lab.run.fault_injection import parse_faults
-from lab.run.program import names_a_program
 from lab.text import short, suggestion
 
 T = TypeVar("T")

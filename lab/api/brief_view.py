@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from lab.formatting import loss, whole
 from lab.run.program_output import prefixed
-from lab.run.progress import TaskProgress
-from lab.run.run_info import RunInfo
 from lab.run.view import TaskView
+from lab.store.progress import TaskProgress
+from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume.states import run_state
 

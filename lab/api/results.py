@@ -17,14 +17,14 @@ from lab.console import output
 from lab.errors import LabError
 from lab.extras import named_extras
 from lab.formatting import counted
-from lab.run import store as run_store
-from lab.run.run_info import RunInfo
 from lab.run.run_list import Row, notes, run_rows, runs_table
 from lab.run.status import StatusProber
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
-from lab.run.summary import Summary, read_summary
-from lab.run.tables import result_table
+from lab.store import directory as run_store
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
+from lab.store.summary import Summary, read_summary
+from lab.tables import result_table
 from lab.text import visible
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Run(Shown):
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.run.dataframe import records_frame  # noqa: PLC0415
+        from lab.store.dataframe import records_frame  # noqa: PLC0415
 
         return records_frame(self.directory, tasks)
 
@@ -95,7 +95,7 @@ class Run(Shown):
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.run.dataframe import steps_frame  # noqa: PLC0415
+        from lab.store.dataframe import steps_frame  # noqa: PLC0415
 
         return steps_frame(self.directory, tasks)
 

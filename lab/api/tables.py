@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.run.tables import PIPE_WIDTH
+from lab.tables import PIPE_WIDTH
 from lab.text import visible
 
 

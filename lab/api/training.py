@@ -28,14 +28,14 @@ from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.records.results import is_number
 from lab.run.gpu_metrics import sampled
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summary import Summary
 from lab.run.view import View
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.service.unread_lines import unread_notice
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.volume import STALL_S, RunSpec
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
@@ -40,10 +41,6 @@ __all__ = [
 ]
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
-
-Notify = Callable[[str], None]
-"""Shows one line of progress to the user."""
-
 
 Precondition = Callable[[], None]
 """Raises an error if an environment must not be removed."""

@@ -19,7 +19,6 @@ from lab.backends import (
     Command,
     Environment,
     KeepVolume,
-    Notify,
     Precondition,
     no_precondition,
     remove_volume,
@@ -27,7 +26,7 @@ from lab.backends import (
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment, state_directory
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.text import visible
 from lab.volume import Request, Volume, control
 from lab.volume.transfer import stream

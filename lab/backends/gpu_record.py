@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Notify
 from lab.backends.names import CLASS, COMPOSE, KINDS
 from lab.backends.process import ProcessHandle, boot_id
 from lab.backends.state import Busy, with_lock_retry
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import Backend, Check, Environment, Notify
-from lab.errors import LabError
+from lab.backends import Backend, Check, Environment
+from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host
 from lab.gpu.verification import GpuCheck, GpuStatus, GpuView, check_gpus

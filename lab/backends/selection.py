@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends import Backend, Environment, Notify, TaskInfo
+from lab.backends import Backend, Environment, TaskInfo
 from lab.backends.names import AUTO, LOCAL, ON_REQUEST
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.image_digest import digest
 from lab.placement.plan import Plan
 from lab.text import visible

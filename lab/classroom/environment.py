@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import signals
-from lab.backends import Notify
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
@@ -30,7 +29,7 @@ from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir, StoredClass
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.text import short, suggestion
 

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.backends import Notify
 from lab.classroom.planning import ClassPlan
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.placement.gpu_usage import held_in_use
 from lab.text import short

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from lab.experiments.registry import EXPERIMENTS
-from lab.run.run_info import RunInfo
-from lab.run.summary import Summary
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.strict_json import parse
 from lab.volume.run_spec import registered
 from lab.volume.states import State

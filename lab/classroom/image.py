@@ -13,10 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab import build as tasks_image
-from lab.backends import Notify
 from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.text import visible
 

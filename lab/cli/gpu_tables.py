@@ -15,7 +15,7 @@ from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, Pair, Process
 from lab.gpu.support import Support, build_of, by_gpus, indices, judge_gpu
 from lab.gpu.verification import GpuCheck, GpuStatus
-from lab.run.tables import table_of
+from lab.tables import table_of
 from lab.text import clipped, visible
 from lab.tf_versions import CURRENT, IMAGES
 

@@ -6,8 +6,8 @@ import errno
 import os
 import sys
 
-from lab.run.summary import Summary
-from lab.run.tables import result_table, show
+from lab.store.summary import Summary
+from lab.tables import result_table, show
 
 
 def print_summary(summary: Summary, *, json: bool) -> None:

@@ -22,13 +22,13 @@ from lab.command_name import with_command_name
 from lab.formatting import about, counted, loss, percent, rate, whole
 from lab.run.gpu_metrics import sampled
 from lab.run.program_output import prefixed
-from lab.run.run_info import RunInfo
 from lab.run.run_progress import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, sparkline
 from lab.run.state import explain
-from lab.run.store import RunDir
-from lab.run.tables import Cell, state_cell, table
 from lab.run.view import TaskView, View
 from lab.signals import on_suspend
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.tables import Cell, state_cell, table
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 from lab.threads import signals_blocked
 from lab.volume import TaskStatus

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from lab.run.run_info import RunInfo
-from lab.run.settings import DIGITS, SEED, seed_of, settings_of
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.settings import DIGITS, SEED, seed_of, settings_of
 
 _DIGEST: Final = "sha256:"
 

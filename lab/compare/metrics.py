@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lab.records.results import is_number
-from lab.run.summary import Summary, TaskSummary
+from lab.store.summary import Summary, TaskSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ def of_run(summary: Summary, steps: pd.DataFrame) -> Metrics:
 
     Args:
         summary: Its summary.
-        steps: Its step records, from `lab.run.dataframe`.
+        steps: Its step records, from `lab.store.dataframe`.
     """
     return _known(_of_run(summary, steps))
 

@@ -15,9 +15,9 @@ from rich.text import Text
 from lab.compare.config_diff import diff
 from lab.compare.metrics import FINAL, Metrics, Row, rows
 from lab.formatting import UNKNOWN, counted, figure, ratio, signed
-from lab.run.progress import FINAL_LOSS
-from lab.run.summary import Summary
-from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
+from lab.store.progress import FINAL_LOSS
+from lab.store.summary import Summary
+from lab.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
 from lab.text import clipped, visible
 
 _NAME: Final = 24  # columns of the name of a metric or a setting

@@ -15,7 +15,7 @@ from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import ConfigError, InputError, LabError
 from lab.formatting import counted
 from lab.placement.plan import Plan
-from lab.run.store import DEFAULT_RUNS_DIR
+from lab.store.directory import DEFAULT_RUNS_DIR
 from lab.text import short
 
 if TYPE_CHECKING:

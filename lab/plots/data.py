@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from lab.run.dataframe import STEPS
-from lab.run.run_info import RunInfo
-from lab.run.summary import TaskSummary
 from lab.statistics import Floats
+from lab.store.dataframe import STEPS
+from lab.store.run_info import RunInfo
+from lab.store.summary import TaskSummary
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
 _LONGEST_S: Final = 1e8  # three years; a larger distance means a broken clock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from lab.experiments.registry import Experiment
     from lab.placement.plan import Plan
-    from lab.run.run_info import RunInfo
+    from lab.store.run_info import RunInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from lab.formatting import UNKNOWN, figure
 from lab.plots.data import Trace, grouped, has_repeats
 from lab.plots.style import BLACK, legend, line_style, new_figure, safe_label, settings
-from lab.run.summary import mean_staleness
 from lab.statistics import Floats, mean_with_ci
+from lab.store.summary import mean_staleness
 
 NAME: Final = "staleness"
 TITLE: Final = "Staleness of the gradients"

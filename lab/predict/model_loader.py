@@ -11,9 +11,9 @@ from typing import Final
 from lab.errors import InputError, LabError
 from lab.mnist import DataError, Examples, load_test
 from lab.predict.network import Network, network
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
 from lab.saved_model import FILE, SavedModel, load_model
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 
 MODEL: Final = "model"
 """The name of the model's directory in the run's directory."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from lab.mnist import SIDE, Floats
 from lab.predict.network import Probabilities
 from lab.predict.prediction import DigitScore, Prediction, most_probable, percent
-from lab.run.tables import PIPE_WIDTH, table_of
+from lab.tables import PIPE_WIDTH, table_of
 
 _SHADES: Final = " ░▒▓█"
 _GAP: Final = 2

@@ -25,8 +25,8 @@ from lab.report.figure import traces
 from lab.report.loader import ReportRun, by_group
 from lab.report.provenance import provenance
 from lab.report.verdicts import ClaimResults
-from lab.run.progress import FINAL_LOSS
 from lab.statistics import mean_with_ci
+from lab.store.progress import FINAL_LOSS
 from lab.text import short, visible
 
 FIGURES: Final = "figures"

@@ -10,8 +10,8 @@ from lab.formatting import counted
 from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Runs
 from lab.report.loader import ReportRun, read_runs
-from lab.run.status import Probe
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.status import Probe
 from lab.text import short, suggestion
 
 if TYPE_CHECKING:

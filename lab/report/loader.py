@@ -11,15 +11,16 @@ from typing import Final
 
 from lab.plots.data import Trace, evaluations_of, samples_of, steps_of
 from lab.report.markers import marks_of, not_done
-from lab.run.dataframe import DAMAGED, records_frame
-from lab.run.progress import read_records
-from lab.run.run_info import RunInfo
-from lab.run.settings import settings_of
-from lab.run.sources import NamedRun, without_copies
-from lab.run.status import Probe, status_or_warn
-from lab.run.store import RunDir
-from lab.run.summarize import sum_up
-from lab.run.summary import Summary
+from lab.run.status import status_or_warn
+from lab.store.dataframe import DAMAGED, records_frame
+from lab.store.directory import RunDir
+from lab.store.progress import read_records
+from lab.store.run_info import RunInfo
+from lab.store.settings import settings_of
+from lab.store.sources import NamedRun, without_copies
+from lab.store.status import Probe
+from lab.store.summarize import sum_up
+from lab.store.summary import Summary
 
 Notify = Callable[[str], None]
 
@@ -40,7 +41,7 @@ class ReportRun:
         learning_rate: The learning rate that its tasks record; None if they record none.
         label: The user's name for it, or "".
         prefix: The label of all runs of its group, or "".
-        settings: Its settings; see `lab.run.settings`.
+        settings: Its settings; see `lab.store.settings`.
     """
 
     run: RunDir

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lab.experiments.faults import DONE, OVER, Fault, Kind, parse_resolved
 from lab.plots.data import Mark, Trace, first_step, zero_of
-from lab.run.run_info import RunInfo
+from lab.store.run_info import RunInfo
 from lab.text import short
 
 _LONGEST: Final = 160  # maximum length of a text
@@ -21,7 +21,7 @@ def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
 
     Args:
         trace: The run; a fault without an end lasts until the end of the run.
-        records: All its records, as `lab.run.dataframe` reads them.
+        records: All its records, as `lab.store.dataframe` reads them.
     """
     found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
     return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.report.repro_command import command
-from lab.run.run_info import RunInfo
+from lab.store.run_info import RunInfo
 
 
 def provenance(

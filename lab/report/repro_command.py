@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from lab.experiments.policy import FAIL, Policy
-from lab.run.run_info import RunInfo
-from lab.run.settings import split_flags
+from lab.store.run_info import RunInfo
+from lab.store.settings import split_flags
 from lab.tf_versions import CURRENT
 from lab.volume import READY_S, RunSpec
 from lab.volume.run_spec import registered

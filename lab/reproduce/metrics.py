@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from lab.experiments.faults import DONE, OVER, Kind
 from lab.records.results import is_number, is_whole
-from lab.run.progress import is_test_during_training, read_records
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
+from lab.store.directory import RunDir
+from lab.store.progress import is_test_during_training, read_records
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
 from lab.volume.states import State
 
 WORKER: Final = "worker"

@@ -15,7 +15,7 @@ from rich.text import Text
 from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, Kind, Source
 from lab.reproduce.verdicts import Result, Verdict
-from lab.run.tables import Cell, table_of
+from lab.tables import Cell, table_of
 from lab.text import visible, wrapped
 
 _STYLES: Final = {

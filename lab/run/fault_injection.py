@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Final
 
-from lab.backends import Environment, Notify
-from lab.errors import InputError, LabError
+from lab.backends import Environment
+from lab.errors import InputError, LabError, Notify
 from lab.experiments.faults import Fault, Kind, due, parse_all, parse_resolved, resolve_all
 from lab.network import fault as netfault
 from lab.threads import in_background, signals_blocked

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from lab.backends import Environment
 from lab.errors import LabError
 from lab.run.state import all_ended, verdict
-from lab.run.store import OpenRun, read_statuses
-from lab.run.summarize import sum_up
-from lab.run.summary import Summary, write_summary
+from lab.store.directory import OpenRun, read_statuses
+from lab.store.summarize import sum_up
+from lab.store.summary import Summary, write_summary
 from lab.volume import Request
 from lab.volume.record_digest import altered
 from lab.volume.states import State

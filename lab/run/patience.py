@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lab.backends import Notify
+from lab.errors import Notify
 
 T = TypeVar("T")
 

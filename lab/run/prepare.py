@@ -15,10 +15,10 @@ from lab import __version__
 from lab.errors import InputError
 from lab.experiments.registry import Experiment, with_seed
 from lab.placement.plan import Plan
-from lab.run.program import OwnProgram
-from lab.run.run_info import RunInfo, TaskRow, parameters_of
-from lab.run.status import RunStatus
-from lab.run.store import RunDir
+from lab.program.own import OwnProgram
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo, TaskRow, parameters_of
+from lab.store.status import RunStatus
 from lab.volume import Request, RunSpec, new_run_id
 from lab.volume.checkpoints import copy_checkpoints, global_end, has_checkpoint
 from lab.volume.run_spec import registered

@@ -12,8 +12,8 @@ from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.formatting import counted
-from lab.run.program import OwnProgram, user_path
-from lab.run.python_source import Sources
+from lab.program.own import OwnProgram, user_path
+from lab.program.python_source import Sources
 from lab.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"

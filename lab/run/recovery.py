@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab.backends import Backend, Environment, Notify
-from lab.errors import LabError
+from lab.backends import Backend, Environment
+from lab.errors import LabError, Notify
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
-from lab.run.run_info import RunInfo
 from lab.run.state import all_ended
 from lab.run.status import GONE
-from lab.run.store import OpenRun, RunDir, read_statuses, safe_run_id
-from lab.run.summary import Summary
 from lab.run.view import View
+from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.volume import Request
 from lab.volume.states import State
 

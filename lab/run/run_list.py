@@ -8,13 +8,13 @@ from typing import Final, TypedDict
 
 from rich.table import Table
 
-from lab.backends import Notify
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import rate, share, whole
-from lab.run.status import Probe, status_or_warn
-from lab.run.store import RunDir
-from lab.run.summary import read_summary
-from lab.run.tables import Cell, fitting, state_cell
+from lab.run.status import status_or_warn
+from lab.store.directory import RunDir
+from lab.store.status import Probe
+from lab.store.summary import read_summary
+from lab.tables import Cell, fitting, state_cell
 from lab.text import visible
 from lab.volume.states import State
 

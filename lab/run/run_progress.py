@@ -9,8 +9,8 @@ from typing import Any, Final, TypeGuard
 
 from lab.experiments.policy import OnFailure
 from lab.records.results import is_number, is_whole
-from lab.run.progress import STEPS
-from lab.run.run_info import RunInfo
+from lab.store.progress import STEPS
+from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered
 from lab.volume.states import State

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend, Environment, Notify
+from lab.backends import Backend, Environment
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.run.collect import status_in
 from lab.run.discovery import under_way
 

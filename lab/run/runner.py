@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from lab import signals
-from lab.backends import Environment, Notify
+from lab.backends import Environment
 from lab.backends.state import Busy, with_lock_retry
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.run import lifecycle
 from lab.run.collect import follow
 from lab.run.discovery import under_way
@@ -19,11 +19,11 @@ from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import patiently
 from lab.run.prepare import prepare_continuation
 from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
-from lab.run.run_info import RunInfo
 from lab.run.status import PATIENCE_S
-from lab.run.store import OpenRun, RunDir
-from lab.run.summary import Summary
 from lab.run.view import View
+from lab.store.directory import OpenRun, RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.threads import in_background, signals_blocked, with_timeout
 from lab.volume.states import State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lab.formatting import counted
-from lab.run.run_info import RunInfo
+from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
 from lab.volume.outcome import outcome
 from lab.volume.states import Cause, State, run_state

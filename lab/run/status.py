@@ -7,19 +7,19 @@ states on the run volume give the status, if the run volume still exists.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from lab.backends import Backend, Environment, Notify
-from lab.errors import LabError
+from lab.backends import Backend, Environment
+from lab.errors import LabError, Notify
 from lab.run import lifecycle
 from lab.run.discovery import statuses_of
-from lab.run.run_info import RunInfo
 from lab.run.state import verdict
-from lab.run.store import RunDir, read_statuses
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.status import Probe, RunStatus, VolumeStatus
 from lab.threads import with_timeout
-from lab.volume import TaskStatus
 from lab.volume.states import State
 
 GONE: Final = "its environment no longer runs"
@@ -30,62 +30,6 @@ PATIENCE_S: Final = 5.0
 
 _YOUNG_S: Final = 3.0
 """The client of a younger run, in seconds, may have written `run.json` but not locked it yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The status of a run.
-
-    Attributes:
-        info: Its `run.json`, with the newest known state and reason.
-        statuses: The newest known status of each task.
-        note: A hint for the user; may be empty.
-    """
-
-    info: RunInfo
-    statuses: Mapping[str, TaskStatus]
-    note: str = ""
-
-    @classmethod
-    def recorded(cls, run: RunDir) -> RunStatus:
-        """Return the status in the run store.
-
-        Raises:
-            LabError: A file of the run cannot be read.
-        """
-        info = run.read()
-        return cls(info, read_statuses(run, info))
-
-    def with_state(self, state: State, reason: str) -> RunStatus:
-        """Return a copy with another state."""
-        return replace(self, info=replace(self.info, state=state, reason=reason))
-
-    @property
-    def state(self) -> State:
-        """The run's state."""
-        return self.info.state
-
-    @property
-    def reason(self) -> str:
-        """The reason for this state; may be empty."""
-        return self.info.reason
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeStatus:
-    """The status of a run on a run volume.
-
-    Attributes:
-        statuses: The status of each task.
-        stopped: Whether no agent runs any more, so that the statuses cannot change.
-    """
-
-    statuses: Mapping[str, TaskStatus]
-    stopped: bool
-
-
-Probe = Callable[[RunInfo], VolumeStatus | None]
-"""Looks for a run on the run volumes; None: no volume has it. Raises LabError if unknown."""
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from lab.formatting import counted, percent
-from lab.run.progress import TaskProgress
-from lab.run.run_info import RunInfo, gpus_of
+from lab.store.progress import TaskProgress
+from lab.store.run_info import RunInfo, gpus_of
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.states import State

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from rich.filesize import decimal
 
-from lab.backends import Notify
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.outputs import check_output
-from lab.run.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
-from lab.run.status import RunStatus
-from lab.run.store import RunDir
+from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
+from lab.store.directory import RunDir
+from lab.store.status import RunStatus
 from lab.text import short
 from lab.volume.files import atomic_writer
 

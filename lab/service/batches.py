@@ -13,16 +13,16 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from lab import signals
-from lab.backends import Environment, Notify
+from lab.backends import Environment
 from lab.command_name import with_command_name
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import number
 from lab.run.prepare import Submission, prepare
 from lab.run.run_queue import turn
 from lab.run.runner import execute_run, teardown
-from lab.run.store import RunDir
 from lab.run.view import View
 from lab.service.target import Target
+from lab.store.directory import RunDir
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped

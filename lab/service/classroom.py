@@ -11,7 +11,6 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final, TypeVar
 
-from lab.backends import Notify
 from lab.backends.engine.client import Engine
 from lab.backends.names import COMPOSE, LOCAL
 from lab.backends.state import STATE_VARIABLE, state_directory
@@ -26,7 +25,7 @@ from lab.config.load import read_file
 from lab.doctor.data import inspect_directory
 from lab.doctor.engine import ROOM_BYTES, EngineInfo, read_engine
 from lab.doctor.network import routes
-from lab.errors import ConfigError, InputError, LabError
+from lab.errors import ConfigError, InputError, LabError, Notify
 from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
 from lab.run.project import find_root

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.backends import Notify
 from lab.backends.registry import backends
-from lab.errors import InputError
-from lab.run.sources import NamedRun, open_runs, read_each
-from lab.run.status import Probe, StatusProber, status_or_warn
-from lab.run.summarize import sum_up
+from lab.errors import InputError, Notify
+from lab.run.status import StatusProber, status_or_warn
+from lab.store.sources import NamedRun, open_runs, read_each
+from lab.store.status import Probe
+from lab.store.summarize import sum_up
 
 if TYPE_CHECKING:
     from lab.compare.view import Side
@@ -23,7 +23,7 @@ def compare_runs(
     """Read runs to show them side by side.
 
     Args:
-        arguments: What `lab.run.sources.open_runs` accepts.
+        arguments: What `lab.store.sources.open_runs` accepts.
         store: The run store.
         notify: Receives warnings, also for each run that is left out.
         labels: No label, one for each argument, or a single one for all of them.
@@ -45,7 +45,7 @@ def _side(named: NamedRun, prober: Probe, notify: Notify) -> Side:
     from lab.compare.config_diff import describe  # noqa: PLC0415
     from lab.compare.metrics import of_run, of_task  # noqa: PLC0415
     from lab.compare.view import Side  # noqa: PLC0415
-    from lab.run.dataframe import steps_frame  # noqa: PLC0415
+    from lab.store.dataframe import steps_frame  # noqa: PLC0415
 
     run = named.directory
     found = status_or_warn(run, named.probe(prober), notify)

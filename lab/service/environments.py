@@ -9,22 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Environment, Notify
+from lab.backends import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import check_folder, list_all, resolve
 from lab.backends.state import lock_environment, with_lock_retry
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.run import run_queue
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
 from lab.run.lifecycle import has_stopped
 from lab.run.project import cluster_path, default_name, find_root
 from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
-from lab.run.run_info import RunInfo
 from lab.run.status import StatusProber, finalize, volume_status
-from lab.run.store import RunDir, all_runs, safe_run_id
-from lab.run.summarize import summarize
-from lab.run.summary import Summary
 from lab.run.view import View
+from lab.store.directory import RunDir, all_runs, safe_run_id
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
+from lab.store.summary import Summary
 from lab.volume import Request
 
 FOLLOWER_S: Final = 30.0

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.backends import Notify
-from lab.errors import InconclusiveError, InputError, LabError
+from lab.errors import InconclusiveError, InputError, LabError, Notify
 from lab.formatting import counted
 from lab.reproduce import view
 from lab.reproduce.claims import COUNTED, Source
 from lab.reproduce.metrics import RunMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs
 from lab.reproduce.verdicts import Result, Verdict, judge
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
 from lab.strict_json import dump
 from lab.volume.files import write_atomically
 

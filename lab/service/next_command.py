@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from lab.command_name import command_name
-from lab.run.store import RunDir, infos
-from lab.run.summary import Summary
+from lab.store.directory import RunDir, infos
+from lab.store.summary import Summary
 from lab.volume.checkpoints import has_checkpoint
 from lab.volume.states import State
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from lab.backends import Notify
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import counted
-from lab.run.store import RunDir
 from lab.service.planning import Project
+from lab.store.directory import RunDir
 
 NEWEST_RUNS: Final = 20
 """The number of newest runs among which the last run of a config is searched."""

@@ -9,15 +9,14 @@ from typing import Final
 
 from rich.text import Text
 
-from lab.backends import Notify
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import between, counted, number
 from lab.run.program_output import own_lines
 from lab.run.state import explain
-from lab.run.store import RunDir, read_statuses
-from lab.run.summary import Summary
-from lab.run.tables import width_of
 from lab.service.unread_lines import unread_notice
+from lab.store.directory import RunDir, read_statuses
+from lab.store.summary import Summary
+from lab.tables import width_of
 from lab.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State

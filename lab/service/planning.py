@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.backends import Notify
 from lab.backends.names import AUTO, CLASS, SLURM
 from lab.config import Cluster, load_cluster
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Inventory, take_inventory
 from lab.gpu.support import Support, build_of, by_gpus

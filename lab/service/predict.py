@@ -17,10 +17,10 @@ from lab.predict.network import Network, Probabilities
 from lab.predict.prediction import Evaluation, Prediction, evaluate
 from lab.predict.preprocess import read_picture
 from lab.run.project import check_data_dir
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
 from lab.saved_model import SavedModel
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
 from lab.text import visible
 
 FIGURES: Final = "figures"

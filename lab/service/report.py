@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from lab.backends import Notify
 from lab.backends.registry import backends
-from lab.run.sources import open_runs, read_each
+from lab.errors import Notify
 from lab.run.status import StatusProber
+from lab.store.sources import open_runs, read_each
 from lab.text import visible
 
 PAGE: Final = "report.html"
@@ -57,7 +57,7 @@ def write_report(
     """Write one page with the figures and tables of runs.
 
     Args:
-        arguments: What `lab.run.sources.open_runs` accepts; at least one.
+        arguments: What `lab.store.sources.open_runs` accepts; at least one.
         store: The run store.
         notify: Receives progress and warnings, also for each run that is left out.
         labels: No label, one for each argument, or a single one for all of them.

@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Notify
-from lab.errors import InputError
+from lab.errors import InputError, Notify
 from lab.experiments.faults import parse
 from lab.extras import check_extra
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
-from lab.run.sources import without_copies
-from lab.run.store import RunDir, all_runs, find_run
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
+from lab.store.directory import RunDir, all_runs, find_run
+from lab.store.sources import without_copies
 from lab.sweep.grid import Point
 from lab.volume import RunSpec
 

@@ -8,31 +8,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from lab.backends import Notify
 from lab.backends.names import AUTO
 from lab.backends.registry import backends
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
-from lab.errors import InputError
+from lab.errors import InputError, Notify
 from lab.experiments.faults import Fault, parse, parse_resolved
 from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
 from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
+from lab.program.own import OwnProgram, names_a_program, read_program
 from lab.run import project as files
 from lab.run.fault_injection import check_followed, resolve
 from lab.run.prepare import Submission, prepare
-from lab.run.program import OwnProgram, names_a_program, read_program
-from lab.run.run_info import RunInfo
 from lab.run.runner import execute_run
 from lab.run.status import StatusProber, status_or_warn
-from lab.run.store import RunDir, find_run
-from lab.run.summary import Summary
 from lab.run.view import View
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.record_option import check_record
 from lab.service.run_steps import check_joins, resumed_args
 from lab.service.target import Target, find_target, run_in_turn
+from lab.store.directory import RunDir, find_run
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.tf_versions import CURRENT, IMAGES, TF1
 from lab.volume import READY_S, RunSpec
 

@@ -10,8 +10,8 @@ from lab.experiments.registry import Experiment, defaults, hyperparameters
 from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
 from lab.run.prepare import check_resumable, inherited_args, resumed_end
-from lab.run.status import RunStatus
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.status import RunStatus
 from lab.volume import RunSpec
 
 

@@ -14,9 +14,9 @@ from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.experiments.faults import Fault, Kind
 from lab.formatting import counted, rate
-from lab.run.sources import open_runs
-from lab.run.store import runs_dir
-from lab.run.tables import table_of
+from lab.store.directory import runs_dir
+from lab.store.sources import open_runs
+from lab.tables import table_of
 from lab.text import short
 
 if TYPE_CHECKING:

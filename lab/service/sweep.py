@@ -10,8 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Notify
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.experiments.registry import MAX_SEED, hyperparameters
 from lab.extras import check_extra
 from lab.formatting import counted

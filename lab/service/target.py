@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends import Backend, Environment, Notify
+from lab.backends import Backend, Environment
 from lab.backends.gpu_verification import verify_gpus
 from lab.backends.selection import check_compatible, choose
 from lab.backends.state import Busy
+from lab.errors import Notify
 from lab.placement.plan import Plan
 from lab.run.recovery import collect_orphans
 from lab.run.run_queue import turn

@@ -11,9 +11,9 @@ from typing import Final
 from lab.records.log_parsers import LogParser
 from lab.records.record_pattern import LONGEST, PatternError, RecordPattern
 from lab.run.program_output import own_lines
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summary import Summary
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.text import last_state, short
 
 _SEARCHED_BYTES: Final = 1 << 20

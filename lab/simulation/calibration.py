@@ -9,11 +9,11 @@ from statistics import mean
 from typing import Any, Final
 
 from lab.errors import InputError
-from lab.run.progress import read_records
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir, read_statuses
 from lab.simulation.engine import simulate
 from lab.simulation.model import Host, Machine, Shape, Way
+from lab.store.directory import RunDir, read_statuses
+from lab.store.progress import read_records
+from lab.store.run_info import RunInfo
 from lab.volume.states import State
 
 LEAST_RECORDS: Final = 5

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.run.summary import Summary
+from lab.store.summary import Summary
 from lab.sweep.grid import Point
 from lab.volume.states import State
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 from rich.table import Table
 
 from lab.formatting import fixed, p_value
-from lab.run.tables import table_of
 from lab.sweep.results import RunResult, metric_names
 from lab.sweep.statistics import Mean, Setting, Trend
+from lab.tables import table_of
 
 SIGNIFICANT: Final = 0.05
 

@@ -15,10 +15,9 @@ import pandas as pd
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from lab.backends import Notify
-from lab.errors import LabError
-from lab.run.dataframe import STEPS, recorded_tasks, records_frame
-from lab.run.store import EVENTS_FILE, RunDir
+from lab.errors import LabError, Notify
+from lab.store.dataframe import STEPS, recorded_tasks, records_frame
+from lab.store.directory import EVENTS_FILE, RunDir
 from lab.tfrecords import frame_records
 from lab.volume.files import atomic_writer
 
@@ -168,7 +167,7 @@ def encode_events(records: pd.DataFrame) -> list[bytes]:
     A record without a value to draw has no event.
 
     Args:
-        records: The result of `lab.run.dataframe.records_frame`, in the order of the file.
+        records: The result of `lab.store.dataframe.records_frame`, in the order of the file.
     """
     first = next((moment for moment in records["time_unix"] if _is_time(moment)), 0.0)
     version = Event(wall_time=first, file_version=_VERSION)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.run.run_info import RunInfo
-from lab.run.store import all_runs
+from lab.store.directory import all_runs
+from lab.store.run_info import RunInfo
 from tests.support.commands import lab, project_named
 from tests.support.docker import docker, left_behind
 

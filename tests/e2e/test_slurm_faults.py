@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir, all_runs
+from lab.store.directory import RunDir, all_runs
+from lab.store.run_info import RunInfo
 from lab.volume.states import State
 from tests.support.commands import lab, start, until
 from tests.support.slurm import Slurm, make_project, wait_until

@@ -10,8 +10,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.run.archive import contents, pack
-from lab.run.store import RunDir
+from lab.store.archive import contents, pack
+from lab.store.directory import RunDir
 from tests.hostile.calls import call, faults_of
 from tests.hostile.runs import BAD, GOOD, SAMPLES
 from tests.hostile.values import ODD, changed_json

@@ -19,8 +19,8 @@ from _pytest.capture import CaptureResult
 
 from lab.cli import main
 from lab.config import load_cluster
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S

@@ -14,7 +14,6 @@ from lab.backends import (
     Backend,
     Check,
     KeepVolume,
-    Notify,
     Precondition,
     TaskInfo,
     no_check,
@@ -23,7 +22,7 @@ from lab.backends import (
 )
 from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.gpu.verification import GpuView
 from lab.image_digest import digest
 from lab.placement.plan import Plan, PlannedNode, PlannedTask

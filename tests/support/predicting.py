@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.run.store import RunDir
 from lab.saved_model import SavedModel, load_model, save_model
+from lab.store.directory import RunDir
 from lab.volume.states import State
 from tests.support.fakes import PLAN, record
 from tests.support.specs import run_info

@@ -19,7 +19,7 @@ from unittest import mock
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends import Backend, Check, Environment, Notify, no_check
+from lab.backends import Backend, Check, Environment, no_check
 from lab.backends.classroom import ClassBackend, ClassEnvironment
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, URL, State
@@ -29,6 +29,7 @@ from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
+from lab.errors import Notify
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan

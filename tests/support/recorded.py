@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
 from lab.volume import TaskStatus
 from lab.volume.files import write_atomically
 from lab.volume.states import State

@@ -15,8 +15,8 @@ from lab.reproduce.claims import Claim, Recipe, Source
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.recipes import recipe_for
 from lab.reproduce.reference import reference
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from lab.volume.states import State
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.prepare import Submission, prepare
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec
 from tests.support.fakes import PLAN
 
@@ -71,7 +71,7 @@ def prepared(project: Path, *argv: str, **more: Any) -> RunDir:
 HOLD = """\
 import sys
 from pathlib import Path
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
 with RunDir(Path(sys.argv[1])).locked():
     print(flush=True)
     input()

@@ -18,10 +18,10 @@ from syrupy.assertion import SnapshotAssertion
 from lab import api
 from lab.errors import ConfigError, InputError, LabError
 from lab.experiments.policy import OnFailure
-from lab.run.run_info import RunInfo
 from lab.run.run_queue import Ticket, turn
-from lab.run.store import RunDir
-from lab.run.summary import Summary, TaskSummary, write_summary
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary, TaskSummary, write_summary
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
 from tests.support.cli import ROOT, replace_backends

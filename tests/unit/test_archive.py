@@ -18,12 +18,12 @@ from lab import api, console
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
-from lab.run import archive, sources
 from lab.run.discovery import find, locate
 from lab.run.prepare import check_resumable
 from lab.run.recovery import collect_one
-from lab.run.status import RunStatus
-from lab.run.store import RunDir, find_run
+from lab.store import archive, sources
+from lab.store.directory import RunDir, find_run
+from lab.store.status import RunStatus
 from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import Cli
@@ -201,7 +201,7 @@ def test_an_interrupted_import_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lab.run.archive._marked", interrupted)
+    monkeypatch.setattr("lab.store.archive._marked", interrupted)
     cli("import", str(file), "--runs-dir", "other", code=130)
     assert not list((here / "other").iterdir())
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab.api.brief_view import BriefView
 from lab.console import KEPT_NOTICES, Output, output
-from lab.run.run_info import RunInfo
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import record

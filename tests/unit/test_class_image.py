@@ -13,12 +13,11 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends import Notify
 from lab.backends.compose.cli import Compose
 from lab.backends.engine.client import Engine
 from lab.classroom import image
 from lab.classroom.image import DIGEST, SOURCES, ensure_image
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.placement.plan import Plan
 from lab.render.compose import image_of
 from tests.support.commands import ROOT

@@ -21,7 +21,7 @@ from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
 from lab.volume import Request, RunSpec
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState

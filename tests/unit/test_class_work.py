@@ -22,8 +22,8 @@ from lab.classroom import work
 from lab.classroom.gradebook import gradebook
 from lab.classroom.work import SeatVolume, add_files, write_entry
 from lab.errors import LabError
-from lab.run.run_info import RunInfo
-from lab.run.summary import Summary
+from lab.store.run_info import RunInfo
+from lab.store.summary import Summary
 from lab.volume import RunSpec
 from lab.volume.states import State
 

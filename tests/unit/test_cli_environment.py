@@ -17,14 +17,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends import Check, Notify
+from lab.backends import Check
 from lab.backends.state import Busy, state_directory
 from lab.console import notify
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.run.run_queue import Ticket
-from lab.run.store import RunDir
 from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
+from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S

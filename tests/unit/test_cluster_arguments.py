@@ -13,8 +13,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InputError
-from lab.run.cluster_arguments import find_arguments, has_placeholders, parse_map
-from lab.run.program import read_program
+from lab.program.cluster_arguments import find_arguments, has_placeholders, parse_map
+from lab.program.own import read_program
 from lab.volume.cluster_args import fill_in
 
 JOBS = ("ps", "worker")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.run.program import read_program
+from lab.program.own import read_program
 
 PS = {"ps": 1, "worker": 2}
 TWO = {"worker": 2}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, collected_sizes, is_safe
-from lab.run.run_info import Uncollected
+from lab.store.run_info import Uncollected
 from lab.volume import TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.framing import MAX_DATA

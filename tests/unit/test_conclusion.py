@@ -12,10 +12,10 @@ from syrupy.assertion import SnapshotAssertion
 from lab.plots.data import Trace
 from lab.report.conclusion import conclude, title, unequal_lengths
 from lab.report.loader import ReportRun, grouped
-from lab.run.progress import TaskProgress
-from lab.run.store import RunDir
-from lab.run.summarize import summary_of
-from lab.run.summary import ResultSummary
+from lab.store.directory import RunDir
+from lab.store.progress import TaskProgress
+from lab.store.summarize import summary_of
+from lab.store.summary import ResultSummary
 from lab.volume.states import State
 from tests.support.specs import HOSTILE, run_info
 

@@ -11,9 +11,9 @@ import pytest
 
 from lab.errors import LabError
 from lab.records import FIELDS
-from lab.run.dataframe import DAMAGED, records_frame, steps_frame
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.dataframe import DAMAGED, records_frame, steps_frame
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from tests.support.fakes import record
 
@@ -87,7 +87,7 @@ def test_a_run_without_records_has_an_empty_frame(run: RunDir) -> None:
 
 
 def test_several_blocks_lose_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.run.dataframe._BLOCK", 300)
+    monkeypatch.setattr("lab.store.dataframe._BLOCK", 300)
     lines = [record("worker-0", n, loss=n / 7, message=f"m{n}") for n in range(50)]
     write(run, "worker-0", *lines[:20], b"no record", *lines[20:])
     frame, damaged = damage_of(run)
@@ -175,7 +175,7 @@ def test_without_a_run_json_there_is_no_run(tmp_path: Path) -> None:
 def test_blocks_with_different_fields_are_joined(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.run.dataframe._BLOCK", 1)
+    monkeypatch.setattr("lab.store.dataframe._BLOCK", 1)
     write(run, "worker-0", record("worker-0", 0), record("worker-0", 1, "final", status="lost"))
     write(run, "worker-1", {"seq": 2})
     frame = records_frame(run)

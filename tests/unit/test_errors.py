@@ -39,9 +39,9 @@ from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.predict import model_loader
 from lab.predict.preprocess import read_picture
 from lab.run import project
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir, safe_run_id
 from lab.saved_model import FILE
+from lab.store.directory import RunDir, safe_run_id
+from lab.store.run_info import RunInfo
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.sdk.program import ProgramError, make_directory
 from lab.volume import Request, RunSpec

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, control
 from lab.volume.states import State
 from tests.support.cli import Host

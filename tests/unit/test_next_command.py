@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
 from lab.service.next_command import next_command
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically
 from lab.volume.states import State

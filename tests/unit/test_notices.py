@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lab.config import load_cluster
-from lab.run.store import RunDir
 from lab.service.notices import FoldedNotices, last_notices
 from lab.service.planning import Project
+from lab.store.directory import RunDir
 from tests.support.cli import Cli
 from tests.support.fakes import CLUSTER
 from tests.support.specs import run_info

@@ -12,12 +12,12 @@ from rich.cells import cell_len
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.run.run_info import RunInfo
 from lab.run.state import explain, verdict
-from lab.run.store import RunDir, read_statuses
-from lab.run.summarize import summarize
-from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
+from lab.store.directory import RunDir, read_statuses
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
+from lab.tables import PIPE_WIDTH
 from lab.text import MAX_LINE_BYTES
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically

@@ -25,11 +25,11 @@ from lab.plots import accuracy, loss, progress, smoothing, staleness, style, thr
 from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
 from lab.plots.registry import CHARTS, Chart
 from lab.records import FIELDS
-from lab.run.dataframe import records_frame
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summary import TaskSummary
 from lab.statistics import mean_with_ci
+from lab.store.dataframe import records_frame
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.summary import TaskSummary
 from tests.support.specs import HOSTILE, run_info
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
@@ -44,7 +44,7 @@ def info(experiment: str = "async", **changes: Any) -> RunInfo:
 
 
 def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
-    """Records as `lab.run.dataframe` gives them."""
+    """Records as `lab.store.dataframe` gives them."""
     columns = ["task", *FIELDS]
     frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
     numbers = [name for name, kind in FIELDS.items() if kind is not str]

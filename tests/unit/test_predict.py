@@ -17,8 +17,8 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.predict.image_grid import draw_grid
 from lab.predict.prediction import Prediction, most_probable, percent
-from lab.run.store import RunDir
 from lab.saved_model import SavedModel
+from lab.store.directory import RunDir
 from lab.volume.states import State
 from tests import oracle
 from tests.support.agents import PATIENCE_S

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import MOST_PER_S, PrintedLines
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
 from lab.run.view import View
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support.cli import Cli

@@ -9,10 +9,10 @@ import pytest
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.run import data_files
-from lab.run.program import read_program
+from lab.program import data_files
+from lab.program.own import read_program
+from lab.program.python2 import Conversion
 from lab.run.project import experiment_of
-from lab.run.python2 import Conversion
 from lab.volume import TaskProgram
 
 OLD = """\

@@ -33,9 +33,9 @@ from lab.report.repro_command import command
 from lab.reproduce import view
 from lab.reproduce.statistics import Interval
 from lab.reproduce.verdicts import Result, Verdict
-from lab.run.dataframe import records_frame
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.dataframe import records_frame
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.tf_versions import TF1
 from lab.volume import READY_S, RunSpec
 from lab.volume.states import State

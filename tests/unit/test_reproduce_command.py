@@ -17,8 +17,8 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.reproduce.claims import NAMES, load
 from lab.reproduce.metrics import RunMetrics
-from lab.run.store import RunDir
 from lab.service import batches
+from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records

@@ -14,12 +14,12 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.records import format_record, parse_record
 from lab.records.results import Result, result_of, unexpected
 from lab.run.prepare import Submission, prepare
-from lab.run.progress import TaskProgress
-from lab.run.store import RunDir
-from lab.run.summarize import summary_of
-from lab.run.summary import Summary
-from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
+from lab.store.directory import RunDir
+from lab.store.progress import TaskProgress
+from lab.store.summarize import summary_of
+from lab.store.summary import Summary
+from lab.tables import result_table, show
 from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support.fakes import PLAN

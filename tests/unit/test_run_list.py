@@ -13,7 +13,7 @@ from rich.console import Console
 from lab.cli.commands.experiments import _experiments_table
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table, runs_table_within
-from lab.run.tables import show
+from lab.tables import show
 from tests.support.cli import Cli
 
 ID = "20260101-0000-estimator-mirrored-aaaa"

@@ -16,8 +16,8 @@ from lab.config import load_cluster
 from lab.errors import ConfigError
 from lab.experiments.policy import OnFailure
 from lab.report.repro_command import command
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
 from lab.volume.checkpoints import next_step
 from lab.volume.files import write_atomically

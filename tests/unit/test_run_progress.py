@@ -10,7 +10,6 @@ import pytest
 
 from lab.experiments.policy import OnFailure
 from lab.formatting import about
-from lab.run.run_info import RunInfo
 from lab.run.run_progress import (
     ASCII_BLOCKS,
     INTERVALS,
@@ -19,6 +18,7 @@ from lab.run.run_progress import (
     RunProgress,
     sparkline,
 )
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import PLAN, record

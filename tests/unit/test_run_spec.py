@@ -9,9 +9,9 @@ import pytest
 
 from lab.experiments.policy import OnFailure
 from lab.report.repro_command import command
-from lab.run.run_info import RunInfo
-from lab.run.settings import settings_of
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.settings import settings_of
 from lab.volume import RunSpec
 
 INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
@@ -49,4 +49,4 @@ def test_an_option_is_a_setting_and_in_the_command_that_makes_the_run_again(
 ) -> None:
     run, other = RunDir(tmp_path), with_another(name)
     assert command(other) != command(INFO), "add it to lab/report/repro_command.py"
-    assert settings_of(run, other) != settings_of(run, INFO), "add it to lab/run/settings.py"
+    assert settings_of(run, other) != settings_of(run, INFO), "add it to lab/store/settings.py"

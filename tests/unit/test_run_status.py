@@ -14,9 +14,9 @@ import pytest
 
 from lab.backends import Backend, TaskInfo
 from lab.errors import LabError
-from lab.run.run_info import RunInfo
 from lab.run.status import GONE, NEVER_BEGAN, StatusProber, finalize, status_of
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.files import write_atomically
 from lab.volume.states import State

@@ -14,26 +14,18 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends import (
-    NO_PARTS,
-    Chunk,
-    KeepVolume,
-    Notify,
-    Precondition,
-    no_precondition,
-    remove_volume,
-)
+from lab.backends import NO_PARTS, Chunk, KeepVolume, Precondition, no_precondition, remove_volume
 from lab.backends import state as locking
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
 from lab.run.patience import REFUSED_S, patiently
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
 from lab.run.view import View
+from lab.store.directory import RunDir
+from lab.store.summarize import summarize
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import NoSuchRun
 from lab.volume.states import State

@@ -19,12 +19,12 @@ from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS, hyperparameters, with_seed
 from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
-from lab.run.run_info import RunInfo
 from lab.run.runner import execute_run
-from lab.run.store import RunDir, find_run, runs_dir
-from lab.run.summarize import summarize
-from lab.run.summary import Summary, write_summary
 from lab.run.view import View
+from lab.store.directory import RunDir, find_run, runs_dir
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summarize
+from lab.store.summary import Summary, write_summary
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.agents import wait_for

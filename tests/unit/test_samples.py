@@ -12,7 +12,7 @@ import pytest
 
 from lab import api
 from lab.reproduce.claims import load
-from lab.run.summarize import summarize
+from lab.store.summarize import summarize
 from tools import samples
 from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
 

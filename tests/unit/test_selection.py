@@ -11,8 +11,8 @@ import pytest
 from lab.backends.selection import choose, resolve
 from lab.errors import InputError, LabError
 from lab.run.discovery import find
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec
 from lab.volume.states import State
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment

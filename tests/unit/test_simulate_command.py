@@ -13,11 +13,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
 from lab.simulation import Costs, Host, Machine, Shape, Way, simulate
 from lab.simulation.calibration import Speed, calibrated, speed_of
 from lab.simulation.validation import SHIPPED, Shipped, factor
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from lab.volume.states import State
 

@@ -17,7 +17,7 @@ from lab.config import load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import p_value
-from lab.run.summary import ResultSummary, Summary
+from lab.store.summary import ResultSummary, Summary
 from lab.sweep.grid import Point, check_over, combinations, grid, parse_over, with_workers
 from lab.sweep.results import RunResult
 from lab.sweep.statistics import mean, means, trends

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.backends import Environment, Notify
+from lab.backends import Environment
 from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS
 from lab.placement.plan import Plan
-from lab.run.store import all_runs
 from lab.service import target as targets
 from lab.service.planning import PlanResult, Project
 from lab.service.target import Target, find_target
+from lab.store.directory import all_runs
 from lab.tf_versions import INSTALLED_MARKER, TF1
 from lab.volume import Request, RunSpec
 from lab.volume.states import State

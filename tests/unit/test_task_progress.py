@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.run.progress import LineReader, TaskProgress, read_progress
-from lab.run.run_info import RunInfo
-from lab.run.summarize import summary_of
-from lab.run.summary import Summary
+from lab.store.progress import LineReader, TaskProgress, read_progress
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summary_of
+from lab.store.summary import Summary
 from lab.task.agent.output import Output
 from lab.task.agent.record_tags import RecordTags
 from lab.volume import RunSpec

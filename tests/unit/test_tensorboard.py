@@ -23,8 +23,8 @@ from tensorboard.util import tensor_util
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.tensorboard.export import EVENTS_FILE, event_dirs, link_events, write_events
 from lab.volume import RunSpec
 from tests.support.agents import PATIENCE_S

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError
-from lab.run.program import read_program
+from lab.program.own import read_program
 from lab.volume import RunSpec
 
 TF = "import tensorflow as tf\n"

@@ -12,13 +12,13 @@ from lab.console import notify
 from lab.errors import LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.prepare import Submission, prepare
-from lab.run.run_info import Uncollected
 from lab.run.runner import execute_run
-from lab.run.store import RunDir
-from lab.run.summary import Summary
-from lab.run.tables import result_table, show
 from lab.run.view import View
 from lab.service.outcome import check_succeeded
+from lab.store.directory import RunDir
+from lab.store.run_info import Uncollected
+from lab.store.summary import Summary
+from lab.tables import result_table, show
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.states import State
 from lab.volume.statuses import write_status

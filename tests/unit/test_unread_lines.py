@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.records.log_parsers import LogParser
-from lab.run.store import RunDir
-from lab.run.summarize import summarize
 from lab.service.unread_lines import unread_notice
+from lab.store.directory import RunDir
+from lab.store.summarize import summarize
 from tests.support.specs import run_info
 
 

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from lab.cli.run_view import LiveView, PlainView
-from lab.run.run_info import RunInfo
-from lab.run.summarize import summary_of
-from lab.run.tables import result_table, table_of
+from lab.store.run_info import RunInfo
+from lab.store.summarize import summary_of
+from lab.tables import result_table, table_of
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import record

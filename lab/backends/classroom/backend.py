@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend, Check, Notify, no_check
+from lab.backends import Backend, Check, no_check
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted
 from lab.backends.classroom.protocol import Order, State, Status
 from lab.backends.names import CLASS
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import about
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals

@@ -16,7 +16,6 @@ from lab.backends import (
     Command,
     Environment,
     KeepVolume,
-    Notify,
     Precondition,
     TaskInfo,
     no_precondition,
@@ -34,7 +33,7 @@ from lab.backends.classroom.protocol import (
     StreamOptions,
 )
 from lab.backends.names import CLASS
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.gpu.verification import GpuView
 from lab.text import visible
 from lab.volume import Request

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Backend, Check, Notify, no_check
+from lab.backends import Backend, Check, no_check
 from lab.backends.compose import image_build as images
 from lab.backends.compose.cleanup import NO_RESOURCES, Resources, list_resources, projects, remove
 from lab.backends.compose.cli import (
@@ -26,7 +26,7 @@ from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait
 from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import hold_gpus, holder_of
 from lab.backends.state import SEAT_VARIABLE, lock_environment
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, RenderOptions

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lab.backends import Notify
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.errors import Notify
 from lab.formatting import counted
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lab.backends import Notify
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.text import visible
 from lab.volume.files import write_atomically
 

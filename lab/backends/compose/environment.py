@@ -19,7 +19,6 @@ from lab.backends import (
     Command,
     Environment,
     KeepVolume,
-    Notify,
     Precondition,
     TaskInfo,
     gpu_probe,
@@ -38,7 +37,7 @@ from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, pa
 from lab.backends.gpu_record import release
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.gpu.verification import GpuView
 from lab.gpu_answers import VARIABLES
 from lab.text import visible

@@ -13,11 +13,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends import Notify
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.backends.network_faults import refused
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.network.host_block import MODULE, ROUTES, is_blocked
 from lab.render.compose import ISOLATED, ISOLATES_SINCE
 

@@ -12,11 +12,10 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends import Notify
 from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.image_digest import IN_IMAGE, PACKAGE, digest
 from lab.placement.plan import Plan
 from lab.render import compose as render

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from lab.backends import Notify
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import explain
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.text import visible
 
 if TYPE_CHECKING:

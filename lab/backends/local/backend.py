@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from lab.backends import Backend, Check, Notify, no_check
+from lab.backends import Backend, Check, no_check
 from lab.backends.directory import remove_tree
 from lab.backends.gpu_record import Handover, hold_gpus, holder_of
 from lab.backends.local import isolation, manifest, state
@@ -23,7 +23,7 @@ from lab.backends.python import (
     python_of,
 )
 from lab.backends.state import lock_environment, state_errors
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.image_digest import digest
 from lab.placement.plan import Plan

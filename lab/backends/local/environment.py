@@ -9,11 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from lab.backends import (
-    Notify,
-    TaskInfo,
-    gpu_probe,
-)
+from lab.backends import TaskInfo, gpu_probe
 from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.gpu_record import release
 from lab.backends.local.processes import end_processes, inject_fault
@@ -21,7 +17,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.gpu.inventory import usable_cpus
 from lab.gpu.verification import GpuView
 from lab.network.fault import link_environ

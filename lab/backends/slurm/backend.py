@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 import lab
-from lab.backends import Backend, Check, Notify, no_check
+from lab.backends import Backend, Check, no_check
 from lab.backends.names import SLURM
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
 from lab.backends.slurm import queue, state
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import lock_environment, state_errors
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.image_digest import digest
 from lab.placement.plan import Plan

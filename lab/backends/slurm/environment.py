@@ -9,10 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lab.backends import (
-    Notify,
-    TaskInfo,
-)
+from lab.backends import TaskInfo
 from lab.backends.directory import DirectoryEnvironment, remove_tree
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
@@ -20,7 +17,7 @@ from lab.backends.python import versions
 from lab.backends.selection import known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.gpu.verification import GpuView
 from lab.volume import Request, control

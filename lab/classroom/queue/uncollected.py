@@ -14,20 +14,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Chunk, Environment, Notify
+from lab.backends import Chunk, Environment
 from lab.backends.classroom.protocol import State
 from lab.backends.compose import ComposeBackend
 from lab.classroom.queue.folder import QueueDir, end_environments
 from lab.classroom.queue.turns import stop_run
 from lab.classroom.state import ClassDir
 from lab.classroom.work import safe_name, write_entry
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.run import lifecycle
 from lab.run.collect import Collector
-from lab.run.run_info import RunInfo
 from lab.run.status import GONE
-from lab.run.store import RunDir, safe_run_id
+from lab.store.directory import RunDir, safe_run_id
+from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume import Request
 from lab.volume.states import State as RunState

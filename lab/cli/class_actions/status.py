@@ -16,8 +16,8 @@ from lab.cli.class_actions import ClassOptions
 from lab.cli.class_actions.validate import short_ids
 from lab.console import notify, print_json
 from lab.formatting import about, whole
-from lab.run.tables import Cell, fitting, show, state_cell, terminal_width
 from lab.service.classroom import running_class
+from lab.tables import Cell, fitting, show, state_cell, terminal_width
 
 _COLUMNS = (
     "seat",

@@ -11,8 +11,8 @@ from lab.cli.class_actions import ClassOptions
 from lab.console import notify, print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
-from lab.run.tables import show, table_of
 from lab.service.classroom import plan_from
+from lab.tables import show, table_of
 from lab.units import memory_for_people
 
 _ID = 12  # characters of a UUID: `GPU-5e3f1a09`

@@ -17,9 +17,9 @@ from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
 from lab.console import notify
 from lab.errors import InterruptError
-from lab.run.store import LAST, RunDir, runs_dir
 from lab.service.environments import attach, locate_run
 from lab.service.outcome import check_succeeded
+from lab.store.directory import LAST, RunDir, runs_dir
 
 
 def command(

@@ -14,8 +14,8 @@ from typing import Annotated, Final
 from lab.cli.arguments import Argument
 from lab.cli.options import RunsDir
 from lab.console import notify
-from lab.run.store import LAST, runs_dir
 from lab.service.environments import cancel, locate_run
+from lab.store.directory import LAST, runs_dir
 
 REASON: Final = "cancelled by `lab cancel`"
 

@@ -14,10 +14,10 @@ from typing import Annotated
 from lab.cli.arguments import Argument, Switch
 from lab.cli.options import RunsDir
 from lab.console import notify
-from lab.run.store import runs_dir
-from lab.run.tables import result_table, show
 from lab.service.environments import collect_all, collect_run, locate_run
 from lab.service.outcome import check_collected
+from lab.store.directory import runs_dir
+from lab.tables import result_table, show
 
 
 def command(

@@ -19,9 +19,9 @@ from typing import Annotated
 from lab.cli.arguments import Argument, Arguments, Switch
 from lab.cli.options import AsJson, Labels, RunsDir
 from lab.console import notify, print_json
-from lab.run.store import runs_dir
-from lab.run.tables import show
 from lab.service.compare import compare_runs
+from lab.store.directory import runs_dir
+from lab.tables import show
 
 
 def command(

@@ -17,8 +17,8 @@ from lab.cli.arguments import Argument, Switch
 from lab.cli.options import RunsDir
 from lab.console import confirm, notify
 from lab.errors import InputError
-from lab.run.store import runs_dir
 from lab.service.environments import environments_to_remove, remove, run_all
+from lab.store.directory import runs_dir
 
 REASON: Final = "lab down"
 

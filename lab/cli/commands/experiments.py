@@ -21,7 +21,7 @@ from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.run.tables import show, table, table_of, wrapped
+from lab.tables import show, table, table_of, wrapped
 from lab.text import suggestion
 
 

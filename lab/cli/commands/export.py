@@ -18,8 +18,8 @@ from typing import Annotated
 from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
-from lab.run.store import find_run, runs_dir
 from lab.service.archive import described, export_run
+from lab.store.directory import find_run, runs_dir
 
 
 def command(

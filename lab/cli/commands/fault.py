@@ -32,7 +32,7 @@ from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import inject, input_error, resolve
 from lab.run.project import default_name
-from lab.run.store import LAST, runs_dir
+from lab.store.directory import LAST, runs_dir
 
 
 def command(

@@ -32,7 +32,7 @@ from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
-from lab.run.tables import show
+from lab.tables import show
 
 _EVERY_S: Final = 1.0
 _TASKS_EVERY_S: Final = 30.0

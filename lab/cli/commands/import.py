@@ -20,8 +20,8 @@ from typing import Annotated
 from lab.cli.arguments import Argument, Arguments
 from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
-from lab.run.store import runs_dir
 from lab.service.archive import import_runs
+from lab.store.directory import runs_dir
 
 
 def command(

@@ -21,8 +21,8 @@ from lab.console import notify
 from lab.errors import InputError
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
-from lab.run.store import RunDir, find_run, runs_dir
 from lab.service.environments import check_tasks, find_environment
+from lab.store.directory import RunDir, find_run, runs_dir
 from lab.text import visible
 
 

@@ -15,7 +15,7 @@ from lab.backends.selection import list_all
 from lab.cli.options import AsJson
 from lab.console import notify, print_json
 from lab.errors import LabError
-from lab.run.tables import show, table_of
+from lab.tables import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:

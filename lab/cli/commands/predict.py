@@ -20,7 +20,7 @@ from lab.cli.param_types import count as whole
 from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.run.store import find_run, runs_dir
+from lab.store.directory import find_run, runs_dir
 from lab.text import visible
 
 if TYPE_CHECKING:

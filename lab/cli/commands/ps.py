@@ -19,8 +19,8 @@ from lab.console import print_json
 from lab.run.discovery import statuses_of
 from lab.run.state import explain
 from lab.run.status import GONE
-from lab.run.tables import show, table_of
 from lab.service.environments import find_environment
+from lab.tables import show, table_of
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State
 

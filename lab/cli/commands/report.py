@@ -25,8 +25,8 @@ from typing import Annotated
 from lab.cli.arguments import Arguments, Flag
 from lab.cli.options import AsJson, Force, Labels, RunsDir
 from lab.console import notify, print_json
-from lab.run.store import runs_dir
 from lab.service.report import write_report
+from lab.store.directory import runs_dir
 
 
 def command(

@@ -29,8 +29,6 @@ from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
 from lab.experiments.registry import MAX_SEED
 from lab.reproduce.claims import ALL, NAMES, Source, load
-from lab.run.store import RunDir, runs_dir
-from lab.run.tables import show
 from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project
 from lab.service.reproduce import (
@@ -40,6 +38,8 @@ from lab.service.reproduce import (
     ended_runs,
     plan_reproduction,
 )
+from lab.store.directory import RunDir, runs_dir
+from lab.tables import show
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation

@@ -40,17 +40,17 @@ from lab.errors import InterruptError, LabError
 from lab.experiments.faults import Fault
 from lab.experiments.policy import Policy, parse_policy
 from lab.experiments.registry import EXPERIMENTS, ProgramFlag
-from lab.run.cluster_arguments import parse_map
+from lab.program.cluster_arguments import parse_map
+from lab.program.own import names_a_program
 from lab.run.fault_injection import parse_faults
-from lab.run.program import names_a_program
-from lab.run.store import RunDir, runs_dir
-from lab.run.summarize import summarize
-from lab.run.summary import Summary
 from lab.service.next_command import next_command
 from lab.service.notices import FoldedNotices, last_notices
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
+from lab.store.directory import RunDir, runs_dir
+from lab.store.summarize import summarize
+from lab.store.summary import Summary
 from lab.tf_versions import CURRENT, IMAGES, TF1
 from lab.volume import STALL_S, RunSpec
 

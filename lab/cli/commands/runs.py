@@ -26,8 +26,8 @@ from lab.console import notify, print_json
 from lab.formatting import counted
 from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_within
 from lab.run.status import StatusProber
-from lab.run.store import all_runs, runs_dir
-from lab.run.tables import show, terminal_width
+from lab.store.directory import all_runs, runs_dir
+from lab.tables import show, terminal_width
 from lab.text import short, suggestion
 
 

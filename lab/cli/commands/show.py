@@ -18,9 +18,9 @@ from lab.cli.arguments import Argument, Switch
 from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
 from lab.run.status import StatusProber, status_or_warn
-from lab.run.store import find_run, runs_dir
-from lab.run.summarize import sum_up
-from lab.run.tables import result_table, show
+from lab.store.directory import find_run, runs_dir
+from lab.store.summarize import sum_up
+from lab.tables import result_table, show
 from lab.text import bounded
 
 

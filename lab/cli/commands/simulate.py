@@ -26,8 +26,8 @@ from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.experiments.faults import Fault
 from lab.run.fault_injection import parse_faults
-from lab.run.tables import show
 from lab.service import simulate as service
+from lab.tables import show
 
 
 def command(  # longer than 60 lines: the parameters are the command line

@@ -26,14 +26,14 @@ from lab.console import notify, print_json
 from lab.errors import InterruptError
 from lab.formatting import counted
 from lab.outputs import check_output, write_output
-from lab.run.store import runs_dir
-from lab.run.tables import show
 from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project
 from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
+from lab.store.directory import runs_dir
 from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
+from lab.tables import show
 from lab.volume import STALL_S, RunSpec
 
 

@@ -24,7 +24,7 @@ from lab.cli.options import RunsDir
 from lab.cli.param_types import whole
 from lab.console import notify
 from lab.errors import InputError, LabError
-from lab.run.store import RunDir, all_runs, find_run, runs_dir
+from lab.store.directory import RunDir, all_runs, find_run, runs_dir
 from lab.text import visible
 
 _LAST_PORT = 65535

@@ -25,9 +25,9 @@ from lab.cli.options import (
 )
 from lab.console import notify
 from lab.formatting import counted
-from lab.run.store import runs_dir
 from lab.service.planning import Project, make_plan
 from lab.service.target import find_target
+from lab.store.directory import runs_dir
 from lab.tf_versions import CURRENT
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from lab.run.executed_source import executed
+from lab.program.executed_source import executed
 
 _DECLARING: Final = frozenset({"add_argument", "add_option", "option", "argument"})
 """Functions of argparse, optparse and click that declare a flag."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.run.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
-from lab.run.python_source import imports_horovod, uses_estimator
-from lab.run.tensorflow_use import STRATEGIES
+from lab.program.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
+from lab.program.python_source import imports_horovod, uses_estimator
+from lab.program.tensorflow_use import STRATEGIES
 from lab.text import short
 
 _SHOWN: Final = 6

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from lab.run.python_source import imported_by_call
+from lab.program.python_source import imported_by_call
 
 _DYNAMIC: Final = frozenset(
     {"exec", "execfile", "load_module", "exec_module", "run_path", "run_module"}

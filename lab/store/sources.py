@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from lab.backends import Notify
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
-from lab.run.archive import unpack
-from lab.run.run_info import RunInfo
-from lab.run.status import Probe, VolumeStatus
-from lab.run.store import RunDir, all_runs, find_run
+from lab.store.archive import unpack
+from lab.store.directory import RunDir, all_runs, find_run
+from lab.store.run_info import RunInfo
+from lab.store.status import Probe, VolumeStatus
 from lab.text import short
 
 LONGEST_LABEL: Final = 60

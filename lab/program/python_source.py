@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.run.python2 import Conversion, convert, convert_names
+from lab.program.python2 import Conversion, convert, convert_names
 
 SUFFIX: Final = ".py"
 

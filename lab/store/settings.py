@@ -12,9 +12,9 @@ from lab.experiments.policy import OnFailure
 from lab.experiments.program_flags import TRAINING_FLAGS
 from lab.experiments.registry import ProgramFlag
 from lab.formatting import counted
-from lab.run.python_source import SUFFIX
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
+from lab.program.python_source import SUFFIX
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
 from lab.tf_versions import CURRENT
 from lab.volume.run_spec import registered
 

@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from lab.backends import Notify
+from lab.errors import Notify
 from lab.formatting import counted
 from lab.records import FIELDS
 from lab.records.results import is_number, is_whole
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
 
 DAMAGED: Final = "damaged"
 """The key in a frame's `attrs`: a text for each damaged line, with its file and line number."""

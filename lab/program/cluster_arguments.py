@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.run.declared_flags import DeclaredFlag, Form, declared_flags, imported_names
+from lab.program.declared_flags import DeclaredFlag, Form, declared_flags, imported_names
 from lab.text import short, suggestion
 from lab.volume.cluster_args import CLUSTER_ARGS, jobs_in
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.run.run_info import RunInfo, convert
+from lab.store.run_info import RunInfo, convert
 from lab.strict_json import parse
 from lab.volume import RUN_ID, TaskStatus
 from lab.volume.files import read_regular, write_atomically

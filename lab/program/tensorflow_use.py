@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.run.python_source import imports_horovod, uses_estimator
+from lab.program.python_source import imports_horovod, uses_estimator
 from lab.tf_versions import TF1
 
 _WITH_PS: Final = frozenset(

@@ -19,10 +19,10 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
 from lab.errors import LabError
-from lab.run.run_info import RunInfo
-from lab.run.status import RunStatus
-from lab.run.store import LAST, RunDir
-from lab.run.summary import read_summary
+from lab.store.directory import LAST, RunDir
+from lab.store.run_info import RunInfo
+from lab.store.status import RunStatus
+from lab.store.summary import read_summary
 from lab.text import short, visible
 from lab.volume import RUN_ID, TASK
 from lab.volume.files import open_regular

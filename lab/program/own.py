@@ -14,14 +14,14 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.run.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
-from lab.run.cluster_notice import missing_notice
-from lab.run.data_files import DataFiles, find_data_files
-from lab.run.executed_source import imports_dynamically
-from lab.run.python2 import Conversion
-from lab.run.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
-from lab.run.tensorflow_use import Need, has_coordinator, needed_tf1
-from lab.run.tf1_source import Use, tensorflow_1_use
+from lab.program.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
+from lab.program.cluster_notice import missing_notice
+from lab.program.data_files import DataFiles, find_data_files
+from lab.program.executed_source import imports_dynamically
+from lab.program.python2 import Conversion
+from lab.program.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
+from lab.program.tensorflow_use import Need, has_coordinator, needed_tf1
+from lab.program.tf1_source import Use, tensorflow_1_use
 from lab.volume import RunSpec, TaskProgram
 from lab.volume.run_spec import module_files
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.run.run_info import Uncollected, convert
-from lab.run.store import RunDir
+from lab.store.directory import RunDir
+from lab.store.run_info import Uncollected, convert
 from lab.strict_json import dump, parse
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.states import State

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
-from lab.run.progress import FINAL_LOSS
-from lab.run.run_info import Uncollected
-from lab.run.summary import ResultSummary, Summary, TaskSummary
+from lab.store.progress import FINAL_LOSS
+from lab.store.run_info import Uncollected
+from lab.store.summary import ResultSummary, Summary, TaskSummary
 from lab.text import LONGEST_REASON, short, visible
 from lab.volume.states import State
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lab.run.gpu_metrics import NO_FIGURES, GpuFigures, read_figures
-from lab.run.progress import TaskProgress, read_progress
-from lab.run.run_info import RunInfo
-from lab.run.store import RunDir, read_statuses
-from lab.run.summary import ResultSummary, Summary, TaskSummary
+from lab.store.directory import RunDir, read_statuses
+from lab.store.gpu_samples import NO_FIGURES, GpuFigures, read_figures
+from lab.store.progress import TaskProgress, read_progress
+from lab.store.run_info import RunInfo
+from lab.store.summary import ResultSummary, Summary, TaskSummary
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered
 from lab.volume.states import State

@@ -1,0 +1,1 @@
+"""The user's own program: its source, its flags, its data files."""

@@ -1,0 +1,1 @@
+"""Runs on disk: their files, records, summaries and archives."""
