@@ -110,7 +110,7 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
             again,
         )
     if environment.sources_sha256 != digest():
-        raise InputError(f"{name} has another version of lab/task than this lab", again)
+        raise InputError(f"{name} has another version of lab's code than this lab", again)
 
 
 def check_folder(environment: Environment, root: Path) -> None:

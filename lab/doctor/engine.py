@@ -379,7 +379,7 @@ def judge_image(image: TaskImage) -> Outcome:
         return ok(f"{name} exists")
     state, builds = f"{name} is not built yet", "builds it"
     if image.is_old:
-        state, builds = f"{name} has another version of lab/task", "builds it again"
+        state, builds = f"{name} has another version of lab's code", "builds it again"
     if image.base_state:
         return ok(f"{state}; its base {base} {image.base_state}, and the first run {builds}")
     return failed(

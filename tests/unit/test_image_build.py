@@ -199,7 +199,7 @@ def test_an_image_named_by_the_user_is_unchanged() -> None:
     with pytest.raises(LabError) as caught:
         image_status(an_engine(mine=OLD), MINE, PLAN)
     assert str(caught.value) == (
-        "the image lab:mine (LAB_IMAGE) holds another version of lab/task than this lab; if"
+        "the image lab:mine (LAB_IMAGE) holds another version of lab's code than this lab; if"
         " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
         " `LAB_IMAGE= lab build` and then your own build"
     )
@@ -282,7 +282,7 @@ def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
         here.builds(root="/home/\x1bada")
     assert here.done == ["build tf1"]
     what, _, mend = str(caught.value).partition("; ")
-    assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
+    assert what.startswith("the image lab:cpu was built from another version of lab's code, ")
     assert "/home/\\x1bada/lab/task, than this lab has, /" in what
     assert mend == "use the `lab` of that directory, or update both to one version"
 
@@ -319,7 +319,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
     here = host(base=b"", **files)
     here.boots()
     assert here.done == done
-    line = "the image lab:cpu holds another version of lab/task than this lab; building it again"
+    line = "the image lab:cpu holds another version of lab's code than this lab; building it again"
     assert (line in here.output) == ("cpu" in files and len(done) > 1)
     assert any("downloads TensorFlow" in each for each in here.output) == (len(done) > 1)
 
@@ -330,7 +330,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
         ({"cpu": HERE}, ""),
         ({"cpu": OLD, "base": b""}, ""),
         ({"base": b""}, ""),
-        ({"cpu": OLD}, "the image lab:cpu holds another version of lab/task than this lab, and"),
+        ({"cpu": OLD}, "the image lab:cpu holds another version of lab's code than this lab, and"),
         ({}, "there is no image lab:cpu, and its base python:3.11-slim-bookworm cannot be fetched"),
     ],
 )

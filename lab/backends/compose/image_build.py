@@ -183,7 +183,7 @@ def image_status(engine: Engine, image: Image, plan: Plan) -> ImageStatus:
     if image.name != own:
         variable = f"{IMAGES[plan.tensorflow].variable}_IMAGE"
         raise LabError(
-            f"the image {short(image.name)} ({variable}) holds another version of lab/task than"
+            f"the image {short(image.name)} ({variable}) holds another version of lab's code than"
             " this lab",
             f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
             f" `{variable}= lab build` and then your own build",
@@ -193,7 +193,7 @@ def image_status(engine: Engine, image: Image, plan: Plan) -> ImageStatus:
 
 def outdated_message(image: Image) -> str:
     """Return the message for an image that must be built again."""
-    return f"the image {image.name} holds another version of lab/task than this lab"
+    return f"the image {image.name} holds another version of lab's code than this lab"
 
 
 def ensure(
@@ -240,9 +240,9 @@ def build(
     compose.build(image.service, notify)
     if image_digest(engine, image.name, plan.name) != digest():
         raise LabError(
-            f"the image {short(image.name)} was built from another version of lab/task,"
-            f" {visible(str(root / 'lab' / 'task'))}, than this lab has,"
-            f" {visible(str(PACKAGE / 'task'))}",
+            f"the image {short(image.name)} was built from another version of lab's code,"
+            f" {visible(str(root / 'lab'))}, than this lab has,"
+            f" {visible(str(PACKAGE))}",
             "use the `lab` of that directory, or update both to one version",
         )
 
