@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -47,6 +48,8 @@ class Terminal:
         os.close(slave)
         self.said = ""
         self._read = 0
+        # A read may end inside a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def type(self, text: str) -> None:
         """Press these keys."""
@@ -125,7 +128,7 @@ class Terminal:
         except OSError:  # the other side has been closed
             time.sleep(min(within_s, 0.05))
             return False
-        self.said += data.decode(errors="replace")
+        self.said += self._decoder.decode(data)
         return bool(data)
 
 

@@ -42,7 +42,7 @@ PROGRAMS = [
     "from lab.task.sdk import flags\nflags.parse(flags.task_flags('mine'))",
     "import lab.task.sdk.flags\nlab.task.sdk.flags.task_flags('mine')",
     # lab's data with a parser of the program's own.
-    f"from lab.mnist import load_mnist\n{ADD}('--task_index')",
+    f"from lab.task.sdk.data import load_mnist\n{ADD}('--task_index')",
     f"from lab.task.sdk.flags import hosts\n{ADD}('--epochs')",
     # The ways to declare a flag.
     f"{SERVER}{ADD}('--job_name')\n{ADD}('--task_id')",

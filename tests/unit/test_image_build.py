@@ -283,7 +283,7 @@ def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
     assert here.done == ["build tf1"]
     what, _, mend = str(caught.value).partition("; ")
     assert what.startswith("the image lab:cpu was built from another version of lab's code, ")
-    assert "/home/\\x1bada/lab/task, than this lab has, /" in what
+    assert "/home/\\x1bada/lab, than this lab has, /" in what
     assert mend == "use the `lab` of that directory, or update both to one version"
 
 
