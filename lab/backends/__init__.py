@@ -182,7 +182,7 @@ class Environment(Protocol):
         """
 
     def inject_fault(self, run_id: str, fault: str) -> None:
-        """Write a fault without random parts to the run volume, for the agents of a run."""
+        """Write a fault to the run volume, for the agents of a run."""
         self.post("fault", run_id, fault)
 
     def mark_collected(self, run_id: str, directory: str) -> None:

@@ -15,7 +15,7 @@ from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_PORT
 from lab.config.model import MAX_TASKS, Cluster, Job, Node, PartialCluster
 from lab.config.start_schedule import start_error
-from lab.experiments.faults import parse, resolve
+from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.experiments.trigger import parse_trigger
 from lab.formatting import counted
@@ -155,7 +155,7 @@ def _faults(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Itera
     for index, text in enumerate(parts.faults):
         try:
             if text is not None:
-                resolve(parse(text), places, seed=0)
+                check_target(parse(text), places)
         except ValueError as error:
             yield Problem(("faults", index), str(error))
 

@@ -2,7 +2,7 @@
 
 One fault is one line::
 
-    KIND[:HOW] TARGET [WHEN] [seed N]
+    KIND[:HOW] TARGET [WHEN]
 
     kill                                SIGKILL to the target's program
     stop                                SIGTERM to the program
@@ -11,18 +11,15 @@ One fault is one line::
     link:rate=10mbit,delay=20ms[,30s]   the node's outgoing traffic is slowed and delayed
     cut:5s                              the node has no network
 
-A target is a task, a node (all of its tasks) or `random`. `link` and `cut` act on a node; the
-target names the node, or one of its tasks. A fault starts at once, `after 500 steps` of the run,
-`after 5s` of the run, or `at random [between 0s 20s]`. `resolve` draws the random parts once, from
-a seed that it adds to the fault. Agents accept no random parts.
+A target is a task, or a node (all of its tasks). `link` and `cut` act on a node; the target names
+the node, or one of its tasks. A fault starts at once, `after 500 steps` of the run, or `after 5s`
+of the run.
 """
 
 from __future__ import annotations
 
-import random
 import re
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -37,26 +34,18 @@ DONE: Final = "fault: "
 OVER: Final = "fault over: "
 """The beginning of an agent's event when a fault ends."""
 
-RANDOM: Final = "random"
-"""The name of a random target."""
-
 MAX_DURATION_S: Final = 3600.0
 """The maximum duration of a fault, in seconds."""
 
 DEFAULT_DURATION_S: Final = 30.0
 """The default duration of `slow` and `link`, in seconds."""
 
-RANDOM_RANGE_S: Final = (0.0, 20.0)
-"""The default range of a random start time, in seconds of the run."""
-
-MAX_SEED: Final = 2**31
-
 _RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _DELAYS: Final = {"us": 1, "ms": 10**3, "s": 10**6}
 _MAX_RATE_BITS: Final = 10**12
 _MAX_DELAY_US: Final = 60 * 10**6
 _TARGET: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
-_TIMES: Final = "`after 500 steps`, `after 5s` or `at random between 0s 20s`"
+_TIMES: Final = "`after 500 steps` or `after 5s`"
 
 
 class Kind(StrEnum):
@@ -87,45 +76,32 @@ _EXAMPLES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, as the user wrote it, or with its random parts resolved.
+    """One fault.
 
     Attributes:
         kind: The kind of the fault.
-        target: A task, a node, or `random`.
-        when: The start time; None: at once, or random in `between`.
-        between: The range of a random start time, in seconds of the run; or None.
+        target: A task or a node.
+        when: The start time; None: at once.
         seconds: The duration; 0 for `kill` and `stop`.
         share: The share of the time for which a slowed program runs; 0 for the other kinds.
         rate_bits: The node's outgoing bits per second, or None for no limit.
         delay_us: The delay of outgoing traffic in microseconds, or None for none.
-        seed: The seed of the random parts; None if not drawn yet.
     """
 
     kind: Kind
     target: str
     when: Trigger | None = None
-    between: tuple[float, float] | None = None
     seconds: float = 0.0
     share: float = 0.0
     rate_bits: int | None = None
     delay_us: int | None = None
-    seed: int | None = None
-
-    @property
-    def is_random(self) -> bool:
-        """Whether a part is random and not drawn yet."""
-        return self.target == RANDOM or self.between is not None
 
     @property
     def text(self) -> str:
         """The notation of the fault; `parse` reads it back."""
         arguments = [self.action, self.target]
-        if self.between is not None:
-            arguments.append("at random between {:g}s {:g}s".format(*self.between))
-        elif self.when is not None:
+        if self.when is not None:
             arguments.append(f"after {str(self.when).removeprefix('after ')}")
-        if self.seed is not None:
-            arguments.append(f"seed {self.seed}")
         return " ".join(arguments)
 
     @property
@@ -157,13 +133,11 @@ def parse(text: str) -> Fault:
     if colon and not raw:
         raise ValueError(f"{arguments[0]!r} has nothing after the colon; write {_EXAMPLES[kind]}")
     if len(arguments) == 1:
-        raise ValueError(f"{arguments[0]!r} has no target; add a task, a node or {RANDOM} after it")
+        raise ValueError(f"{arguments[0]!r} has no target; add a task or a node after it")
     target, rest = arguments[1], arguments[2:]
     if not _TARGET.fullmatch(target):
-        raise ValueError(f"{target!r} is not a target; name a task, a node or {RANDOM}")
-    rest, seed = _seed(rest)
-    when, between = _start_time(rest)
-    return Fault(kind, target, when, between, seed=seed, **_parse_arguments(kind, raw))
+        raise ValueError(f"{target!r} is not a target; name a task or a node")
+    return Fault(kind, target, _start_time(rest), **_parse_arguments(kind, raw))
 
 
 def parse_all(text: str) -> tuple[Fault, ...]:
@@ -176,28 +150,19 @@ def parse_all(text: str) -> tuple[Fault, ...]:
     return tuple(parse(part) for part in parts or [""])
 
 
-def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
-    """Check the target, and draw the random parts: first the target, then the start time.
+def check_target(fault: Fault, places: Mapping[str, str]) -> Fault:
+    """Check the target of a fault.
 
     Args:
         fault: The fault as the user wrote it.
         places: The node of each task, in the order of the plan.
-        seed: The seed to use if the fault has no seed.
 
     Returns:
-        The fault without random parts. The target of `link` and `cut` is a node.
+        The fault. The target of `link` and `cut` is a node.
 
     Raises:
         ValueError: The target does not exist; the message lists the existing targets.
     """
-    if fault.is_random:
-        fault = replace(fault, seed=seed if fault.seed is None else fault.seed)
-        draw = random.Random(fault.seed)  # noqa: S311  (repeatable, not secret)
-        if fault.target == RANDOM:
-            fault = replace(fault, target=draw.choice(tuple(places)))
-        if fault.between is not None:
-            moment = Trigger(seconds=round(draw.uniform(*fault.between), 1))
-            fault = replace(fault, when=moment, between=None)
     if fault.target not in places and fault.target not in places.values():
         nodes = tuple(dict.fromkeys(places.values()))
         near = suggestion(fault.target, (*places, *nodes))
@@ -206,21 +171,6 @@ def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
     if fault.kind.on_network:
         fault = replace(fault, target=places.get(fault.target, fault.target))
     return fault
-
-
-def resolve_all(
-    faults: Iterable[Fault], places: Mapping[str, str], seed: int | None = None
-) -> tuple[Fault, ...]:
-    """Resolve several faults, each with its own seed; None draws a new seed.
-
-    Raises:
-        ValueError: A target does not exist.
-    """
-    first = secrets.randbelow(MAX_SEED) if seed is None else seed
-    return tuple(
-        resolve(fault, places, (first + position) % MAX_SEED)
-        for position, fault in enumerate(faults)
-    )
 
 
 def concerns(fault: Fault, task: str, node: str) -> bool:
@@ -232,7 +182,7 @@ def due(fault: Fault, elapsed_s: float, global_step: int | None) -> bool:
     """Whether the start time of a fault has passed.
 
     Args:
-        fault: A fault without random parts.
+        fault: The fault.
         elapsed_s: Seconds since the start of the run.
         global_step: The run's global step, or None before the first step.
     """
@@ -244,18 +194,6 @@ def relative_to_now(fault: Fault, elapsed_s: float) -> Fault:
     if fault.when is None or fault.when.seconds is None:
         return fault
     return replace(fault, when=Trigger(seconds=round(fault.when.seconds + elapsed_s, 1)))
-
-
-def parse_resolved(text: str) -> Fault:
-    """Parse a fault without random parts.
-
-    Raises:
-        ValueError: The text is not such a fault.
-    """
-    fault = parse(text)
-    if fault.is_random:
-        raise ValueError(f"{text!r} is still random; the client must draw it before it submits")
-    return fault
 
 
 def _kind(name: str) -> Kind:
@@ -345,35 +283,11 @@ def _duration_of(parts: Sequence[str]) -> float:
     return _duration(parts[0]) if parts else DEFAULT_DURATION_S
 
 
-def _seed(arguments: list[str]) -> tuple[list[str], int | None]:
-    """Return the arguments before `seed N`, and N."""
-    if "seed" not in arguments:
-        return arguments, None
-    place = arguments.index("seed")
-    number = arguments[place + 1 :]
-    if len(number) != 1 or not re.fullmatch(r"[0-9]{1,10}", number[0]):
-        raise ValueError("seed needs one whole number, at the end; write seed 42")
-    return arguments[:place], int(number[0])
-
-
-def _start_time(arguments: list[str]) -> tuple[Trigger | None, tuple[float, float] | None]:
+def _start_time(arguments: list[str]) -> Trigger | None:
     match arguments:
         case []:
-            return None, None
+            return None
         case ["after", *moment] if moment:
-            return parse_trigger(" ".join(moment)), None
-        case ["at", "random"]:
-            return None, RANDOM_RANGE_S
-        case ["at", "random", "between", first, "and", last] | [
-            "at",
-            "random",
-            "between",
-            first,
-            last,
-        ]:
-            between = parse_duration(first), parse_duration(last)
-            if between[0] > between[1]:
-                raise ValueError(f"{first} is later than {last}; give the earlier time first")
-            return None, between
+            return parse_trigger(" ".join(moment))
         case _:
             raise ValueError(f"{' '.join(arguments)!r} is not a start time; write {_TIMES}")

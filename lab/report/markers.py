@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from lab.experiments.faults import DONE, OVER, Fault, Kind, parse_resolved
+from lab.experiments.faults import DONE, OVER, Fault, Kind, parse
 from lab.plots.data import Mark, Trace, first_step, zero_of
 from lab.store.run_info import RunInfo
 from lab.text import short
@@ -66,7 +66,7 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
 def _parsed(text: str) -> Fault | None:
     """Parse the fault of a text; None if it has none."""
     try:
-        return parse_resolved(text)
+        return parse(text)
     except ValueError:
         return None
 

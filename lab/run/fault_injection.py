@@ -14,7 +14,7 @@ from typing import Final
 
 from lab.backends import Environment
 from lab.errors import InputError, LabError, Notify
-from lab.experiments.faults import Fault, Kind, due, parse_all, parse_resolved, resolve_all
+from lab.experiments.faults import Fault, Kind, check_target, due, parse, parse_all
 from lab.network import fault as netfault
 from lab.threads import in_background, signals_blocked
 
@@ -41,10 +41,10 @@ def parse_faults(raw: str) -> tuple[Fault, ...]:
         raise ArgumentTypeError(f"no such fault: {error}") from error
 
 
-def resolve(
+def check_targets(
     faults: Iterable[Fault], nodes: Mapping[str, str], stall_s: float, notify: Notify
 ) -> tuple[str, ...]:
-    """Return the faults of a request, with all random parts drawn; report warnings.
+    """Check the targets of a request's faults, report warnings, and return the faults' texts.
 
     Args:
         faults: The faults to inject.
@@ -56,13 +56,13 @@ def resolve(
         InputError: A target does not exist.
     """
     try:
-        drawn = resolve_all(faults, nodes)
+        found = [check_target(fault, nodes) for fault in faults]
     except ValueError as error:
         raise input_error(error) from error
-    for fault in drawn:
+    for fault in found:
         if line := warning(fault, stall_s):
             notify(f"warning: {line}")
-    return tuple(fault.text for fault in drawn)
+    return tuple(fault.text for fault in found)
 
 
 def check_followed(faults: Iterable[Fault]) -> None:
@@ -100,19 +100,19 @@ class NetworkFaults:
         Args:
             environment: The environment of the run.
             run_id: The run.
-            faults: The faults of its request, with no random part.
+            faults: The faults of its request.
             notice: Receives a line for each fault that could not be injected.
             monotonic: A monotonic clock, in seconds.
 
         Raises:
-            ValueError: A text is not a fault, or has a random part.
+            ValueError: A text is not a fault.
         """
         self._environment = environment
         self._run_id = run_id
         self._notice = notice
         self._monotonic = monotonic
         self._began = monotonic()
-        parsed = [parse_resolved(text) for text in faults]
+        parsed = [parse(text) for text in faults]
         self._waiting = [fault for fault in parsed if fault.kind.on_network]
         self._started: list[tuple[Fault, Future[None]]] = []
 

@@ -13,14 +13,14 @@ from lab.backends.registry import backends
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
 from lab.errors import InputError, Notify
-from lab.experiments.faults import Fault, parse, parse_resolved
+from lab.experiments.faults import Fault, parse
 from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
 from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
 from lab.program.own import OwnProgram, names_a_program, read_program
 from lab.run import project as files
-from lab.run.fault_injection import check_followed, resolve
+from lab.run.fault_injection import check_followed, check_targets
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.status import StatusProber, status_or_warn
@@ -160,7 +160,7 @@ def prepare_run(
         spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
     check_joins(experiment, spec, planned.plan, data)
     if options.detach:
-        check_followed(map(parse_resolved, spec.faults))
+        check_followed(map(parse, spec.faults))
     find = partial(
         find_target,
         options.backend,
@@ -355,7 +355,7 @@ def _resolve(
         start=start,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
-        faults=resolve(
+        faults=check_targets(
             [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
             {task.name: task.node for task in plan.tasks},
             spec.stall_s,

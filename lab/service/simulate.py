@@ -104,7 +104,7 @@ class SimulateOptions:
             what = f"{workers} times {ps} trainings are too many"
             raise InputError(what, f"use {_MAX_SHAPES} or fewer")
         for each in self.faults:
-            if each.kind is not Kind.SLOW or each.when or each.is_random:
+            if each.kind is not Kind.SLOW or each.when:
                 fix = "use slow:0.3 worker-0"
                 raise InputError(f"fault {each.text!r} cannot be simulated", fix)
 

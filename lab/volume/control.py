@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.experiments.faults import Fault, parse_resolved
+from lab.experiments.faults import Fault, parse
 from lab.volume.clock import unix_time
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.layout import Volume
@@ -222,14 +222,14 @@ def inject_fault(volume: Volume, run_id: str, text: str) -> None:
     Args:
         volume: The run volume.
         run_id: The run.
-        text: A fault without random parts.
+        text: A fault.
 
     Raises:
         NoSuchRun: The volume has no run with this id.
-        ValueError: The text is not such a fault.
+        ValueError: The text is not a fault.
         OSError: The volume is not writable.
     """
-    fault = parse_resolved(text)
+    fault = parse(text)
     find(volume, run_id)
     folder = volume.faults(run_id)
     folder.mkdir(exist_ok=True)
@@ -250,10 +250,10 @@ def read_fault(path: Path) -> Fault:
     """Read a fault from its file.
 
     Raises:
-        ValueError: The file contains no fault without random parts.
+        ValueError: The file contains no fault.
     """
     try:
-        return parse_resolved(str(json.loads(read_regular(path))["fault"]))
+        return parse(str(json.loads(read_regular(path))["fault"]))
     except (KeyError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{path.name} does not contain a fault") from error
 

@@ -1,4 +1,4 @@
-"""Faults as text: valid faults, random targets, due times, and messages to agents."""
+"""Faults as text: valid faults, targets, due times, and messages to agents."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from syrupy.assertion import SnapshotAssertion
 from lab.experiments.faults import (
     Fault,
     Kind,
+    check_target,
     concerns,
     due,
     parse,
     parse_all,
     relative_to_now,
-    resolve,
-    resolve_all,
 )
 from lab.experiments.trigger import Trigger
 from lab.volume import Request, RunSpec, Volume, control
@@ -47,10 +46,7 @@ PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
         ),
         ("link:delay=1.5s tf2", Fault(Kind.LINK, "tf2", seconds=30, delay_us=1_500_000)),
         ("link:5s,rate=1.001kbit tf2", Fault(Kind.LINK, "tf2", seconds=5, rate_bits=1001)),
-        (
-            "  kill   worker-1 at random between 1s and 2m seed 42 ",
-            Fault(Kind.KILL, "worker-1", between=(1, 120), seed=42),
-        ),
+        ("  kill   worker-1  after 2m ", Fault(Kind.KILL, "worker-1", Trigger(seconds=120))),
     ],
 )
 def test_valid_faults(text: str, fault: Fault) -> None:
@@ -72,6 +68,7 @@ INVALID = [
     "link:rate=2000gbit tf2", "link:delay=2h tf2",
     # Moments.
     "kill worker-1 now", "kill worker-1 after", "kill worker-1 after 5 stepz",
+    "kill worker-1 at random", "kill worker-1 after 5s seed 42",
 ]  # fmt: skip
 
 
@@ -122,28 +119,20 @@ def test_a_fault_is_read_back_from_its_text(fault: Fault) -> None:
     assert parse(fault.text) == fault
 
 
-def test_random_parts_are_drawn_from_a_seed() -> None:
-    some = resolve_all(parse_all("kill random; kill random seed 7; kill random"), PLACES, 40)
-    assert [fault.seed for fault in some] == [40, 7, 42]
-    drawn = {resolve(parse("kill random"), PLACES, seed).target for seed in range(40)}
-    nodes = {resolve(parse("cut:1s random"), PLACES, seed).target for seed in range(40)}
-    assert (drawn, nodes) == (set(PLACES), {"tf1", "tf2"})
-
-
 def test_network_faults_name_a_node() -> None:
-    assert resolve(parse("cut:5s worker-1"), PLACES, 1).target == "tf2"
-    assert resolve(parse("pause:5s worker-1"), PLACES, 1).target == "worker-1"
-    assert resolve(parse("pause:5s tf1"), PLACES, 1).target == "tf1"
+    assert check_target(parse("cut:5s worker-1"), PLACES).target == "tf2"
+    assert check_target(parse("pause:5s worker-1"), PLACES).target == "worker-1"
+    assert check_target(parse("pause:5s tf1"), PLACES).target == "tf1"
     with pytest.raises(
         ValueError, match=r"no task or node 'worker-7'; did you mean 'worker-1"
     ) as caught:
-        resolve(parse("kill worker-7"), PLACES, 1)
+        check_target(parse("kill worker-7"), PLACES)
     assert str(caught.value).endswith("there are ps-0, worker-0, worker-1 on tf1, tf2")
 
 
 def test_target_of_a_fault() -> None:
     acts = [("kill tf1", "worker-0"), ("kill worker-0", "worker-0")]
-    others = [("kill worker-0", "ps-0"), ("kill random", "ps-0")]
+    others = [("kill worker-0", "ps-0"), ("kill tf2", "ps-0")]
     assert all(concerns(parse(text), task, "tf1") for text, task in acts)
     assert not any(concerns(parse(text), task, "tf1") for text, task in others)
 
@@ -189,8 +178,6 @@ def test_concurrent_senders_do_not_overwrite(volume: Volume) -> None:
 def test_faults_not_sent(volume: Volume) -> None:
     with pytest.raises(NoSuchRun):
         control.inject_fault(volume, "r2", "kill worker-0")
-    with pytest.raises(ValueError, match=r"'kill random' is still random; the client must draw"):
-        control.inject_fault(volume, "r1", "kill random")
     with pytest.raises(ValueError, match="no fault 'hurt'"):
         control.inject_fault(volume, "r1", "hurt worker-0")
     assert not volume.faults("r1").exists()

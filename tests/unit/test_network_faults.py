@@ -28,9 +28,9 @@ from lab.run import fault_injection as faultings
 from lab.run.fault_injection import (
     FaultNotDelivered,
     NetworkFaults,
+    check_targets,
     inject,
     parse_faults,
-    resolve,
     warning,
 )
 from lab.volume import Request, RunSpec, control
@@ -162,10 +162,10 @@ def test_a_pause_that_looks_like_a_stall_is_warned_of(
 def test_the_faults_of_a_flag_are_checked_and_warned_of() -> None:
     places = {each.name: each.node for each in PLAN.tasks}
     output: list[str] = []
-    resolve(parse_faults("pause:9m worker-1"), places, 300, output.append)
+    check_targets(parse_faults("pause:9m worker-1"), places, 300, output.append)
     assert [line[:29] for line in output] == ["warning: fault pause:540s wor"]
     with pytest.raises(InputError, match="no such fault: no task or node 'tf9'; did you mean"):
-        resolve(parse_faults("cut:5s tf9"), places, 0, output.append)
+        check_targets(parse_faults("cut:5s tf9"), places, 0, output.append)
     with pytest.raises(ArgumentTypeError, match="no fault 'kil'; did you mean 'kill'"):
         parse_faults("kill worker-1; kil worker-1")
 

@@ -7,8 +7,8 @@ slow:0.3,30s          let it run for 30 % of the time, for 30 s
 cut:5s                disconnect a node from the network for this time
 link:rate=10mbit,delay=20ms,30s
                       slow and delay what a node sends, for this time
-TARGET is a task, a node (all of its tasks) or random. `lab run --fault` takes the
-same faults, separated by semicolons.
+TARGET is a task, or a node (all of its tasks). `lab run --fault` takes the same
+faults, separated by semicolons.
 
 Examples:
     # in the newest run, now
@@ -30,7 +30,7 @@ from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.run.discovery import find, reachable, statuses_of
-from lab.run.fault_injection import inject, input_error, resolve
+from lab.run.fault_injection import check_targets, inject, input_error
 from lab.run.project import default_name
 from lab.store.directory import LAST, runs_dir
 
@@ -38,7 +38,7 @@ from lab.store.directory import LAST, runs_dir
 def command(
     *,
     fault: Annotated[str, Argument("kill, stop, pause:10s, slow:0.3, link:rate=10mbit or cut:5s")],
-    task: Annotated[str, Argument("a task, a node, or random", shows="TARGET")] = "",
+    task: Annotated[str, Argument("a task or a node", shows="TARGET")] = "",
     when: Annotated[str, Argument("`after MOMENT` delays the fault", shows="after")] = "",
     moment: Annotated[str, Argument("seconds from now (5s), or a number of global steps")] = "",
     unit: Annotated[
@@ -56,7 +56,7 @@ def command(
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")
     node_of = {each.task: each.node for each in found.environment.tasks()}
-    (text,) = resolve([requested], node_of, found.request.spec.stall_s, notify)
+    (text,) = check_targets([requested], node_of, found.request.spec.stall_s, notify)
     # Seconds count from now here. In `lab run --fault`, and for agents, they count from the run's
     # start.
     now = time.time() + found.environment.clock_offset_s()
@@ -75,7 +75,7 @@ def _read(text: str) -> Fault:
         fault = parse(text)
     except ValueError as error:
         raise input_error(error) from error
-    if fault.kind.on_network and (fault.when is not None or fault.between is not None):
+    if fault.kind.on_network and fault.when is not None:
         raise InputError(
             f"`lab fault` injects {fault.kind} at once, but {text!r} has a time",
             "leave the time out, or use `lab run --fault`",

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lab.experiments.faults import parse, resolve_all
+from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, with_seed
 from lab.records.results import is_number, records_of
 from lab.task.agent.oneshot import OneshotError, arguments, missed, request_of
@@ -54,7 +54,7 @@ class Autorun:
     """The run that the variables describe.
 
     Attributes:
-        request: The request, with a run id, a seed and without random faults.
+        request: The request, with a run id and a seed.
         skipped: The network faults, which need a client.
     """
 
@@ -83,7 +83,7 @@ class Autorun:
         request = request_of("LAB_RUN", argv, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
         experiment = EXPERIMENTS[request.spec.experiment]
         try:
-            drawn = resolve_all([*map(parse, (*experiment.faults, *faults))], nodes)
+            wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
         except ValueError as error:
             raise OneshotError(f"LAB_RUN_TERMS: {error}") from error
         digest = hashlib.sha256(json.dumps([argv, start, faults]).encode()).hexdigest()
@@ -91,10 +91,10 @@ class Autorun:
             request.spec,
             args=with_seed(experiment, request.spec.args),
             start=start,
-            faults=tuple(fault.text for fault in drawn if not fault.kind.on_network),
+            faults=tuple(fault.text for fault in wanted if not fault.kind.on_network),
         )
         requested = replace(request, spec=spec, autorun=digest)
-        return cls(requested, tuple(each.text for each in drawn if each.kind.on_network))
+        return cls(requested, tuple(each.text for each in wanted if each.kind.on_network))
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse_resolved
+from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse
 from lab.text import short
 from lab.volume import Volume
 from lab.volume.clock import unix_time
@@ -127,7 +127,7 @@ class FaultInjector:
         """Create an injector.
 
         Args:
-            faults: The faults of the request, without random parts.
+            faults: The faults of the request.
             task: This agent's task.
             node: Its node.
             volume: The run volume.
@@ -150,7 +150,7 @@ class FaultInjector:
         self._ended: tuple[Process, Fault] | None = None  # a program, and the fault that ends it
         for position, text in enumerate(faults):
             with self._skip_invalid():
-                fault = parse_resolved(text)
+                fault = parse(text)
                 # The client injects network faults and then adds a file to `faults/`.
                 if not fault.kind.on_network:
                     self._add(f"request-{position}", fault)
