@@ -24,7 +24,7 @@ def dump(value: object, *, indent: int | None = None) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse a JSON object. Files of earlier versions may contain NaN itself.
+    """Parse a JSON object.
 
     Raises:
         ValueError: The text is not JSON, not an object, or nested too deeply, or has a whole number

@@ -18,8 +18,7 @@ NETWORKS: Final = ("portable", "isolated")
 
 _STATE = re.compile(
     r"^# lab: gpus=(uuid|index|none)"
-    # Files of earlier versions have neither.
-    rf"(?: gpus-by=({'|'.join(GPUS_BY)}) network=({'|'.join(NETWORKS)}))?"
+    rf" gpus-by=({'|'.join(GPUS_BY)}) network=({'|'.join(NETWORKS)})"
     r" tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"
     r"(?:\n# lab: run=(.+)$)?",
     re.MULTILINE,
@@ -107,4 +106,4 @@ def read_header(text: str) -> RenderOptions | None:
     if state is None:
         return None
     mode, gpus_by, network, tensorflow, run = state.groups()
-    return RenderOptions(mode, tensorflow, run or "", gpus_by or GPUS_BY[0], network or NETWORKS[0])
+    return RenderOptions(mode, tensorflow, run or "", gpus_by, network)

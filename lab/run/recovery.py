@@ -45,7 +45,7 @@ def collect_runs(
         LabError: A run cannot be collected.
     """
     under_way = []
-    known = _collected(environment) if anywhere else {}
+    known = environment.collected() if anywhere else {}
     for request in environment.runs():
         run = RunDir(store / safe_run_id(request.run_id))
         other = _elsewhere(run, known)
@@ -60,13 +60,6 @@ def collect_runs(
             if not State(summary.state).ended:
                 under_way.append(request.run_id)
     return under_way
-
-
-def _collected(environment: Environment) -> Mapping[str, str]:
-    try:
-        return environment.collected()
-    except LabError:  # an older version of lab booted the environment
-        return {}
 
 
 def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
@@ -187,7 +180,7 @@ def incomplete_runs(environment: Environment, store: Path) -> list[str]:
     Raises:
         LabError: The run volume cannot be read.
     """
-    known = _collected(environment)
+    known = environment.collected()
     runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
     return [
         run.run_id

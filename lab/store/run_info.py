@@ -9,15 +9,12 @@ from typing import Any, Final, TypedDict, TypeVar
 from lab.experiments.registry import defaults, hyperparameters
 from lab.strict_json import dump, parse
 from lab.text import short
-from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
+from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, task_names
 from lab.volume.run_spec import registered
 from lab.volume.states import State
 
 FORMAT: Final = 2
-"""The version of `run.json`; a reader refuses a later one.
-
-In format 1, the fields of `spec` were at the top level.
-"""
+"""The version of `run.json`; a reader refuses any other one."""
 
 _LATEST: Final = 1e11
 """Seconds since the epoch that can be shown as a date: up to the year 5138."""
@@ -145,18 +142,15 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, text: str) -> RunInfo:
-        """Parse `run.json`, in this format or an earlier one.
+        """Parse `run.json`.
 
         Raises:
-            ValueError: The text is not a `run.json` of such a format.
+            ValueError: The text is not a `run.json` of this format.
         """
         raw = parse(text)
         version = raw.get("format")
-        if isinstance(version, int) and version > FORMAT:
-            raise ValueError(f"written by a newer lab (format {version})")
-        if version is None or version == 1:
-            raw = nested({_RENAMED.get(key, key): value for key, value in raw.items()})
-            raw["format"] = FORMAT
+        if version != FORMAT:
+            raise ValueError(f"its format is {short(str(version))}; this lab reads {FORMAT}")
         _check_keys(raw, cls)
         _check_keys(raw.get("spec"), RunSpec)
         info = convert(raw, cls)
@@ -167,10 +161,6 @@ class RunInfo:
             if not TASK.fullmatch(f"{name}-{len(hosts)}"):
                 raise ValueError(f"its cluster has a job {short(name)!r}: not a valid job name")
         return info
-
-
-_RENAMED: Final = {"argv": "args"}
-"""The keys of format 1 that were renamed."""
 
 
 def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:

@@ -45,8 +45,8 @@ class TaskSummary:
         gpu_memory_bytes: The peak of the memory in use, summed over its GPUs.
         gpu_power_w: The power of its GPUs together while it trained, in watts; a mean.
         diverged_at: The step from which on its loss is NaN or infinite, or None.
-        loss_records: The number of step records whose mean `loss` is, at most 10; None if `loss` is
-            the loss of its last record, as in the files of earlier versions.
+        loss_records: The number of step records whose mean `loss` is, at most 10; None without a
+            step record.
         staleness_sum: The sum of the staleness of its steps, in updates by other workers; None if
             its records have no sum.
         staleness_steps: The number of these steps, in all attempts.

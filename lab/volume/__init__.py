@@ -36,7 +36,7 @@ from lab.volume.names import (
     task_names,
 )
 from lab.volume.request import Request
-from lab.volume.run_spec import RunSpec, TaskProgram, nested
+from lab.volume.run_spec import RunSpec, TaskProgram
 from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [
@@ -57,7 +57,6 @@ __all__ = [
     "TaskStatus",
     "Volume",
     "chief_of",
-    "nested",
     "new_run_id",
     "task_names",
 ]

@@ -6,7 +6,7 @@ The image contains no library for this.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -20,22 +20,19 @@ T = TypeVar("T")
 _hints = cache(get_type_hints)
 
 
-def from_json(
-    text: str, kind: type[T], what: str, convert: Callable[[Any], Any] = lambda raw: raw
-) -> T:
+def from_json(text: str, kind: type[T], what: str) -> T:
     """Decode a dataclass from the JSON of its `asdict`.
 
     Args:
         text: The JSON.
         kind: The dataclass; its fields may be dataclasses, enums, lists, tuples and mappings.
         what: The name of the object in messages.
-        convert: Converts the parsed JSON of an earlier version into the current form.
 
     Raises:
         ValueError: The text is not JSON, a key is missing or unknown, or a type is wrong.
     """
     try:
-        found: T = _decode(convert(json.loads(text, parse_int=parse_whole)), kind, what)
+        found: T = _decode(json.loads(text, parse_int=parse_whole), kind, what)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a {what}: {error}") from error
     return found

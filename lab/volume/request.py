@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from lab.volume.decoding import from_json
 from lab.volume.names import RUN_ID, TASK, ClusterSpec, chief_of, task_names
-from lab.volume.run_spec import RunSpec, nested
+from lab.volume.run_spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Request:
         Raises:
             ValueError: The text is not a request.
         """
-        request = from_json(text, cls, "request", nested)
+        request = from_json(text, cls, "request")
         if not RUN_ID.fullmatch(request.run_id):
             raise ValueError(f"not a run id: {request.run_id!r}")
         for name in request.tasks():

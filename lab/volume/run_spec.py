@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from lab.experiments.policy import OnFailure
 from lab.experiments.registry import EXPERIMENTS, Experiment
@@ -155,19 +155,6 @@ def _text(name: str, value: object) -> str:
     if name.endswith("_s") and isinstance(value, int | float):
         return f"{value:.0f}s" if value == int(value) else f"{value:f}"
     return str(value)
-
-
-def nested(raw: Any) -> Any:  # noqa: ANN401  (what JSON can hold)
-    """Convert the JSON of a request or of `run.json` so that `spec` is a separate object.
-
-    Earlier versions wrote the fields of the specification at the top level.
-    """
-    if not isinstance(raw, dict) or "spec" in raw:
-        return raw
-    names = {each.name for each in fields(RunSpec)}
-    spec = {name: value for name, value in raw.items() if name in names}
-    others = {name: value for name, value in raw.items() if name not in names}
-    return {**others, "spec": spec} if spec else others
 
 
 def registered(spec: RunSpec) -> Experiment | None:

@@ -48,8 +48,8 @@ class TaskStatus:
         signs_of_life: The number of its program's signs of life, counted until its first step.
         message: The text of its newest event, often what it waits for; may be empty.
         earlier: The attempts before this one, in order.
-        records_sha256: SHA-256 of its records after its end; "" in statuses of earlier versions,
-            and for a task that another agent declared lost.
+        records_sha256: SHA-256 of its records after its end; "" before it, and for a task
+            that another agent declared lost.
         records_lost: The number of records that could not be written to the run volume.
     """
 

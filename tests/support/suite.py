@@ -22,7 +22,6 @@ SHORT = frozenset(
         "test_local_environment.py",
         "test_node_network.py",
         "test_run_from_python.py",
-        "test_stored_runs.py",
         "test_two_users.py",
     }
 )

@@ -149,7 +149,8 @@ def changed(**changes: object) -> Damage:
         (changed(run_id=OTHER), "run.json is of another run"),
         (changed(state="training"), "has not ended"),
         (changed(odd=1), "unknown key"),
-        (changed(format=99), "written by a newer lab"),
+        (changed(format=99), "its format is 99; this lab reads 2"),
+        (changed(format=1), "its format is 1; this lab reads 2"),
         (extra(f"{RUN}/status/worker-0.json", b"[]"), "worker-0.json"),
     ],
 )

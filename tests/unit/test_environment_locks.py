@@ -294,7 +294,8 @@ def test_leftovers_of_containers() -> None:
 
 
 def test_an_environment_without_a_volume_has_no_runs() -> None:
-    assert ComposeEnvironment(an_engine(), "mnist").runs() == []
+    environment = ComposeEnvironment(an_engine(), "mnist")
+    assert (environment.runs(), environment.collected()) == ([], {})
 
 
 # ---- The commands

@@ -75,7 +75,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "clusters").symlink_to(ROOT / "clusters")
     (tmp_path / "data").symlink_to(ROOT / "data")
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "runs").symlink_to(ROOT / "tests/stored_runs")
+    (tmp_path / "runs").symlink_to(ROOT / "notebooks/samples")
     (tmp_path / "class.yaml").write_text("version: 1\nname: c\nseats: [ada]\n")
     return tmp_path
 
@@ -86,7 +86,7 @@ def project(tmp_path: Path) -> Path:
         ("render --gpus none --output -", "services:"),
         ("validate", "valid"),
         ("experiments", "async"),
-        ("runs", "regression"),
+        ("runs", "multiworker"),
         ("completion bash", "complete -"),
         ("gpus", "GPU"),
         ("doctor", "at the required versions"),
@@ -104,7 +104,7 @@ def test_the_dependencies_are_enough(
     [
         ("simulate async", "simulation"),
         ("reproduce book-async", "report"),
-        ("report regression", "report"),
+        ("report last", "report"),
         ("class up", "class"),
         ("sweep async --over epochs=1,2", "report"),
         ("run async --backend local --gpus none", "tensorflow"),

@@ -102,6 +102,7 @@ def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
     assert "--exit-code-from ps-0\n" in text
     assert read_header(text) == RenderOptions("index", "2.21")
     assert read_header(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
+    assert read_header(text.replace("gpus-by=nvidia", "gpus-by=guess")) is None
     assert read_header("services: {}\n" * 1000 + text) is None
 
 
@@ -185,14 +186,6 @@ def test_the_network_can_be_isolated() -> None:
         assert read(text)["networks"]["cluster"]["enable_ipv6"] is False
     assert "render --network isolated" in portable
     assert "render --network isolated" not in isolated
-
-
-def test_files_of_earlier_versions_have_the_defaults() -> None:
-    text = render_file(ROOT / "cluster.yaml", RenderOptions("index", run="none"))
-    earlier = text.replace(" gpus-by=nvidia network=portable", "")
-    assert earlier != text
-    assert read_header(earlier) == RenderOptions("index", "2.21", "none", "nvidia", "portable")
-    assert read_header(text.replace("gpus-by=nvidia", "gpus-by=guess")) is None
 
 
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:

@@ -218,11 +218,10 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     update(RunDir(tmp_path / "another/r1"), run_id="r2")
     shutil.rmtree(home)
 
-    def refuse(*_: object) -> None:  # as an environment of an older lab
-        raise LabError("usage: submit REQUEST | …")
+    def refuse(*_: object) -> None:
+        raise LabError("the run volume is full")
 
     if lie == "refused":
-        monkeypatch.setattr(environment, "collected", refuse)
         monkeypatch.setattr(environment, "mark_collected", refuse)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
     collect_runs(environment, home, quiet, anywhere=True)
@@ -300,7 +299,7 @@ def test_no_run_or_several_are_an_error(store: Path, folder: str, word: str, err
         find_run(word, store / folder)
 
 
-_ODD = {"format": 1, "run_id": "b", "experiment": "async", "state": "failed", "odd\x1b": 1}
+_ODD = {"format": 2, "run_id": "b", "state": "failed", "odd\x1b": 1}
 
 
 @pytest.mark.parametrize("damage", ["{", json.dumps(_ODD)])
@@ -345,7 +344,7 @@ def test_arguments_that_are_no_utf8_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "odd": 1}', '{"format": 99}', "\x00"]
+    "text", ["", "[]", "{}", '{"format": 2}', '{"format": 2, "odd": 1}', '{"format": 99}', "\x00"]
 )
 def test_an_unreadable_run_json_is_one_clear_error(run: RunDir, text: str) -> None:
     run.info_path.write_text(text)

@@ -178,7 +178,10 @@ class ComposeEnvironment(Environment):
         # Imported here: few commands need it.
         import msgspec  # noqa: PLC0415
 
-        text = self._call("collected")
+        try:
+            text = self._call("collected")
+        except NotFound:
+            return {}  # half booted: it has no volume yet
         try:
             return msgspec.json.decode(text, type=dict[str, str])
         except (msgspec.MsgspecError, RecursionError) as error:
