@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from lab.records.reader import STEPS
 from lab.statistics import Floats
-from lab.store.dataframe import STEPS
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from lab.records import is_in_range
+from lab.records.reader import read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +58,13 @@ def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
     found: list[Result] = []
     for path in tasks:
         newest: dict[str, Result] = {}
-        for record in records_of(path):
+        for record in read_records(path):
             if record.get("kind") == "result" and (result := result_of(record)) is not None:
                 newest[result.name] = result
         found += newest.values()
     bad = [result.name for result in found if not result.is_as_expected]
     names = {result.name for result in found}
     return list(dict.fromkeys([*bad, *(name for name in wanted if name not in names)]))
-
-
-def records_of(path: Path) -> Iterable[Mapping[str, Any]]:
-    """Yield the records of one task's file; skip lines that are not records."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield record
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.plots.data import Trace, evaluations_of, samples_of, steps_of
+from lab.records.reader import read_records
 from lab.report.markers import marks_of, not_done
 from lab.run.status import status_or_warn
 from lab.store.dataframe import DAMAGED, records_frame
 from lab.store.directory import RunDir
-from lab.store.progress import read_records
 from lab.store.run_info import RunInfo
 from lab.store.settings import settings_of
 from lab.store.sources import NamedRun, without_copies

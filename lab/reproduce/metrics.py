@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lab.experiments.faults import DONE, OVER, Kind
+from lab.records.reader import STEPS, read_records
 from lab.records.results import is_number, is_whole
 from lab.store.directory import RunDir
-from lab.store.progress import is_test_during_training, read_records
+from lab.store.progress import is_test_during_training
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.volume.states import State
 
 WORKER: Final = "worker"
-_STEPS: Final = ("step", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _worker(run: RunDir, task: str) -> WorkerMetrics:
         kind, message = record.get("kind"), record.get("message")
         if is_number(record.get("learning_rate")):
             rate = record["learning_rate"]
-        if kind in _STEPS and (step := _step(record)) is not None:
+        if kind in STEPS and (step := _step(record)) is not None:
             steps.append(step)
         elif is_test_during_training(record):
             continue

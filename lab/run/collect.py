@@ -20,13 +20,13 @@ from typing import Final
 
 from lab.backends import Chunk, Environment
 from lab.errors import LabError
+from lab.records.reader import LineReader
 from lab.run import lifecycle
 from lab.run.patience import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
 from lab.run.state import all_ended, state_under_way
 from lab.run.view import View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
-from lab.store.progress import LineReader
 from lab.store.run_info import Uncollected
 from lab.volume import TASK, TaskStatus, framing
 from lab.volume.files import REFUSED_S, atomic_writer

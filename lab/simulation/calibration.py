@@ -9,10 +9,10 @@ from statistics import mean
 from typing import Any, Final
 
 from lab.errors import InputError
+from lab.records.reader import read_records
 from lab.simulation.engine import simulate
 from lab.simulation.model import Host, Machine, Shape, Way
 from lab.store.directory import RunDir, read_statuses
-from lab.store.progress import read_records
 from lab.store.run_info import RunInfo
 from lab.volume.states import State
 

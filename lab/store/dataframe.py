@@ -7,7 +7,6 @@ a line that is not a record is skipped. The last two are reported.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import warnings
@@ -24,14 +23,12 @@ from pandas.api.types import union_categoricals
 from lab.errors import Notify
 from lab.formatting import counted
 from lab.records import FIELDS
+from lab.records.reader import STEPS, record_of
 from lab.records.results import is_number, is_whole
 from lab.store.directory import RunDir
 
 DAMAGED: Final = "damaged"
 """The key in a frame's `attrs`: a text for each damaged line, with its file and line number."""
-
-STEPS: Final = ("step", "epoch")
-"""The kinds of records that a task writes after a training step."""
 
 _CATEGORIES: Final = frozenset({"kind", "run", "job_name", "status"})
 """Fields with few different texts."""
@@ -161,13 +158,9 @@ def _one_by_one(
 
 def _lenient(line: bytes) -> tuple[Any, str]:
     """Return the row of a line that msgspec refused, as far as it is readable, and the error."""
-    try:
-        # Python's reader accepts NaN and Infinity, which Python's writer writes.
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None, "not a JSON object"
-    if not isinstance(record, dict):
-        return None, "not a JSON object"
+    record = record_of(line)
+    if record is None:
+        return None, "not a record"
     good = {name: _value(name, record[name]) for name in FIELDS if record.get(name) is not None}
     bad = [name for name, value in good.items() if value is None]
     row = _Row(**{name: value for name, value in good.items() if value is not None})

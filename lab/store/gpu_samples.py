@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from lab.store.progress import read_records
+from lab.records.reader import read_records
 
 Span = tuple[float, float]
 """The start and the end of a time span, both in seconds since the epoch."""

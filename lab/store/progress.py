@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lab.records.reader import STEPS, read_records
 from lab.records.results import Result, is_number, is_whole, result_of
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
-STEPS: Final = frozenset({"step", "epoch"})
-"""The kinds of the records of steps."""
-
 FINAL_RECORDS: Final = 10
 """The maximum number of step records whose mean is the final loss of a task.
 
@@ -247,39 +243,9 @@ def _step_of(mark: tuple[float, int]) -> int:
     return mark[1]
 
 
-class LineReader:
-    """Splits the bytes of a records file into records; a chunk may end anywhere."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Return the records that these bytes complete; skip lines that are not records."""
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
-        return _records(lines)
-
-
 def read_progress(path: Path, task: str) -> TaskProgress:
     """Return the progress from a task's records file; a missing file counts as empty."""
     progress = TaskProgress(task)
     for record in read_records(path):
         progress.add(record)
     return progress
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines, up to its last line end; none if it is missing."""
-    if path.is_file():
-        with path.open("rb") as file:
-            yield from _records(line for line in file if line.endswith(b"\n"))
-
-
-def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and isinstance(record.get("kind", ""), str):
-            yield record

@@ -16,7 +16,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from lab.errors import LabError, Notify
-from lab.store.dataframe import STEPS, recorded_tasks, records_frame
+from lab.records.reader import STEPS
+from lab.store.dataframe import recorded_tasks, records_frame
 from lab.store.directory import EVENTS_FILE, RunDir
 from lab.tfrecords import frame_records
 from lab.volume.files import atomic_writer

@@ -13,6 +13,7 @@ from lab.errors import LabError
 from lab.records import FIELDS
 from lab.store.dataframe import DAMAGED, records_frame, steps_frame
 from lab.store.directory import RunDir
+from lab.store.progress import read_progress
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from tests.support.fakes import record
@@ -94,7 +95,7 @@ def test_several_blocks_lose_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatc
     assert list(frame["seq"]) == list(range(50))
     assert list(frame["loss"]) == [n / 7 for n in range(50)]
     assert list(frame["message"]) == [f"m{n}" for n in range(50)]
-    assert damaged == ("tasks/worker-0.jsonl:21: not a JSON object",)
+    assert damaged == ("tasks/worker-0.jsonl:21: not a record",)
 
 
 LINE = "tasks/worker-0.jsonl:2: "
@@ -103,14 +104,15 @@ LINE = "tasks/worker-0.jsonl:2: "
 @pytest.mark.parametrize(
     ("line", "damage"),
     [
-        *((line, "not a JSON object") for line in (
+        *((line, "not a record") for line in (
             b"", b"[1]", b'{"kind":"step"', b"\xff\xfe", b"[" * 100_000, b"7",
+            b'{"seq": 5, "kind": 3}',
             b'{"a":' + b"[" * 99_999, b'{"global_step": ' + b"1" * 5000 + b"}")),
         *((b'{"seq": 5, "' + field.encode() + b'": ' + value + b"}", f"wrong type of {field}")
           for field, value in (
             ("global_step", b'"many"'), ("global_step", b"1.5"), ("global_step", b"true"),
             ("global_step", b"9223372036854775808"), ("global_step", b"-9223372036854775808"),
-            ("loss", b'"low"'), ("loss", b"1" + b"0" * 400), ("loss", b"[]"), ("kind", b"3"),
+            ("loss", b'"low"'), ("loss", b"1" + b"0" * 400), ("loss", b"[]"),
             ("message", b"{}"))),
     ],
 )  # fmt: skip
@@ -120,6 +122,7 @@ def test_an_invalid_line_is_named_and_its_other_fields_are_kept(
     write(run, "worker-0", record("worker-0", 0), line, record("worker-0", 1))
     frame, damaged = damage_of(run)
     assert damaged == (f"{LINE}{damage}",)
+    assert read_progress(run.records("worker-0"), "worker-0").records == len(frame)
     is_wrong = damage.startswith("wrong")
     assert list(frame["seq"]) == ([0, 5, 1] if is_wrong else [0, 1])
     assert not is_wrong or frame[damage.rpartition(" ")[2]].isna()[1]

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.store.progress import LineReader, TaskProgress, read_progress
+from lab.records.reader import LineReader
+from lab.store.progress import TaskProgress, read_progress
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary

@@ -28,7 +28,8 @@ from typing import Any, Final
 
 from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, with_seed
-from lab.records.results import is_number, records_of
+from lab.records.reader import read_records
+from lab.records.results import is_number
 from lab.task.agent.oneshot import OneshotError, arguments, missed, request_of
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus, Volume
@@ -201,7 +202,7 @@ def exit_code(volume: Volume, request: Request) -> int:
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
     newest: dict[str, object] = {}
-    for record in records_of(records):
+    for record in read_records(records):
         newest.update(record)
     return (
         status.task,
