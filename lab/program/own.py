@@ -126,7 +126,7 @@ class OwnProgram:
             )
         yield from self.data.notes
         for file, conversion in self.converted.items():
-            yield f"{file}: converted from Python 2: {conversion}"
+            yield f"{file}: {conversion}"
 
 
 def names_a_program(argument: str) -> bool:

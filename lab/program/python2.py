@@ -7,8 +7,7 @@ import io
 import re
 import tempfile
 import tokenize
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +44,6 @@ class Conversion:
 
     Attributes:
         source: The text in Python 3, in the encoding of the original.
-        changes: Kind of change to the number of changes: `{"print": 3, "xrange": 1}`.
         divides: Whether the file divides by `/`. In Python 2, `/` of two integers rounds down. The
             text does not show the types, so `/` is not converted.
         error: The syntax error of the original; None if that is valid Python 3.
@@ -53,15 +51,13 @@ class Conversion:
     """
 
     source: bytes
-    changes: Mapping[str, int]
     divides: bool = False
     error: InputError | None = None
     line: int = 1
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.changes.items()))
         warning = "; `/` of two integers now gives a fraction"
-        return counts + warning * self.divides
+        return "converted from Python 2" + warning * self.divides
 
 
 def convert(source: bytes, name: str, *, in_package: bool = False) -> Conversion | None:
@@ -75,22 +71,20 @@ def convert(source: bytes, name: str, *, in_package: bool = False) -> Conversion
     Returns:
         The conversion; None if fissix fails, or its result is not valid Python 3.
     """
-    tool, changes = _tool(() if in_package else _LEFT_OUT)
+    tool = _tool(() if in_package else _LEFT_OUT)
     try:
         text, encoding = _decoded(source)
         made = str(tool.refactor_string(text, name))
         try:
             compile(made.encode(encoding), name, "exec", dont_inherit=True)
         except TabError:
-            changes.clear()
-            changes["tabs"], untabbed = _expand_tabs(text)
-            made = str(tool.refactor_string(untabbed, name))
+            made = str(tool.refactor_string(_expand_tabs(text), name))
         converted = made.encode(encoding)
         compile(converted, name, "exec", dont_inherit=True)
         tree = ast.parse(converted, name)
     except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
         return None
-    return Conversion(converted, changes, _divides(tree) and not _TRUE_DIVISION.search(text))
+    return Conversion(converted, _divides(tree) and not _TRUE_DIVISION.search(text))
 
 
 def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | None:
@@ -108,14 +102,15 @@ def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | No
     """
     if not _has_old_names(tree):
         return None
-    tool, changes = _tool(chosen=_FIXERS_OF_NAMES)
+    tool = _tool(chosen=_FIXERS_OF_NAMES)
     try:
         text, encoding = _decoded(source)
-        converted = str(tool.refactor_string(text, name)).encode(encoding)
+        made = str(tool.refactor_string(text, name))
+        converted = made.encode(encoding)
         compile(converted, name, "exec", dont_inherit=True)
     except Exception:  # noqa: BLE001  (any fixer may fail; then the program reports the name)
         return None
-    return Conversion(converted, changes) if changes else None
+    return Conversion(converted) if made != text else None
 
 
 def _decoded(source: bytes) -> tuple[str, str]:
@@ -125,8 +120,8 @@ def _decoded(source: bytes) -> tuple[str, str]:
     return (text if text.endswith("\n") else f"{text}\n"), encoding
 
 
-def _expand_tabs(text: str) -> tuple[int, str]:
-    """Replace the tabs of the indentation; return the number of changed lines, and the text."""
+def _expand_tabs(text: str) -> str:
+    """Replace the tabs of the indentation by blanks."""
     from fissix.pgen2 import tokenize as tokens  # noqa: PLC0415
 
     inside = set[int]()  # lines that begin in a string
@@ -137,10 +132,7 @@ def _expand_tabs(text: str) -> tuple[int, str]:
         bare = line.lstrip(" \t")
         if number not in inside:
             lines[number - 1] = line[: len(line) - len(bare)].expandtabs(_TAB) + bare
-    changed = sum(
-        new != old for new, old in zip(lines, text.splitlines(keepends=True), strict=True)
-    )
-    return changed, "".join(lines)
+    return "".join(lines)
 
 
 def _has_old_names(tree: ast.Module) -> bool:
@@ -172,10 +164,8 @@ def _imports_old_module(statement: ast.stmt) -> bool:
     )
 
 
-def _tool(
-    left_out: Iterable[str] = (), chosen: Iterable[str] | None = None
-) -> tuple[Any, Counter[str]]:
-    """Return a converter with fixers of these names, and the number of changes of each fixer.
+def _tool(left_out: Iterable[str] = (), chosen: Iterable[str] | None = None) -> Any:  # noqa: ANN401
+    """Return a converter with fixers of these names.
 
     Args:
         left_out: Fixers that are not used.
@@ -193,32 +183,10 @@ def _tool(
         for name in refactor.get_fixers_from_package("fissix.fixes")
     }
     wanted = [name for kind, name in names.items() if kind in (chosen or names)]
-    tool = refactor.RefactoringTool(
+    return refactor.RefactoringTool(
         [name for name in wanted if name.rpartition(".fix_")[2] not in left_out],
         {"print_function": chosen is not None},
     )
-    changes: Counter[str] = Counter()
-    for fixer in (*tool.pre_order, *tool.post_order):
-        _count(fixer, changes)
-    return tool, changes
-
-
-def _count(fixer: Any, changes: Counter[str]) -> None:  # noqa: ANN401
-    """Make a fixer count its changes: it returns a new node, or changes the tree itself."""
-    kind = type(fixer).__module__.rpartition(".fix_")[2]
-    transform = fixer.transform
-
-    def counted(node: Any, results: Any) -> Any:  # noqa: ANN401
-        top = node
-        while top.parent is not None:
-            top = top.parent
-        node_before, before = str(node), str(top)
-        new = transform(node, results)
-        if (new is not None and str(new) != node_before) or str(top) != before:
-            changes[kind] += 1
-        return new
-
-    fixer.transform = counted
 
 
 def _divides(tree: ast.Module) -> bool:

@@ -98,7 +98,7 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_pat
     old = old.replace("took / len(DEVICES)))", "took / len(DEVICES)), 'by', len(DEVICES)")
     program.write_text(old)
     path, err = listing(tmp_path, program.name, cluster)
-    assert f"{name}.py: converted from Python 2: print 1, xrange 1" in err
+    assert f"{name}.py: converted from Python 2" in err
     assert (path / f"original/{name}.py").read_text() == old
     assert "in range(" in (path / f"program/{name}.py").read_text()
 

@@ -176,9 +176,8 @@ def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_bytes(b"x = 'both \xc3\xa9'\r\n")
     own = read_program(str(program), listing=True)
     assert list(own.notes()) == [
-        "main.py: converted from Python 2: print 1",
-        "part.py: converted from Python 2: print 2, xrange 1; `/` of two integers now gives"
-        " a fraction",
+        "main.py: converted from Python 2",
+        "part.py: converted from Python 2; `/` of two integers now gives a fraction",
     ]
     own.copy_to(tmp_path / "program", tmp_path / "files", tmp_path / "original")
     ran = {path.name: path.read_bytes() for path in (tmp_path / "program").iterdir()}
@@ -227,7 +226,6 @@ def test_converted_files(tmp_path: Path, source: str, converted: str) -> None:
     assert found is not None
     assert found.source == f"{converted}\n".encode()
     assert not found.divides
-    assert found.changes.get("tabs", 0) == ("\n\t" in source)
 
 
 def test_a_converted_file_keeps_its_encoding(tmp_path: Path) -> None:

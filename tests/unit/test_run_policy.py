@@ -105,7 +105,7 @@ def test_a_python_2_listing_is_converted_and_sent_with_its_data(
     Path("old/in.csv").write_text("1,2")
     Path("old/given.csv").write_text("3")
     assert (
-        "a.py: converted from Python 2: print 1\n"
+        "a.py: converted from Python 2\n"
         in cli("run", "--listing", "old/a.py", "--gpus", "none", "--", "--f=given.csv").err
     )
     run, volume = only_run(), environment.volume
