@@ -256,6 +256,7 @@ def test_an_import_within_a_package_becomes_relative(tmp_path: Path) -> None:
         "six.iteritems(d)",
         "def f(long): return long",
         "print('a', b), d.keys()",
+        "d.has_key(1, 2)",  # a method of the program
     ],
 )
 def test_names_that_a_program_defines_stay(tmp_path: Path, source: str) -> None:

@@ -44,7 +44,6 @@ from lab.program.cluster_arguments import parse_map
 from lab.program.own import names_a_program
 from lab.run.fault_injection import parse_faults
 from lab.service.next_command import next_command
-from lab.service.notices import FoldedNotices, last_notices
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
@@ -207,12 +206,8 @@ def command(  # longer than 60 lines: the parameters are the command line
         tensorflow=tensorflow,
         resume=resume,
     )
-    project, store_path = Project.load(cluster), runs_dir(runs_dir_)
-    folds = sys.stderr.isatty() and not explain
-    known = last_notices(store_path, project) if folds else ()
+    prepared = prepare_run(options, Project.load(cluster), runs_dir(runs_dir_), notify=notify)
     store = ["--runs-dir", runs_dir_] if runs_dir_ else []
-    with FoldedNotices(known, notify, store) as notices:
-        prepared = prepare_run(options, project, store_path, notify=notices.notify)
 
     def hint(run: RunDir, summary: Summary, *, as_expected: bool) -> None:
         if json or not sys.stderr.isatty():  # only a person needs it

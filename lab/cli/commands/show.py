@@ -5,7 +5,7 @@ Examples:
     lab show last
     # its summary as JSON
     lab show last --json
-    # the notices that `lab run` folds into one line
+    # the notices of its preparation
     lab show last --notices
 """
 
