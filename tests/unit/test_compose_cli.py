@@ -1,4 +1,4 @@
-"""A child of a command ends with it, also after more interrupts; changes that compose finds."""
+"""A child of a command ends with it, also after more interrupts; compose's file and its builds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.backends.compose.cli import (
     lines_of,
     require_builder,
 )
-from lab.backends.engine.containers import ContainerInfo, parse_inspection
+from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from tests.support.agents import wait_for
 from tests.support.containers import INSPECTED
@@ -73,51 +73,19 @@ def test_a_child_gets_sigterm() -> None:
     assert process.returncode == 0
 
 
-@pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerInfo:
-    """A container of a file, and a `docker` that prints the content of `answer`."""
+def test_the_compose_file_of_containers(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    file.write_text("services: {}\n")
-    command = tmp_path / "docker"
-    command.write_text(
-        f'#!/bin/sh\necho "$@" "$LAB_IMAGE" "$LAB_FLAGS" > {tmp_path}/asked\n'
-        f"cat {tmp_path}/answer >&2\n"
-    )
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("LAB_FLAGS", "of this shell")
-    made = replace(parse_inspection(INSPECTED), file=str(file), folder=str(tmp_path))
-    return replace(made, variables={"LAB_FLAGS": "--epochs 1"})
-
-
-def test_a_compose_file_counts_where_compose_would_change_nothing(
-    seen: ContainerInfo, tmp_path: Path
-) -> None:
-    (tmp_path / "answer").write_text("DRY-RUN MODE -  Container mnist-worker-1-1  Running\n")
-    assert compose_file("mnist", [seen]) == "services: {}\n"
-    assert (tmp_path / "asked").read_text() == (
-        "compose --ansi never --progress plain --dry-run --project-name mnist"
-        f" --file {seen.file} --project-directory {tmp_path}"
-        " create --no-build worker-1 lab:cuda --epochs 1\n"
-    )
-
-
-@pytest.mark.parametrize("change", ["Recreate", "Create", "Creating", "Removing"])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "DRY-RUN MODE -  Container mnist-{}  {}\n",  # Compose 2
-        " Container mnist-{} {} \n",  # Compose 5
-    ],
-)
-def test_an_edited_compose_file_does_not_count(
-    seen: ContainerInfo, tmp_path: Path, line: str, change: str
-) -> None:
-    running = line.format("worker-2-1", "Running")
-    (tmp_path / "answer").write_text(line.format("worker-1-1", change) + running)
-    assert compose_file("mnist", [seen]) is None
-    (tmp_path / "answer").write_text(running)
-    assert compose_file("mnist", [seen]) is not None
+    seen = replace(parse_inspection(INSPECTED), file=str(file))
+    assert seen.cluster_sha256
+    assert compose_file([seen]) is None
+    file.write_text(text := f"lab.cluster-sha256: {seen.cluster_sha256}\n")
+    assert compose_file([seen, seen]) == text
+    assert compose_file([seen, replace(seen, file="/other")]) is None
+    assert compose_file([]) is None
+    file.write_text("lab.cluster-sha256: of another config\n")
+    assert compose_file([seen]) is None
+    file.write_bytes(b"\xff")
+    assert compose_file([seen]) is None
 
 
 BUILDS = """\
@@ -173,24 +141,6 @@ def test_a_build_shows_one_line_for_each_long_step(
         cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
     kept = [line.strip() for line in BUILDS.splitlines()[1 - cli.SHOWN_LINES :]]
     assert shown[-cli.SHOWN_LINES :] == [*kept, "\\x1b[31mno"]
-
-
-def test_a_refused_or_missing_compose_file(seen: ContainerInfo, tmp_path: Path) -> None:
-    assert compose_file("mnist", [seen]) is None  # cat fails
-    (tmp_path / "answer").touch()
-    assert compose_file("mnist", [seen, replace(seen, file="/other")]) is None
-    assert compose_file("mnist", [seen]) is not None
-    Path(seen.file).unlink()
-    assert compose_file("mnist", [seen]) is None
-    assert compose_file("mnist", []) is None
-
-
-def test_a_compose_that_takes_too_long(
-    seen: ContainerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(cli, "TIMEOUT_S", 0.05)
-    assert compose_file("mnist", [seen]) is None
 
 
 REFUSED = "compose build requires buildx 0.17.0 or later"

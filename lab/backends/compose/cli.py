@@ -24,7 +24,7 @@ from lab.text import visible
 from lab.volume.files import write_atomically
 
 TIMEOUT_S: Final = 30
-"""Seconds that compose has to compare a file with containers; it needs one."""
+"""Seconds that compose has for a dry run; it needs one."""
 
 KEPT_LINES: Final = 200
 """The number of a child's last lines that are kept to explain its failure."""
@@ -42,11 +42,6 @@ _LONG_STEP: Final = re.compile(
     r"(?:#\d+ \[(?:\S+ )? *|Step )(\d+)/(\d+)(?:\]| :) (?:FROM|RUN) |#\d+ exporting layers"
 )
 """The beginning of a build's step that may take minutes, by BuildKit or by the classic builder."""
-
-# Compose 2 marks these lines with `DRY-RUN MODE -`. Compose 5 does not, and ends them with a space.
-_CHANGE: Final = re.compile(
-    r" (?:Container|Network|Volume) \S+ +(?:Recreate|Create|Creating|Removing) *$", re.M
-)
 
 _FILE: Final = "docker-compose.yml"
 
@@ -116,7 +111,7 @@ def require_builder() -> None:
         file = Path(folder) / _FILE
         file.write_text(_BUILDS_AN_IMAGE, encoding="utf-8")
         try:
-            answer = Compose("lab-builder", file, Path(folder)).dry_run("build")
+            answer = Compose("lab-builder", file, Path(folder)).dry_build()
         except subprocess.TimeoutExpired:
             return
     if answer.returncode != 0 and "requires buildx" in answer.stderr:
@@ -168,33 +163,13 @@ class Compose:
         config: dict[str, Any] = json.loads(answer.stdout)
         return config
 
-    def fits(self, services: Sequence[str], variables: Mapping[str, str]) -> bool:
-        """Whether the containers of these services match the file: compose would change nothing.
-
-        Args:
-            services: The services; each has a container.
-            variables: The values of the file's variables.
-        """
-        try:
-            answer = self.dry_run("create", "--no-build", *services, variables=variables)
-        except subprocess.TimeoutExpired:
-            return False
-        changes = _CHANGE.search(f"{answer.stdout}\n{answer.stderr}")
-        return answer.returncode == 0 and changes is None
-
-    def dry_run(
-        self, *arguments: str, variables: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command of compose that changes nothing, and return its output.
-
-        Args:
-            arguments: The command.
-            variables: The values of the file's variables.
+    def dry_build(self) -> subprocess.CompletedProcess[str]:
+        """Let compose say how it would build the images, and return its output.
 
         Raises:
             subprocess.TimeoutExpired: It took more than `TIMEOUT_S`.
         """
-        return _capture([*self._command("--dry-run"), *arguments], variables, TIMEOUT_S)
+        return _capture([*self._command("--dry-run"), "build"], TIMEOUT_S)
 
     def _command(self, *options: str) -> list[str]:
         return [
@@ -253,30 +228,23 @@ def remove_compose_file(project: str) -> None:
         _folder(project).rmdir()
 
 
-def compose_file(project: str, seen: Sequence[ContainerInfo]) -> str | None:
-    """Return the text of the compose file that these containers were made from.
+def compose_file(seen: Sequence[ContainerInfo]) -> str | None:
+    """Return the text of the compose file that these containers were made from, as it is now.
 
-    The containers' labels name the file. It may have been edited since. So compose must confirm
-    that the containers match the file.
+    The containers' labels name the file.
 
     Returns:
-        None if the file is missing, unreadable or does not match.
+        None if the file is missing or unreadable, or is now one of another config.
     """
-    origins = {(each.file, each.folder) for each in seen if each.service}
+    origins = {(each.file, each.cluster_sha256) for each in seen if each.service}
     if len(origins) != 1:
         return None
-    file, folder = map(Path, origins.pop())
+    file, cluster_sha256 = origins.pop()
     try:
-        text = file.read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    # The values of the file's variables at the boot, from the containers' environments.
-    known = {name: value for each in seen for name, value in each.variables.items()}
-    variables = {name: known.get(name, "") for name in ("LAB_EXPERIMENT", "LAB_FLAGS")}
-    variables["LAB_IMAGE"] = seen[0].image_name
-    # Without the service that starts a run, which is not part of the environment.
-    services = [each.service for each in seen]
-    return text if Compose(project, file, folder).fits(services, variables) else None
+    return text if cluster_sha256 in text else None
 
 
 @contextmanager
@@ -327,7 +295,6 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 def _capture(
     command: Sequence[str],
-    variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -336,7 +303,7 @@ def _capture(
         capture_output=True,
         text=True,
         errors="replace",
-        env=compose_environment() | dict(variables or {}),
+        env=compose_environment(),
         check=False,
         timeout=timeout_s,
     )

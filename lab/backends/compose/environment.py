@@ -285,11 +285,8 @@ class ComposeEnvironment(Environment):
         }
 
     def boot_file(self) -> tuple[str, str]:
-        """The compose file that it was booted from, or the containers as JSON.
-
-        The file counts only if compose confirms that the containers match it.
-        """
-        text = cli.compose_file(self.project, self.containers)
+        """The compose file that it was booted from, or the containers as JSON without it."""
+        text = cli.compose_file(self.containers)
         if text is not None:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"

@@ -62,7 +62,6 @@ class ContainerInfo:
         cluster_sha256: Digest of its config.
         tensorflow: The TensorFlow version of its image, as the plan names it.
         image: The id of its image.
-        image_name: The image's name in the compose file.
         file: Its compose file, as compose names it.
         folder: The directory of relative paths in that file.
         root: Its project's directory: with the programs that a task mounts; of an anchor, `folder`.
@@ -86,7 +85,6 @@ class ContainerInfo:
     cluster_sha256: str
     tensorflow: str
     image: str
-    image_name: str
     file: str
     folder: str
     root: str
@@ -147,7 +145,6 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
         tensorflow=labels.get(TENSORFLOW, ""),
         image=attributes["Image"],
-        image_name=config["Image"],
         file=labels.get(COMPOSE_FILE, ""),
         folder=folder,
         root=str(Path(scripts).parent) if scripts else folder,
