@@ -63,7 +63,7 @@ class Pinned:
             "verdict": self.check.status.value,
             "sources": list(self.check.sources),
             "explanation": self.check.explanation,
-            "mend": self.check.fix,
+            "fix": self.check.fix,
         }
 
 
@@ -171,7 +171,7 @@ def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, str]]
         version: judge_gpu(gpu, inventory, build_of(version, os.environ)) for version in IMAGES
     }
     return {
-        version: {"verdict": each.status.value, "explanation": each.reason, "mend": each.fix}
+        version: {"verdict": each.status.value, "explanation": each.reason, "fix": each.fix}
         for version, each in found.items()
     }
 

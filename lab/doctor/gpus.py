@@ -374,4 +374,4 @@ def judge_trial(trial: Trial) -> Outcome:
 
 
 def _fix(fault: Fault) -> str:
-    return _FIXES.get(fault.condition, fault.mend)
+    return _FIXES.get(fault.condition, fault.fix)

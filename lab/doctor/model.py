@@ -88,7 +88,7 @@ class Finding:
             "name": self.name,
             "verdict": self.outcome.status,
             "what": self.outcome.what,
-            "mend": self.outcome.fix,
+            "fix": self.outcome.fix,
             "needed_for": self.needed_for,
             "blocks": self.outcome.blocks,
         }

@@ -42,16 +42,16 @@ class Fault:
         condition: The kind of the fault.
         where: `driver`, `driver version`, `CUDA version`, or `GPU 3`.
         detail: NVML's message, or what it means.
-        mend: The hint, as an imperative phrase.
+        fix: The hint, as an imperative phrase.
     """
 
     condition: Condition
     where: str
     detail: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.condition} ({self.detail}); {self.mend}"
+        return f"{self.where}: {self.condition} ({self.detail}); {self.fix}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,8 @@ def lose_a_gpu(environment: ComposeEnvironment) -> None:
     assert lost.task == "worker-1"
     assert "GPU lost: /dev/nvidia3 is missing" in lost.detail
     request = Request("r", RunSpec("async", "mnist_async.py"), environment.cluster_spec())
-    mend = f"GPU lost: /dev/nvidia3 is missing; run `docker restart {container}`"
-    with pytest.raises(LabError, match=mend):
+    fix = f"GPU lost: /dev/nvidia3 is missing; run `docker restart {container}`"
+    with pytest.raises(LabError, match=fix):
         environment.submit(request)
     docker("restart", "--time", "1", container)
     wait_for(lambda: all(task.alive for task in environment.tasks()), "a restart helps")

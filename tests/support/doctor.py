@@ -50,7 +50,7 @@ AWAY = told(Name="another")
 
 def fault(condition: Condition, where: str = "driver") -> Fault:
     """A fault that the inventory reports."""
-    return Fault(condition, where, "NVML's words", "the inventory's mend")
+    return Fault(condition, where, "NVML's words", "the inventory's fix")
 
 
 Judge = Callable[[], Outcome]

@@ -165,7 +165,7 @@ DOCKER: Judgements = [
     (lambda: engine.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),
     (lambda: engine.judge_image(replace(STALE, base_state="far")), "ok", "other .* far.* it again"),
     (lambda: engine.judge_image(STALE), "failed: no image", "another version"),
-    (lambda: engine.judge_no_image(LabError("odd", "mend")), "failed: no image", "odd → mend"),
+    (lambda: engine.judge_no_image(LabError("odd", "fix")), "failed: no image", "odd → fix"),
     (lambda: engine.judge_disk((Path("/d"), 2 * 10**9), IMAGE), "ok", "/d"),
     (lambda: engine.judge_disk((Path("/d"), 10**8), IMAGE), "warning", "/d"),
     (lambda: engine.judge_disk((Path("/d"), 10**9), MISSING), "failed: no space for the image", ""),

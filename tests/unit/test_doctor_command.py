@@ -220,9 +220,9 @@ def test_the_command(
     names = {(each["area"], each["name"]) for each in report["findings"]}
     assert len(names) == len(report["findings"])
     for each in report["findings"]:
-        assert set(each) == {"area", "name", "verdict", "what", "mend", "needed_for", "blocks"}
+        assert set(each) == {"area", "name", "verdict", "what", "fix", "needed_for", "blocks"}
         assert each["verdict"] in set(Status)
-        assert each["verdict"] != "failed" or (each["mend"] and each["blocks"])
+        assert each["verdict"] != "failed" or (each["fix"] and each["blocks"])
     assert [each.name for each in project.iterdir()] == ["cluster.yaml"]  # it changes nothing
 
 

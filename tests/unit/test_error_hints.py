@@ -96,7 +96,7 @@ USER = "/run/user/1000"
 
 
 @pytest.mark.parametrize(
-    ("host", "mend"),
+    ("host", "fix"),
     [
         ("unix:///var/run/docker.sock", "`sudo systemctl start docker`"),
         (f"unix://{USER}/docker.sock", "`systemctl --user start docker`"),
@@ -106,11 +106,11 @@ USER = "/run/user/1000"
     ],
 )
 def test_an_engine_that_does_not_answer_has_its_own_start_command(
-    host: str, mend: str, monkeypatch: pytest.MonkeyPatch
+    host: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("XDG_RUNTIME_DIR", USER)
-    assert explain("booting", NO_ENGINE).fix.startswith(f"start it with {mend}")
+    assert explain("booting", NO_ENGINE).fix.startswith(f"start it with {fix}")
 
 
 def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -> None:

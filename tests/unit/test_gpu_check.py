@@ -121,7 +121,7 @@ def node(fault: str, **changes: Any) -> GpuView:
 
 
 @pytest.mark.parametrize(
-    ("sight", "words", "mend"),
+    ("sight", "words", "fix"),
     [
         (node(REFUSED, cuda=()), f"/dev/nvidia4 cannot be opened ({REFUSED})", "daemon-reload"),
         (node("Permission denied"), "cannot be opened (Permission denied)", "DeviceFileMode"),
@@ -141,12 +141,12 @@ def node(fault: str, **changes: Any) -> GpuView:
         (local(A, reasons=failing("34")), "CUDA reports: cuInit: error 34", "lab doctor"),
     ],
 )
-def test_lost(sight: GpuView, words: str, mend: str) -> None:
+def test_lost(sight: GpuView, words: str, fix: str) -> None:
     found = judged((A,), sight)
     assert (found.status, found.status.good) == (GpuStatus.LOST, False)
     assert found.explanation.startswith(f"planned {A}, but cannot use it: ")
     assert words in found.explanation
-    assert mend in found.fix
+    assert fix in found.fix
 
 
 def test_unknown_and_declared_have_reasons() -> None:

@@ -136,7 +136,7 @@ def test_without_any_gpu_no_query(
     assert (boot(environment), environment.looks) == ([], [])
 
     def failing() -> None:
-        raise NvmlError("it failed", "mend it", Fault(Condition.OTHER, "driver", "x", "y"))
+        raise NvmlError("it failed", "fix it", Fault(Condition.OTHER, "driver", "x", "y"))
 
     monkeypatch.setattr(gpu_verification, "read_host", failing)
     assert gpu_verification.host_gpus() == ()

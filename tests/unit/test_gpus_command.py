@@ -113,7 +113,7 @@ def test_the_output_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     gpus = found["gpus"]
     assert [gpu["tasks"] for gpu in gpus] == [["mnist/worker-0"], ["mnist/worker-1"], [], [], []]
     assert gpus[1]["unknown"] == {"numa_node": "not supported by this GPU"}
-    assert gpus[3]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "mend": ""}
+    assert gpus[3]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "fix": ""}
     assert gpus[4]["tensorflow"]["2.21"]["verdict"] == "too old"
     assert found["faults"][0]["condition"] == "GPU lost"
     tasks = {

@@ -281,10 +281,10 @@ def test_a_build_from_another_version_does_not_count(host: HostOf) -> None:
     with pytest.raises(LabError) as caught:
         here.builds(root="/home/\x1bada")
     assert here.done == ["build tf1"]
-    what, _, mend = str(caught.value).partition("; ")
+    what, _, fix = str(caught.value).partition("; ")
     assert what.startswith("the image lab:cpu was built from another version of lab's code, ")
     assert "/home/\\x1bada/lab, than this lab has, /" in what
-    assert mend == "use the `lab` of that directory, or update both to one version"
+    assert fix == "use the `lab` of that directory, or update both to one version"
 
 
 @pytest.mark.parametrize(

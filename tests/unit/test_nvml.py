@@ -218,7 +218,7 @@ def test_every_error_has_a_name_and_a_hint(error: str, condition: Condition) -> 
     assert condition_of(raised) is condition
     fault = fault_of(raised, "GPU 3")
     assert (fault.condition, fault.where) == (condition, "GPU 3")
-    assert fault.mend
+    assert fault.fix
     assert not fault.detail.endswith(".")
 
 

@@ -108,7 +108,7 @@ class Seen(View):
 
 
 def fault(what: str) -> NvmlError:
-    return NvmlError(what, "mend it", Fault(Condition.OTHER, "driver", "a word", "mend it"))
+    return NvmlError(what, "fix it", Fault(Condition.OTHER, "driver", "a word", "fix it"))
 
 
 def both(a: float | None, b: float | None) -> list[Sample]:

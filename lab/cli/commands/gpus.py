@@ -62,7 +62,7 @@ def _once(*, json: bool) -> None:
     for fault in snapshot.inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.condition is not Condition.NO_DRIVER:
-            raise LabError(f"the driver does not work: {fault.condition}", fault.mend)
+            raise LabError(f"the driver does not work: {fault.condition}", fault.fix)
 
 
 def _watch(*, json: bool) -> None:
