@@ -72,7 +72,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
             program for each task: `worker-0=a.py,worker-1=b.py`.
         cluster: The config, or its file; None: the project's `cluster.yaml`.
-        backend: `local` (processes), `compose` (containers), `slurm` (jobs), or `auto`.
+        backend: A backend, such as `local` or `compose` (`lab run --help` lists them), or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         start: Tasks that start later: `{"worker-1": "10s"}`, or `"worker-1: after 500 steps"`.
         faults: Faults to inject: `["kill worker-1 after 500 steps"]`.

@@ -1,27 +1,30 @@
-"""The protocols `Backend` and `Environment`, which both backends implement.
+"""The base classes `Backend` and `Environment` of all backends.
 
 A backend boots an *environment*: one agent for each task of the plan. The agents wait for requests.
 The client and the agents exchange files on the run volume only (`lab.volume`). The files are
 the same on every backend.
 
-A new backend needs two classes, derived from `Backend` and `Environment`. They define the methods
-that have no body here. `lab.backends.registry.backends` must list the new `Backend`.
+A new backend is a package with two classes, derived from `Backend` and `Environment`. They define
+the abstract methods. `lab.backends.names` and `lab.backends.registry` list the new `Backend`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
+    from lab.config import Cluster
     from lab.gpu.verification import GpuView
+    from lab.placement.place import Placed
     from lab.placement.plan import Plan
 
 __all__ = [
@@ -84,7 +87,7 @@ Command = Literal["cancel", "kill", "fault", "collected"]
 """The kind of a message for a run: a command of `lab.volume`."""
 
 
-class Environment(Protocol):
+class Environment(ABC):
     """A booted plan, or the parts of it that are left.
 
     Each backend's class derives from this one. The methods with a body are the same on all
@@ -105,10 +108,12 @@ class Environment(Protocol):
     tensorflow: str
 
     @property
+    @abstractmethod
     def is_up(self) -> bool:
         """Whether any part of it runs. If not, stopped containers or its run volume are left."""
 
     @property
+    @abstractmethod
     def sources_sha256(self) -> str:
         """Digest of lab's code that its agents run (`probes.version`); "" if it is unknown.
 
@@ -117,15 +122,19 @@ class Environment(Protocol):
         """
 
     @property
+    @abstractmethod
     def is_local(self) -> bool:
         """Whether its tasks run on this host and use this host's GPUs."""
 
+    @abstractmethod
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
 
+    @abstractmethod
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
 
+    @abstractmethod
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents.
 
@@ -140,6 +149,7 @@ class Environment(Protocol):
             LabError: An agent does not run.
         """
 
+    @abstractmethod
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume.
 
@@ -160,6 +170,7 @@ class Environment(Protocol):
         """Request the immediate end of a run: the agents kill the programs."""
         self.post("kill", run_id, reason)
 
+    @abstractmethod
     def block_host(self, notify: Notify) -> None:
         """Block this host from the tasks of each node that can reach it.
 
@@ -170,6 +181,7 @@ class Environment(Protocol):
             notify: Receives the warning.
         """
 
+    @abstractmethod
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network. It lasts its full time, even if the caller ends.
 
@@ -189,6 +201,7 @@ class Environment(Protocol):
         """Note on the run volume that the whole run was collected into this run store."""
         self.post("collected", run_id, directory)
 
+    @abstractmethod
     def runs(self) -> list[Request]:
         """All requests on the run volume, oldest first."""
 
@@ -213,6 +226,7 @@ class Environment(Protocol):
         """
         return 0.0
 
+    @abstractmethod
     def collected(self) -> Mapping[str, str]:
         """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
 
@@ -220,6 +234,7 @@ class Environment(Protocol):
             LabError: The volume cannot be read, or its agents do not know such notes.
         """
 
+    @abstractmethod
     def stream(
         self,
         run_id: str,
@@ -245,6 +260,7 @@ class Environment(Protocol):
             LabError: The environment has stopped.
         """
 
+    @abstractmethod
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
@@ -257,9 +273,11 @@ class Environment(Protocol):
             since: Only lines written since this time, in seconds since the epoch.
         """
 
+    @abstractmethod
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's container or namespaces."""
 
+    @abstractmethod
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """The GPUs that each task sees now, by the task's name.
 
@@ -270,12 +288,15 @@ class Environment(Protocol):
             tensorflow: Whether to probe TensorFlow too, which takes seconds.
         """
 
+    @abstractmethod
     def provenance(self) -> dict[str, str]:
         """What really ran: image digest or interpreter, versions of engine or kernel."""
 
+    @abstractmethod
     def boot_file(self) -> tuple[str, str]:
         """File name and text of what was booted: the compose file, or the processes as JSON."""
 
+    @abstractmethod
     def down(
         self,
         notify: Notify,
@@ -305,16 +326,53 @@ def no_check(environment: Environment) -> None:
     """Accept the environment."""
 
 
-class Backend(Protocol):
-    """Boots and finds environments; each backend's class derives from this one."""
+class Backend(ABC):
+    """Boots and finds environments; each backend's class derives from this one.
 
-    @property
-    def name(self) -> str:
-        """`local` or `compose`."""
+    Attributes:
+        name: Its name, as `lab.backends.names` lists it.
+    """
 
+    name: str
+
+    def plan(
+        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+    ) -> Placed:
+        """Place a config where the tasks of this backend run; by default on this host.
+
+        Args:
+            cluster: The config.
+            mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+            tensorflow: The tasks' TensorFlow version.
+            file: The file of the config, for the line of an error; None: it has none.
+
+        Raises:
+            InputError: The config has values, or the mode is one, that this backend cannot have.
+            LabError: The config does not fit the host.
+        """
+        from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
+
+        del file
+        return place_here(cluster, mode, tensorflow)
+
+    def task_path(self, path: Path, root: Path) -> str:
+        """Return the path at which tasks see a file or directory of this host.
+
+        Args:
+            path: The absolute path here.
+            root: The project's directory.
+
+        Raises:
+            InputError: Tasks cannot see it.
+        """
+        del root
+        return str(path)
+
+    @abstractmethod
     def unavailable_reason(self) -> str | None:
         """Why this backend cannot be used here, with a hint; None if it can."""
 
+    @abstractmethod
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan has no image here, with a hint; None if it can be booted."""
 
@@ -326,6 +384,7 @@ class Backend(Protocol):
         """One line for each feature of the plan that this backend does not support here."""
         return ()
 
+    @abstractmethod
     def up(
         self,
         plan: Plan,
@@ -351,9 +410,11 @@ class Backend(Protocol):
                 left.
         """
 
+    @abstractmethod
     def projects(self) -> Collection[str]:
         """Names of all environments that have any parts on this backend."""
 
+    @abstractmethod
     def find_any(self, project: str) -> Environment | None:
         """The environment of this name: up, stopped, or only its run volume; None: no part."""
 

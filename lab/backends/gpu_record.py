@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import CLASS, COMPOSE, KINDS
+from lab.backends.names import CAPABILITIES, CLASS, COMPOSE
 from lab.backends.process import ProcessHandle, boot_id
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError, Notify
@@ -224,7 +224,7 @@ def _is_alive(holder: Holder) -> bool | None:
         return False
     if _runs(holder.process):
         return True
-    if holder.backend not in KINDS:  # of a later version of lab
+    if holder.backend not in CAPABILITIES:  # of a later version of lab
         return None
     return _containers_run(holder) if holder.backend == COMPOSE else False
 

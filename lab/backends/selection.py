@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lab.backends import Backend, Environment, TaskInfo
-from lab.backends.names import AUTO, LOCAL, ON_REQUEST
+from lab.backends.names import AUTO, capabilities
 from lab.errors import InputError, LabError, Notify
 from lab.image_digest import digest
 from lab.placement.plan import Plan
@@ -53,7 +53,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
             reason = backend.unavailable_reason()
             if reason is None:
                 usable.append(backend)
-            elif name == backend.name or backend.name not in ON_REQUEST:
+            elif name == backend.name or not capabilities(backend.name).queued:
                 reasons[backend.name] = reason
     for backend in usable:
         environment = backend.find(plan.name)
@@ -63,7 +63,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
     has_gpus = any(task.gpus for task in plan.tasks)
     candidates = usable
     if name == AUTO:
-        candidates = [backend for backend in usable if backend.name not in ON_REQUEST]
+        candidates = [backend for backend in usable if not capabilities(backend.name).queued]
         if not has_gpus:
             candidates.sort(key=lambda backend: backend.must_build(plan, root=root))
     for backend in candidates:
@@ -220,7 +220,7 @@ def _why(chosen: str, unusable: Mapping[str, str], *, has_gpus: bool) -> str:
 
     With processes for CPUs, the reasons against other backends are not shown.
     """
-    if chosen == LOCAL and not has_gpus:
+    if not capabilities(chosen).containers and not has_gpus:
         return "TensorFlow is installed here, and no task has a GPU"
     reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
     return next(iter(reasons), "its tasks have GPUs" if has_gpus else "its image is built")

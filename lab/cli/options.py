@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.backends.names import AUTO, BACKENDS, KINDS
+from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
 from lab.cli.arguments import Argument, Flag, RepeatedFlag, Switch
 from lab.cli.param_types import host_gpus, one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1
@@ -19,7 +19,7 @@ ClusterArgument = Annotated[
 BackendName = Annotated[
     str,
     Flag(
-        ", ".join([AUTO, *(f"{name} ({kind})" for name, kind in KINDS.items())]),
+        ", ".join([AUTO, *(f"{name} ({each.tasks})" for name, each in CAPABILITIES.items())]),
         one_of(*BACKENDS),
         shows="NAME",
     ),

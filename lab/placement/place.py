@@ -11,7 +11,7 @@ from lab.config.allocation import allocate_gpus, tasks_by_node
 from lab.config.text import text_of
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.gpu import Gpu, Inventory
+from lab.gpu import Gpu, Inventory, take_inventory
 from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
 from lab.placement.gpu_selection import GpuSelection, select_gpus
@@ -26,6 +26,19 @@ _AS_PINNED = "as pinned"
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan, with the host that it was made for.
+
+    Attributes:
+        plan: The plan.
+        inventory: The host; None: hosts that are not known yet.
+    """
+
+    plan: Plan
+    inventory: Inventory | None
+
+
+@dataclass(frozen=True, slots=True)
 class _NodeGpus:
     """The GPUs of a node.
 
@@ -36,6 +49,21 @@ class _NodeGpus:
 
     ids: tuple[str, ...] = ()
     why: str = ""
+
+
+def place_here(cluster: Cluster, mode: str, tensorflow: str) -> Placed:
+    """Place a config on this host.
+
+    Args:
+        cluster: The config.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The tasks' TensorFlow version.
+
+    Raises:
+        LabError: The config does not fit the host, or its driver does not answer.
+    """
+    inventory = take_inventory(mode, cluster)
+    return Placed(replace(place(cluster, inventory), tensorflow=tensorflow), inventory)
 
 
 def place(cluster: Cluster, inventory: Inventory) -> Plan:

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
+from lab.backends.names import capabilities
 from lab.errors import InputError, LabError
 from lab.mnist import DataError, Examples, load_test
 from lab.predict.network import Network, network
@@ -80,7 +81,7 @@ def _own_data(info: RunInfo) -> Path | None:
     if not info.spec.data_dir:
         return None
     fix = "name the directory of the data with --data-dir"
-    if info.backend == "compose":
+    if capabilities(info.backend).containers:
         what = f"run {info.run_id} was tested on data in its containers, in {info.spec.data_dir}"
         raise InputError(what, fix)
     path = Path(info.spec.data_dir)

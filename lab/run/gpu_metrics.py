@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.backends.names import CLASS, SLURM
+from lab.backends.names import capabilities
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, gpus_of
 from lab.threads import signals_blocked
@@ -106,8 +106,7 @@ def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
             come from another thread.
     """
     gpus = gpus_of(info)
-    # A seat sees no GPU of the host, and a job has other GPUs.
-    if not gpus or info.state.ended or info.backend in {CLASS, SLURM}:
+    if not gpus or info.state.ended or not capabilities(info.backend).host_gpus:
         yield
         return
     end = threading.Event()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import CLASS, COMPOSE
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
@@ -18,7 +17,6 @@ from lab.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
-DATA: Final = "data"
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, with any program."""
 
@@ -246,30 +244,6 @@ def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path 
     if not os.access(path, os.R_OK | os.X_OK):
         raise InputError(f"--data_dir: {given} cannot be read", "change its permissions")
     return path
-
-
-def data_dir_inside(path: Path | None, backend: str, root: Path) -> str:
-    """Return the data directory's path inside a task; "" for the shipped data.
-
-    Raises:
-        InputError: A container cannot see the directory.
-    """
-    if path is None:
-        return ""
-    if backend == CLASS:
-        raise InputError(
-            f"--data_dir: {path} is in this seat, and the host has only the shipped data",
-            "leave it out, or use --backend local",
-        )
-    if backend != COMPOSE:
-        return str(path)
-    data = (root / DATA).resolve()
-    if not path.is_relative_to(data):
-        raise InputError(
-            f"--data_dir: {path} is not in {data}, and containers see no other directory",
-            "move it there, or use --backend local",
-        )
-    return str(Path("/lab") / DATA / path.relative_to(data))
 
 
 def _configs(root: Path) -> Sequence[Path]:

@@ -6,16 +6,16 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.backends.names import AUTO, CLASS, SLURM
+from lab.backends.names import AUTO
+from lab.backends.registry import backend_named
 from lab.config import Cluster, load_cluster
-from lab.errors import InputError, LabError, Notify
+from lab.errors import LabError, Notify
 from lab.formatting import counted
-from lab.gpu import Inventory, take_inventory
+from lab.gpu import Inventory
 from lab.gpu.support import Support, build_of, by_gpus
 from lab.placement.gpu_usage import gpus_in_use
-from lab.placement.place import place
+from lab.placement.place import place_here
 from lab.placement.plan import Plan
-from lab.render.slurm import load_for_slurm, plan_for_slurm
 from lab.run.project import cluster_path, find_root
 from lab.sweep.grid import with_workers
 from lab.tf_versions import CURRENT
@@ -120,25 +120,22 @@ def make_plan(
         cluster: The config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         tensorflow: The tasks' TensorFlow version.
-        backend: The backend's name. For a queue, the plan is for another host.
+        backend: The backend's name, or `auto`.
         file: The file of the config, for the line of an error; None: it has none.
         explain: Receives the reason for each node's GPUs and each task's CPUs.
 
     Raises:
-        InputError: The config has values, or the mode is one, that a job of Slurm cannot have.
+        InputError: The config has values, or the mode is one, that the backend cannot have.
         LabError: The cluster does not fit the host.
     """
-    if backend == SLURM:
-        if mode not in {AUTO, "none"}:
-            raise InputError(f"--gpus {mode}: Slurm selects the GPUs", "leave it out, or use none")
-        gpus = mode == AUTO
-        if file is not None:
-            load_for_slurm(file, gpus=gpus)
-        return PlanResult(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), (), "")
-    if backend == CLASS and mode != "none":
-        mode = "index"
-    inventory = take_inventory(mode, cluster)
-    plan = replace(place(cluster, inventory), tensorflow=tensorflow)
+    placed = (
+        place_here(cluster, mode, tensorflow)
+        if backend == AUTO
+        else backend_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
+    )
+    plan, inventory = placed.plan, placed.inventory
+    if inventory is None:
+        return PlanResult(plan, (), "")
     if explain is not None:
         for reason in plan.reasons:
             explain(reason)

@@ -174,7 +174,7 @@ def prepare_run(
         share=options.share,
     )
     target = find() if beside is None else beside.target
-    inside = files.data_dir_inside(data, target.backend.name, project.root)
+    inside = "" if data is None else target.backend.task_path(data, project.root)
     spec = replace(spec, data_dir=inside)
     submission = Submission(
         spec, planned.plan, project.root, project.path, own, resumes, tuple(notices)

@@ -107,6 +107,12 @@ class Host(Backend):
     tasks_do: Callable[[Volume, Request], None] = train
     network: str = ""
 
+    def unavailable_reason(self) -> None:
+        return None
+
+    def missing_image(self, plan: Plan, *, root: Path) -> None:
+        return None
+
     def up(
         self,
         plan: Plan,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from lab.backends.classroom import ClassBackend
 from lab.backends.names import CLASS
 from lab.backends.selection import choose
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.run.project import data_dir_inside
 from lab.service.planning import make_plan
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
@@ -68,5 +68,4 @@ def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) 
 
 def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the host has only the shipped data; leave it out"):
-        data_dir_inside(tmp_path, CLASS, tmp_path)
-    assert data_dir_inside(None, CLASS, tmp_path) == ""
+        ClassBackend().task_path(tmp_path, tmp_path)

@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
+from lab.backends.compose import ComposeBackend
 from lab.backends.compose.channel import upload
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.directory import remove_tree
@@ -111,8 +112,8 @@ def a_config_outside_of_a_project(root: Path, _: pytest.MonkeyPatch) -> None:
 
 @error
 def data_that_containers_do_not_see(root: Path, _: pytest.MonkeyPatch) -> None:
-    assert project.data_dir_inside(root / "data", "compose", root) == "/lab/data"
-    project.data_dir_inside(root, "compose", root)
+    assert ComposeBackend().task_path(root / "data", root) == "/lab/data"
+    ComposeBackend().task_path(root, root)
 
 
 @error

@@ -22,7 +22,7 @@ import pytest
 from lab.backends import gpu_record
 from lab.backends.engine import client as engines
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
-from lab.backends.names import KINDS
+from lab.backends.names import CAPABILITIES
 from lab.backends.process import ProcessHandle
 from lab.backends.registry import backends
 from lab.errors import LabError
@@ -119,11 +119,11 @@ def test_without_gpus_nothing_is_touched(record: Path) -> None:
 
 
 def test_entries_of_ended_environments_and_of_earlier_boots_are_ignored(record: Path) -> None:
-    assert {each.name for each in backends()} == set(KINDS)
+    assert {each.name for each in backends()} == set(CAPABILITIES)
     earlier = replace(ProcessHandle.of(os.getpid()), boot="earlier")
     for one in (
         dead(holder("anna")),
-        *(replace(holder("anna", backend=backend), process=earlier) for backend in KINDS),
+        *(replace(holder("anna", backend=backend), process=earlier) for backend in CAPABILITIES),
     ):
         take(one)
         take(holder("ben"))

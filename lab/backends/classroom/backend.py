@@ -13,8 +13,10 @@ from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted
 from lab.backends.classroom.protocol import Order, State, Status
 from lab.backends.names import CLASS
-from lab.errors import LabError, Notify
+from lab.config import Cluster
+from lab.errors import InputError, LabError, Notify
 from lab.formatting import about
+from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals
 
@@ -44,6 +46,22 @@ class ClassBackend(Backend):
         if self._here is None:
             raise LabError(_NO_SEAT)
         return self._here
+
+    def plan(
+        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+    ) -> Placed:
+        """Place a config by numbers: the queue places it again on the GPUs that it grants."""
+        return super().plan(
+            cluster, mode if mode == "none" else "index", tensorflow=tensorflow, file=file
+        )
+
+    def task_path(self, path: Path, root: Path) -> str:
+        """Refuse: the host has no file of a seat."""
+        del root
+        raise InputError(
+            f"--data_dir: {path} is in this seat, and the host has only the shipped data",
+            "leave it out, or use --backend local",
+        )
 
     def unavailable_reason(self) -> str | None:
         """Why there is no queue, with a hint; None if it answers."""

@@ -26,7 +26,7 @@ from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait
 from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import hold_gpus, holder_of
 from lab.backends.state import SEAT_VARIABLE, lock_environment
-from lab.errors import LabError, Notify
+from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, RenderOptions
@@ -48,6 +48,16 @@ class ComposeBackend(Backend):
         self._engine = Engine()
         self._ready_s = ready_s
         self._options = options
+
+    def task_path(self, path: Path, root: Path) -> str:
+        """Return the path in a container; see `Backend`."""
+        data = (root / "data").resolve()  # as the compose file mounts it
+        if not path.is_relative_to(data):
+            raise InputError(
+                f"--data_dir: {path} is not in {data}, and containers see no other directory",
+                "move it there, or use --backend local",
+            )
+        return str(Path("/lab/data") / path.relative_to(data))
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""

@@ -14,17 +14,19 @@ from typing import Final
 
 import lab
 from lab.backends import Backend, Check, no_check
-from lab.backends.names import SLURM
+from lab.backends.names import AUTO, SLURM
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
 from lab.backends.slurm import queue, state
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import lock_environment, state_errors
+from lab.config import Cluster
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.image_digest import digest
+from lab.placement.place import Placed
 from lab.placement.plan import Plan
-from lab.render.slurm import SlurmOptions, render_slurm
+from lab.render.slurm import SlurmOptions, load_for_slurm, plan_for_slurm, render_slurm
 from lab.signals import ignore_signals
 from lab.text import short
 
@@ -33,6 +35,17 @@ class SlurmBackend(Backend):
     """Environments as jobs of Slurm."""
 
     name: Final = SLURM
+
+    def plan(
+        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+    ) -> Placed:
+        """Place a config on nodes that Slurm selects; see `Backend`."""
+        if mode not in {AUTO, "none"}:
+            raise InputError(f"--gpus {mode}: Slurm selects the GPUs", "leave it out, or use none")
+        gpus = mode == AUTO
+        if file is not None:
+            load_for_slurm(file, gpus=gpus)
+        return Placed(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), None)
 
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
