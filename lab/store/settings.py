@@ -6,17 +6,21 @@ import hashlib
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Final
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.policy import FAIL, Policy
 from lab.experiments.program_flags import TRAINING_FLAGS
 from lab.experiments.registry import ProgramFlag
-from lab.formatting import counted
 from lab.program.python_source import SUFFIX
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.tf_versions import CURRENT
-from lab.volume.run_spec import registered
+from lab.volume import READY_S
+from lab.volume.run_spec import registered, seconds
+
+_MOUNTED: Final = PurePosixPath("/lab")
+"""The project's directory in a container."""
 
 DIGITS: Final = 12
 """The digits that are shown of a digest, as docker and git do."""
@@ -34,6 +38,28 @@ def settings_of(run: RunDir, info: RunInfo) -> dict[str, str]:
         OSError: A file of the program cannot be read.
     """
     return {name: text for name, text in _settings(run, info) if text}
+
+
+def options_of(info: RunInfo) -> dict[str, str]:
+    """Return flag to text of each option of `lab run`, without `--`; "" for a switch.
+
+    Config, backend, defaults and what the experiment itself sets are left out.
+    """
+    spec, wanted = info.spec, registered(info.spec)
+    usual = str(wanted.policy if wanted else FAIL)
+    policy = str(Policy(spec.on_failure, spec.restarts))
+    usual_s = 0 if spec.own else READY_S
+    faults = [str(each) for each in spec.faults if not wanted or each not in wanted.faults]
+    texts = {
+        "data-dir": _host_path(spec.data_dir),
+        "resume": spec.resumed_from,
+        "map": ",".join(f"{flag}={meaning}" for flag, meaning in spec.map.items()),
+        "start": "; ".join(f"{task}: {moment}" for task, moment in spec.start.items()),
+        "fault": "; ".join(faults),
+        "on-failure": "" if policy == usual else policy,
+        "ready-within": "" if spec.ready_s == usual_s else seconds(spec.ready_s),
+    }
+    return {name: text for name, text in texts.items() if text} | spec.plain_options()
 
 
 def seed_of(info: RunInfo) -> str:
@@ -79,7 +105,6 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "experiment", spec.experiment
     yield "program", _source(run, info) if spec.own else spec.program
     yield "program of each task", spec.program if spec.programs else ""
-    yield "printed program", _listing(info)
     yield "TensorFlow", str((info.plan or {}).get("tensorflow", CURRENT.tensorflow))
     yield "backend", info.backend
     yield "config", info.cluster_sha256[:DIGITS] or info.project
@@ -88,36 +113,17 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "GPUs", str(len(info.gpus))
     yield from ((name, str(value)) for name, value in info.hyperparameters.items() if name != SEED)
     wanted = registered(spec)
-    flags = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
+    known = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
+    recorded = {SEED, *info.hyperparameters}
+    flags = {name: flag for name, flag in known.items() if name in recorded}
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
-    yield "map", ", ".join(f"{flag}={meaning}" for flag, meaning in spec.map.items())
-    yield "data_dir", spec.data_dir
-    yield "start", "; ".join(f"{task}: {moment}" for task, moment in spec.start.items())
-    yield "faults", "; ".join(spec.faults)
-    yield "on failure", _policy(info)
-    yield from (
-        (name.replace("-", " "), text or "yes") for name, text in spec.plain_options().items()
-    )
-    yield "ready within", f"{spec.ready_s:g} s" if spec.ready_s else ""
-    yield "resumed from", spec.resumed_from
+    yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
 
 
-def _policy(info: RunInfo) -> str:
-    restarts = info.spec.on_failure is OnFailure.RESTART
-    return (
-        f"{info.spec.on_failure.value}, {counted(info.spec.restarts, 'time')}"
-        if restarts
-        else info.spec.on_failure.value
-    )
-
-
-def _listing(info: RunInfo) -> str:
-    modes = (
-        ("as printed", info.spec.listing),
-        ("faithful", info.spec.faithful),
-        ("fixed", info.spec.mend),
-    )
-    return ", ".join(mode for mode, is_set in modes if is_set)
+def _host_path(data_dir: str) -> str:
+    """Return a data directory by its path on the host, not in the container."""
+    path = PurePosixPath(data_dir)
+    return str(path.relative_to(_MOUNTED)) if path.is_relative_to(_MOUNTED) else data_dir
 
 
 def _source(run: RunDir, info: RunInfo) -> str:

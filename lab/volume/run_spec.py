@@ -121,7 +121,7 @@ class RunSpec:
         """
         plain = [each for each in fields(self) if each.name not in _NOT_PLAIN]
         return {
-            each.name.removesuffix("_s").replace("_", "-"): _text(each.name, value)
+            each.name.removesuffix("_s").replace("_", "-"): _text(value)
             for each in plain
             if (value := getattr(self, each.name)) != each.default
         }
@@ -133,28 +133,21 @@ class RunSpec:
 
 
 _NOT_PLAIN: Final = {
-    *(
-        "experiment",
-        "program",
-        "args",
-        "own",
-        "folder",
-        "listing",
-        "faithful",
-        "mend",
-        "cluster_args",
-    ),
+    *("experiment", "program", "args", "own", "folder", "cluster_args"),
     *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "horovod", "tf_config"),
 }
 
 
-def _text(name: str, value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return ""
-    if name.endswith("_s") and isinstance(value, int | float):
-        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
-    return str(value)
+    return seconds(value) if isinstance(value, int | float) else str(value)
+
+
+def seconds(value: float) -> str:
+    """Return a time as the flags of `lab run` take it."""
+    return f"{value:.0f}s" if value == int(value) else f"{value:f}"
 
 
 def registered(spec: RunSpec) -> Experiment | None:

@@ -195,12 +195,12 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
     )  # fmt: skip
     facts = describe(run, run.read())
     assert facts["other arguments"] == "--epochs=2 --depth 3"
-    assert facts["on failure"] == "restart, 2 times"
-    assert facts["printed program"] == "as printed, fixed"
+    assert facts["on failure"] == "restart:2"
+    assert (facts["listing"], facts["mend"]) == ("yes", "yes")
     assert facts["start"] == "worker-0: 10s"
     assert facts["commit"] == "c0ffeec0ffee with changes"
     assert facts["image (tasks)"] == "abababababab"
-    assert "resumed from" not in facts
+    assert "resume" not in facts
     run.program.mkdir()
     (run.program / "mine.py").write_text("1")
     first = describe(run, run.read())["program"]

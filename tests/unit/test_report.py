@@ -410,7 +410,11 @@ UNKNOWN = {"own": True, "program": "own.py"}  # another client's run has no copy
          ["async"] * 2),
         ([HALF, {"hyperparameters": {"learning_rate": 1}}, {"experiment": "sync"}],
          ["async, learning_rate 0.5", "async, learning_rate 1", "sync"]),
-        ([{}, {"faults": ("slow:0.5 worker-0",)}], ["async", "async, faults slow:0.5 worker-0"]),
+        ([{}, {"faults": ("slow:0.5 worker-0",)}], ["async", "async, fault slow:0.5 worker-0"]),
+        # An argument counts, even if `run.json` has no hyperparameter for it.
+        ([{"args": ("--epochs=1",), "hyperparameters": {}},
+          {"args": ("--epochs=2",), "hyperparameters": {}}],
+         ["async, other arguments --epochs=1", "async, other arguments --epochs=2"]),
         # Own programs: the source and the arguments count.
         ([LOW, {**LOW, "args": ("--lr=1", "--seed=1")}],
          ["async, other arguments --lr=0.1", "async, other arguments --lr=1"]),

@@ -48,5 +48,5 @@ def test_an_option_is_a_setting_and_in_the_command_that_makes_the_run_again(
     name: str, tmp_path: Path
 ) -> None:
     run, other = RunDir(tmp_path), with_another(name)
-    assert command(other) != command(INFO), "add it to lab/report/repro_command.py"
+    assert command(other) != command(INFO), "add it to lab/store/settings.py"
     assert settings_of(run, other) != settings_of(run, INFO), "add it to lab/store/settings.py"

@@ -61,7 +61,7 @@ def test_a_torn_or_foreign_line_is_skipped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     lines = [json.dumps(record("worker-0", seq)) for seq in range(4)]
     path.write_bytes(
-        f"{lines[0]}\n{lines[1][:9]}\xff\n[1]\nnull\n{lines[2]}\n{lines[3][:20]}".encode("latin-1")
+        f"{lines[0]}\n{lines[1][:9]}\xff\n[1]\nnull\n{lines[2]}\n{lines[3]}".encode("latin-1")
     )
     progress = read_progress(path, "worker-0")
     assert (progress.records, progress.lost) == (2, 1)
