@@ -10,8 +10,8 @@ from typing import Final
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
+from lab.render.dumper import Block, Value, Variable, compose_yaml
 from lab.render.header import DEFAULTS, RenderOptions, header
-from lab.render.yaml_writer import Block, StreamedMapping, Value, Variable, compose_yaml
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
 
@@ -83,10 +83,10 @@ def render(
     """
     blocks = _SharedBlocks(plan, options, folder)
     label: dict[str, Value] = {"lab.project": plan.name}
-    document: dict[str, Value | StreamedMapping] = {
+    document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": StreamedMapping(_services(plan, blocks, run, folder)),
+        "services": dict(_services(plan, blocks, run, folder)),
         "networks": {"cluster": _network(label, options)},
         "volumes": {"runs": {"labels": label}},
     }
@@ -303,12 +303,18 @@ def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
 def _limits(task: PlannedTask) -> dict[str, Value]:
     limits: dict[str, Value] = {}
     if task.cpus is not None:
-        limits["cpus"] = task.cpus
+        limits["cpus"] = _number(task.cpus)
     if task.cpuset is not None:
         limits["cpuset"] = task.cpuset
     if task.memory_bytes is not None:
         limits["mem_limit"] = memory_for_engine(task.memory_bytes)
     return limits
+
+
+def _number(value: float) -> float:
+    """Return a number without the error of binary fractions; a whole one without `.0`."""
+    rounded = float(f"{value:.12g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _with_gpus(options: RenderOptions) -> dict[str, Value]:

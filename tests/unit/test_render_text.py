@@ -29,7 +29,7 @@ from lab.render import (
     stale_diff,
     write,
 )
-from lab.render.yaml_writer import Block, Variable, compose_yaml
+from lab.render.dumper import Block, Variable, compose_yaml
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -48,7 +48,8 @@ def read(text: str) -> dict[str, Any]:
 def test_any_text_round_trips_with_doubled_dollars(texts: dict[str, str]) -> None:
     escaped = {key.replace("$", "$$"): value.replace("$", "$$") for key, value in texts.items()}
     if escaped:
-        assert read(compose_yaml({"x": texts}, {})) == {"x": escaped}
+        text = compose_yaml({"x": texts, "y": [*texts.values()]}, {})
+        assert read(text) == {"x": escaped, "y": [*escaped.values()]}
 
 
 def test_only_a_variable_keeps_its_dollar() -> None:
@@ -59,6 +60,10 @@ def test_only_a_variable_keeps_its_dollar() -> None:
 @pytest.mark.parametrize("text", ["on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222"])
 def test_an_ambiguous_text_is_quoted(text: str) -> None:
     assert compose_yaml({"a": text}, {}) == f'a: "{text}"\n'
+
+
+def test_a_text_in_square_brackets_is_quoted_for_older_readers() -> None:
+    assert compose_yaml({"a": ["b:c", "d?", "e"]}, {}) == "a: ['b:c', 'd?', e]\n"
 
 
 def test_a_text_of_other_letters_stays_readable() -> None:
