@@ -82,7 +82,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("GPUs", GPUS, gpus.judge_gpus, ["driver"]),
         Check("MIG", GPUS, gpus.judge_mig, ["driver"]),
         Check("CUDA", GPUS, gpus.judge_cuda, ["GPUs"]),
-        Check("TensorFlow code", GPUS, gpu_support.judge_support, ["GPUs"]),
+        Check("TensorFlow on GPUs", GPUS, gpu_support.judge_support, ["GPUs"]),
         Check("local backend", GPUS, gpus.judge_local_backend, ["GPUs"]),
         Check("container toolkit", GPUS, gpus.judge_toolkit, ["GPUs", "engine"]),
         Check("CDI", GPUS, cdi.judge_cdi, ["GPUs", "engine"]),

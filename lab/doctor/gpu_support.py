@@ -1,4 +1,4 @@
-"""Check that TensorFlow has code for the GPUs of this host."""
+"""Check that TensorFlow works with the GPUs of this host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _ORDER: Final = (
     Support.TOO_OLD,
     Support.OLD_DRIVER,
     Support.NO_CUDNN,
-    Support.COMPILES,
     Support.UNKNOWN,
 )
 """The judgements, the worst first."""
@@ -36,7 +35,7 @@ def judge_support(inventory: Inventory, environ: Mapping[str, str]) -> Outcome:
     if build is None:
         return skipped(problems[0].reason if problems else "no GPU")
     if not problems:
-        return ok(f"TensorFlow {build.tensorflow} has code for all GPUs")
+        return ok(f"TensorFlow {build.tensorflow} works with all GPUs")
     # Of several driver versions, the newest is the one that all GPUs need.
     worst = max((e for e in problems if e.status is problems[0].status), key=lambda e: e.fix)
     what = "; ".join(f"{found[each]}: {each.reason}" for each in problems)

@@ -1,45 +1,15 @@
-"""Judges which GPUs work with which TensorFlow: its code, its libraries, and the driver.
-
-`tensorflow_builds.json` has what the wheels contain. A GPU of compute capability 8.6 runs machine
-code for 8.0 to 8.6. A driver compiles PTX for 8.0 on each GPU of 8.0 or later, if the driver knows
-the PTX version. Both rules are NVIDIA's:
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
-"""
+"""Judges which GPUs work with which TensorFlow, by their compute capability and their driver."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 from lab.gpu.model import Gpu, Inventory
 from lab.tf_versions import CURRENT, IMAGES, TF1
-
-CUDNN: Final = "cuDNN"
-"""Only convolutions and recurrent layers need this library."""
-
-DRIVERS: Final[Mapping[str, str]] = {
-    "12.0": "525.60.13",
-    "12.1": "530.30.02",
-    "12.2": "535.54.03",
-    "12.3": "545.23.06",
-    "12.4": "550.54.14",
-    "12.5": "555.42.02",
-    "12.6": "560.28.03",
-    "12.8": "570.26",
-    "12.9": "575.51.03",
-}
-"""CUDA version to the first Linux driver that supports it ("CUDA Toolkit and Corresponding Driver
-Versions" in https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/). A driver for CUDA 12.0 also
-runs machine code of all later 12.x ("minor version compatibility"). See `driver_for`."""
-
-_LAST_PTX_BEFORE_GAP: Final = (8, 5)
-"""CUDA 12.6 has the same PTX version as CUDA 12.5."""
 
 _LISTED: Final = 2
 """More consecutive indices than these are shown as a range."""
@@ -51,7 +21,6 @@ class Support(StrEnum):
     """Whether a GPU works with a version of TensorFlow."""
 
     WORKS = "works"
-    COMPILES = "works after compiling"
     NO_CUDNN = "works without cuDNN"
     TOO_OLD = "too old"
     OLD_DRIVER = "driver too old"
@@ -79,87 +48,52 @@ class GpuSupport:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """The code of a part of TensorFlow, or of a library of NVIDIA.
-
-    Attributes:
-        machine_code: The compute capabilities with machine code, `8.0`.
-        ptx: The compute capabilities with PTX.
-        ptx_version: The version of the PTX, `8.5`; "" if it does not matter.
-    """
-
-    machine_code: tuple[str, ...]
-    ptx: tuple[str, ...]
-    ptx_version: str = ""
-
-    def has_machine_code(self, capability: str) -> bool:
-        """Return whether a GPU of this compute capability runs the machine code."""
-        major, minor = _numbers(capability)
-        codes = map(_numbers, self.machine_code)
-        return any(code[0] == major and code[1] <= minor for code in codes)
-
-    def has_ptx(self, capability: str) -> bool:
-        """Return whether a driver can compile the PTX for a GPU of this compute capability."""
-        return any(_numbers(each) <= _numbers(capability) for each in self.ptx)
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A library of NVIDIA that TensorFlow needs.
-
-    Attributes:
-        name: `cuDNN`.
-        version: The version in the image.
-        least: The least compute capability with machine code.
-        greatest: The greatest one. A driver compiles PTX for later GPUs.
-    """
-
-    name: str
-    version: str
-    least: str
-    greatest: str
-
-
-@dataclass(frozen=True, slots=True)
 class Build:
-    """The CUDA build of a TensorFlow version.
+    """What a TensorFlow version needs of a GPU.
 
     Attributes:
         tensorflow: The version, `2.21.0`.
-        cuda: The CUDA version that it was built with, `12.5.1`.
-        cudnn: The cuDNN version that it was built with, `9`.
-        kernels: The code of its kernels.
-        generated_kernels: The code of about a thousand small kernels of simple operations. A driver
-            compiles each one in a fraction of a second, when a program first uses it.
-        libraries: The libraries that it needs.
+        drivers: Compute capability to the first driver for GPUs from this capability on. The first
+            capability is the least one.
+        cudnn: The least compute capability of cuDNN, which convolutions and recurrent layers need.
     """
 
     tensorflow: str
-    cuda: str
+    drivers: Mapping[str, str]
     cudnn: str
-    kernels: Code
-    generated_kernels: Code
-    libraries: tuple[Library, ...]
+
+    @property
+    def least(self) -> str:
+        """The least compute capability."""
+        return next(iter(self.drivers))
+
+    @property
+    def short(self) -> str:
+        """The version without its last number, `2.21`."""
+        return self.tensorflow.rpartition(".")[0]
+
+    def driver_for(self, capability: str) -> str:
+        """Return the first driver for a GPU; for the oldest GPUs if its capability is unknown."""
+        wanted = max(_numbers(capability), _numbers(self.least))
+        return [each for least, each in self.drivers.items() if _numbers(least) <= wanted][-1]
 
 
-@cache
-def builds() -> Mapping[str, Build]:
-    """Return the builds, by the name of the version in `lab.tf_versions.IMAGES`."""
-    text = (resources.files(__package__) / "tensorflow_builds.json").read_text(encoding="utf-8")
-    return {
-        name: Build(
-            each["version"],
-            each["cuda"],
-            each["cudnn"],
-            _code(each["kernels"]),
-            _code(each["generated_kernels"]),
-            tuple(
-                Library(library, found["version"], found["least"], found["greatest"])
-                for library, found in each["libraries"].items()
-            ),
-        )
-        for name, each in json.loads(text).items()
-    }
+BUILDS: Final[Mapping[str, Build]] = {
+    "2.21": Build("2.21.0", {"6.0": "525.60.13", "9.0": "555.42.02"}, cudnn="7.5"),
+    "2.15": Build("2.15.1", {"5.0": "525.60.13", "9.0": "530.30.02"}, cudnn="5.0"),
+}
+"""The builds, by the name of the version in `lab.tf_versions.IMAGES`. Sources:
+
+- The least capabilities are those of the machine code in the wheels for x86-64, as
+  `cuobjdump --list-elf --list-ptx` prints it. TensorFlow 2.21.0: 6.0; its NCCL 2.32.3: 6.0, its
+  cuBLAS 12.9.3.13: 5.0, its cuDNN 9.28.0.42: 7.5. TensorFlow 2.15.1, with NCCL 2.16.5, cuBLAS
+  12.2.5.6 and cuDNN 8.9.4.25: 5.0.
+- Machine code needs a driver for CUDA 12.0 ("minor version compatibility"). From 9.0 on, the driver
+  compiles PTX: 8.5 of TensorFlow 2.21 needs one for CUDA 12.5, 8.1 of 2.15 one for CUDA 12.1:
+  https://docs.nvidia.com/cuda/parallel-thread-execution/#release-notes
+- The first Linux driver for a CUDA version is in "CUDA Toolkit and Corresponding Driver Versions":
+  https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/
+"""
 
 
 def build_of(tensorflow: str, environ: Mapping[str, str]) -> Build | None:
@@ -177,60 +111,40 @@ def build_of(tensorflow: str, environ: Mapping[str, str]) -> Build | None:
         return None
     wanted = environ.get(f"{image.variable}_TENSORFLOW")
     if not wanted:
-        return builds()[tensorflow]
+        return BUILDS[tensorflow]
     pin = wanted.partition("==")[2].strip()
-    return next((builds()[name] for name, each in IMAGES.items() if pin == each.pin), None)
+    return next((BUILDS[name] for name, each in IMAGES.items() if pin == each.pin), None)
 
 
-def judge(capability: str, driver: str, cuda: str, build: Build) -> GpuSupport:
+def judge(capability: str, driver: str, build: Build) -> GpuSupport:
     """Judge whether a GPU works with a build.
 
     Args:
         capability: The GPU's compute capability, `8.0`; "" if unknown.
         driver: The driver's version, `580.95.05`; "" if unknown.
-        cuda: The newest CUDA version that the driver supports; "" if unknown.
         build: The build.
     """
-    short = ".".join(build.tensorflow.split(".")[:2])
-    parts = (build.kernels, build.generated_kernels)
-    if capability:
-        if too_old := _too_old(capability, build, short):
-            return too_old
-        compiled = [part for part in parts if not part.has_machine_code(capability)]
-    else:
-        compiled = []
-    needed = [_major(build.cuda), *(_cuda_of_ptx(part.ptx_version) for part in compiled)]
-    least = max(needed, key=_numbers)
-    known = _supports(driver, cuda, least)
-    if known is False:
-        what = " on such a new GPU" if least != needed[0] else ""
+    if capability and _numbers(capability) < _numbers(build.least):
+        return _too_old(capability, build)
+    needed = build.driver_for(capability)
+    known_driver = _numbers(driver)
+    if known_driver and known_driver < _numbers(needed):
         return GpuSupport(
             Support.OLD_DRIVER,
-            f"TensorFlow {short} needs a driver for CUDA {least}{what}, not "
-            + (f"driver {driver}" if driver else f"one for CUDA {cuda}"),
-            f"update the driver to {driver_for(least) or f'one for CUDA {least}'} or later,"
-            f" or {_CPUS}",
+            f"TensorFlow {build.short} needs driver {needed} or later for this GPU, not {driver}",
+            f"update the driver to {needed} or later, or {_CPUS}",
         )
-    if not capability or known is None:
+    if not capability or not known_driver:
         what = "the driver's version" if capability else "the GPU's compute capability"
         return GpuSupport(Support.UNKNOWN, f"{what} is unknown", "see `nvidia-smi -q`")
-    if build.kernels in compiled:
+    if _numbers(capability) < _numbers(build.cudnn):
         return GpuSupport(
-            Support.COMPILES,
-            f"TensorFlow {short} has no machine code for such a new GPU: the driver compiles each "
-            "kernel at its first use, which takes minutes in total",
-            f"allow for it at the first steps, or {_CPUS}",
+            Support.NO_CUDNN,
+            f"cuDNN of TensorFlow {build.short} needs compute capability {build.cudnn} or later: "
+            "convolutions and recurrent layers cannot run",
+            "for programs that have them, install `nvidia-cudnn-cu12==9.10.*` in the image",
         )
-    return _without_cudnn(capability, build) or GpuSupport(Support.WORKS)
-
-
-def driver_for(cuda: str) -> str:
-    """Return a Linux driver that supports a CUDA version; "" if the version is newer than all.
-
-    It is the first one for that version, or for the next one in `DRIVERS`.
-    """
-    wanted = _numbers(cuda)
-    return next((each for known, each in DRIVERS.items() if _numbers(known) >= wanted), "")
+    return GpuSupport(Support.WORKS)
 
 
 def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> GpuSupport:
@@ -244,7 +158,7 @@ def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> GpuSupport
     if build is None:
         reason = "LAB_IMAGE or LAB_TENSORFLOW names a TensorFlow that lab does not know"
         return GpuSupport(Support.UNKNOWN, reason)
-    return judge(gpu.compute_capability, inventory.driver, inventory.cuda, build)
+    return judge(gpu.compute_capability, inventory.driver, build)
 
 
 def by_gpus(
@@ -265,68 +179,17 @@ def indices(gpus: Iterable[Gpu]) -> str:
     return ", ".join(map(str, found))
 
 
-def _too_old(capability: str, build: Build, short: str) -> GpuSupport | None:
-    needs = [
-        (f"TensorFlow {short}", min([*part.machine_code, *part.ptx], key=_numbers))
-        for part in (build.kernels, build.generated_kernels)
-        if not part.has_machine_code(capability) and not part.has_ptx(capability)
-    ]
-    needs += [
-        (f"{each.name} {each.version}", each.least)
-        for each in build.libraries
-        if each.name != CUDNN and _numbers(capability) < _numbers(each.least)
-    ]
-    if not needs:
-        return None
-    name, least = needs[0]
-    other = builds()[TF1.tensorflow]
-    helps = build == builds()[CURRENT.tensorflow] and not _too_old(capability, other, "")
+def _too_old(capability: str, build: Build) -> GpuSupport:
+    older = BUILDS[TF1.tensorflow]
+    helps = build == BUILDS[CURRENT.tensorflow] and _numbers(capability) >= _numbers(older.least)
     fix = f"set LAB_TENSORFLOW='tensorflow[and-cuda]=={TF1.pin}' and build the image, or {_CPUS}"
     return GpuSupport(
         Support.TOO_OLD,
-        f"{name} needs compute capability {least} or later",
+        f"TensorFlow {build.short} needs compute capability {build.least} or later",
         fix if helps else _CPUS,
     )
-
-
-def _without_cudnn(capability: str, build: Build) -> GpuSupport | None:
-    for each in build.libraries:
-        if each.name == CUDNN and _numbers(capability) < _numbers(each.least):
-            return GpuSupport(
-                Support.NO_CUDNN,
-                f"cuDNN {each.version} needs compute capability {each.least} or later: "
-                "convolutions and recurrent layers cannot run",
-                "for programs that have them, install `nvidia-cudnn-cu12==9.10.*` in the image",
-            )
-    return None
-
-
-def _supports(driver: str, cuda: str, least: str) -> bool | None:
-    """Return whether a driver supports a CUDA version; None if its own version is unknown."""
-    if cuda:
-        return _numbers(cuda) >= _numbers(least)
-    known = driver_for(least)
-    return _numbers(driver) >= _numbers(known) if _numbers(driver) and known else None
-
-
-def _major(cuda: str) -> str:
-    return f"{_numbers(cuda)[0]}.0"
-
-
-def _cuda_of_ptx(version: str) -> str:
-    """Return the CUDA version of a PTX version: 12.5 for 8.5, 12.8 for 8.7.
-
-    https://docs.nvidia.com/cuda/parallel-thread-execution/#release-notes
-    """
-    major, minor = _numbers(version)
-    follows_gap = major == _LAST_PTX_BEFORE_GAP[0] and minor > _LAST_PTX_BEFORE_GAP[1]
-    return f"{major + 4}.{minor + follows_gap}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     """Return a version as numbers that can be compared; () if it has none."""
     return tuple(map(int, re.findall(r"\d+", version, re.ASCII)))
-
-
-def _code(found: Mapping[str, Any]) -> Code:
-    return Code(tuple(found["machine_code"]), tuple(found["ptx"]), found["ptx_version"])

@@ -156,9 +156,5 @@ def _support(plan: Plan, inventory: Inventory) -> tuple[tuple[str, ...], tuple[s
     lines = {each: f"{names}: {each.reason}; {each.fix}" for each, names in found.items()}
     return (
         tuple(line for each, line in lines.items() if not each.status.usable),
-        tuple(
-            line
-            for each, line in lines.items()
-            if each.status in {Support.COMPILES, Support.NO_CUDNN}
-        ),
+        tuple(line for each, line in lines.items() if each.status is Support.NO_CUDNN),
     )

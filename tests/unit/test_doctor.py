@@ -198,7 +198,7 @@ def support(
         for index, each in enumerate(capabilities)
     )
     host = replace(BOX, gpus=found)
-    host = replace(host, driver="470.1", cuda="") if old_driver else host
+    host = replace(host, driver="470.1") if old_driver else host
     return gpu_support.judge_support(host, environ)
 
 
@@ -265,10 +265,14 @@ GPUS: Judgements = [
     (lambda: gpus.judge_mig(CUT), "ok", "1 slice, by UUID, on all"),
     (lambda: gpus.judge_mig(replace(BOX, gpus=(H100, *CUT.gpus))), "ok", "and 1 whole GPU"),
     (lambda: gpus.judge_mig(UNCUT), "warning", "-i 2 -mig 0"),
-    (lambda: support("9.0"), "ok", "code for all GPUs"),
+    (lambda: support("9.0"), "ok", "works with all GPUs"),
     (lambda: support("9.0", "5.2"), "warning", "^GPU 1: .*needs"),
     (lambda: support("6.0"), "warning", "^GPU 0: cuDNN"),
-    (lambda: support("8.0", "9.0", old_driver=True), "warning: driver too old", "12.0, not.*555"),
+    (
+        lambda: support("8.0", "9.0", old_driver=True),
+        "warning: driver too old",
+        "525.*, not 470.* → .*555",
+    ),
     (lambda: support("9.0", environ={"LAB_IMAGE": "mine"}), "skipped", "does not know"),
     (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
     (lambda: toolkit(found=HOOK), "ok", HOOK.hook),

@@ -1,4 +1,4 @@
-"""Which GPU works with which TensorFlow: the data of the wheels, and the judgement."""
+"""Which GPU works with which TensorFlow: the table, and the judgement."""
 
 from __future__ import annotations
 
@@ -7,40 +7,44 @@ import re
 import pytest
 
 from lab.gpu import Gpu, Inventory
-from lab.gpu.support import Build, Support, build_of, builds, by_gpus, indices, judge
+from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, indices, judge
 from lab.tf_versions import IMAGES
 from tests.support.engine import ROOT
 
 NEW = "580.95.05"
-CURRENT, TF1 = builds()["2.21"], builds()["2.15"]
+CURRENT, TF1 = BUILDS["2.21"], BUILDS["2.15"]
 
 
-def status(capability: str, build: Build, driver: str = NEW, cuda: str = "13.0") -> Support:
-    return judge(capability, driver, cuda, build).status
+def status(capability: str, build: Build) -> Support:
+    return judge(capability, NEW, build).status
 
 
 @pytest.mark.parametrize(
-    ("capability", "driver", "cuda", "build", "status", "words"),
+    ("capability", "driver", "build", "status", "words"),
     [
         # Another driver does not help a GPU that is too old; another TensorFlow may.
-        ("3.7", "410.48", "10.0", CURRENT, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
-        ("5.2", NEW, "13.0", CURRENT, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
-        ("3.7", NEW, "13.0", TF1, Support.TOO_OLD, "→ use `--gpus none`$"),
-        ("7.0", NEW, "13.0", CURRENT, Support.NO_CUDNN, "convolutions"),
-        # Machine code needs the driver of the major version.
-        ("8.0", "525.60.13", "12.0", CURRENT, Support.WORKS, ""),
-        ("8.0", "520.61.05", "11.8", CURRENT, Support.OLD_DRIVER, "12.0, not.*525.60.13 or later"),
-        ("9.0", "550.54.15", "12.4", CURRENT, Support.OLD_DRIVER, "12.5 on such a new.*555.42.02"),
-        # Without the CUDA version the driver's own counts, compared as numbers.
-        ("8.0", "525.60.9", "", CURRENT, Support.OLD_DRIVER, "driver 525.60.9"),
-        ("", NEW, "13.0", CURRENT, Support.UNKNOWN, "compute capability is unknown"),
-        ("", "410.48", "10.0", CURRENT, Support.OLD_DRIVER, "update"),
+        ("3.7", "410.48", CURRENT, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
+        ("5.2", NEW, CURRENT, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
+        ("3.7", NEW, TF1, Support.TOO_OLD, "→ use `--gpus none`$"),
+        ("7.0", NEW, CURRENT, Support.NO_CUDNN, "convolutions"),
+        ("8.9", "525.60.13", CURRENT, Support.WORKS, ""),
+        ("8.9", "520.61.05", CURRENT, Support.OLD_DRIVER, "not 520.61.05 → .*525.60.13 or later"),
+        # Versions are compared as numbers.
+        ("8.9", "525.60.9", CURRENT, Support.OLD_DRIVER, "not 525.60.9"),
+        ("12.0", NEW, CURRENT, Support.WORKS, ""),
+        # The newer GPU needs the newer driver.
+        ("9.0", "550.54.15", CURRENT, Support.OLD_DRIVER, "555.42.02 or later"),
+        ("12.0", "550.54.15", CURRENT, Support.OLD_DRIVER, "555.42.02 or later"),
+        ("9.0", "550.54.15", TF1, Support.WORKS, ""),
+        ("8.9", "", CURRENT, Support.UNKNOWN, "driver's version is unknown"),
+        ("", NEW, CURRENT, Support.UNKNOWN, "compute capability is unknown"),
+        ("", "410.48", CURRENT, Support.OLD_DRIVER, "525.60.13 or later"),
     ],
 )
 def test_the_judgement(
-    capability: str, driver: str, cuda: str, build: Build, status: Support, words: str
+    capability: str, driver: str, build: Build, status: Support, words: str
 ) -> None:
-    found = judge(capability, driver, cuda, build)
+    found = judge(capability, driver, build)
     assert found.status is status
     assert re.search(words, f"{found.reason} → {found.fix}")
     assert bool(found.fix) == (status is not Support.WORKS)
@@ -58,14 +62,14 @@ def test_the_build_follows_the_variables_that_name_another_one() -> None:
 def test_equal_gpus_and_slices_are_judged_together() -> None:
     found = ((0, "GPU-0", "6.0"), (1, "MIG-1", "8.0"), (1, "MIG-2", "8.0"), (2, "GPU-2", "6.0"))
     gpus = [Gpu(index, name, compute_capability=each) for index, name, each in found]
-    host = Inventory("uuid", tuple(gpus), 8, 1, driver=NEW, cuda="13.0")
+    host = Inventory("uuid", tuple(gpus), 8, 1, driver=NEW)
     judged = {each.status: names for each, names in by_gpus(gpus, host, CURRENT).items()}
     assert judged == {Support.NO_CUDNN: "GPU 0, 2", Support.WORKS: "GPU 1"}
     assert [each.status for each in by_gpus(gpus, host, None)] == [Support.UNKNOWN]
     assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"
 
 
-def test_the_documents_have_the_judgements() -> None:
+def test_the_documents_have_the_judgements_and_the_table() -> None:
     text = (ROOT / "docs" / "gpus.md").read_text("utf-8")
     section = text.partition("\n## Which GPUs work\n")[2].partition("\n## ")[0]
     rows = [
@@ -77,11 +81,22 @@ def test_the_documents_have_the_judgements() -> None:
     assert len(gpus) == 11
     for _, capability, current, tf1 in gpus:
         assert (current, tf1) == (status(capability, CURRENT), status(capability, TF1)), capability
+    facts = [row[1:] for row in rows if len(row) == 3][-5:]
+    assert [tuple(column) for column in zip(*facts, strict=True)] == [
+        (
+            build.tensorflow,
+            build.least,
+            build.driver_for(build.least),
+            build.driver_for("9.0"),
+            build.cudnn,
+        )
+        for build in (CURRENT, TF1)
+    ]
 
 
-def test_the_data_was_read_from_the_locked_versions() -> None:
-    """If a lock has changed, read the new wheels: docs/gpus.md says how."""
-    assert set(builds()) == set(IMAGES)
-    for name, build in builds().items():
+def test_the_table_has_the_locked_versions() -> None:
+    """If a lock has changed, read the new wheels: the sources of `BUILDS` say how."""
+    assert set(BUILDS) == set(IMAGES)
+    for name, build in BUILDS.items():
         lock = ROOT / "requirements" / f"{IMAGES[name].requirements(gpus=True)}.txt"
         assert f"\ntensorflow=={build.tensorflow} " in lock.read_text("utf-8")
