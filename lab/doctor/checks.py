@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.doctor import cdi, data, engine, gpu_support, gpus, network, python, resources
+from lab.doctor import data, engine, gpu_support, gpus, network, python, resources
 from lab.doctor.model import Need
 from lab.doctor.runner import Check
 
@@ -85,7 +85,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
         Check("TensorFlow on GPUs", GPUS, gpu_support.judge_support, ["GPUs"]),
         Check("local backend", GPUS, gpus.judge_local_backend, ["GPUs"]),
         Check("container toolkit", GPUS, gpus.judge_toolkit, ["GPUs", "engine"]),
-        Check("CDI", GPUS, cdi.judge_cdi, ["GPUs", "engine"]),
+        Check("CDI", GPUS, gpus.judge_cdi, ["GPUs", "engine"]),
         Check("daemon-reload", GPUS, gpus.judge_daemon_reload, ["container toolkit"]),
         Check("trial container", GPUS, gpus.judge_trial, ["container toolkit"]),
     ),

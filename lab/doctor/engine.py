@@ -217,10 +217,10 @@ def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome
     what = f"{short(version)}{_at(environ)}{', rootless' if engine_info.is_rootless else ''}"
     if engine_info.is_podman:
         what = f"Podman {what}"
-        if _numbers(version) < OLDEST_PODMAN:
+        if numbers(version) < OLDEST_PODMAN:
             return failed(what, "install Podman 5 or later", "Podman is too old")
         return ok(what)
-    if _numbers(version) < OLDEST:
+    if numbers(version) < OLDEST:
         return failed(what, "install Docker Engine 20.10 or later", "the engine is too old")
     return ok(what)
 
@@ -271,7 +271,7 @@ def judge_buildx(
         )
     if buildx_version:
         return ok(buildx_version)
-    if _numbers(compose_version) < _COMPOSE_WITHOUT_BUILDER:
+    if numbers(compose_version) < _COMPOSE_WITHOUT_BUILDER:
         return ok(f"not installed; compose {compose_version} has a builder of its own")
     return warning(
         f"not installed: compose {compose_version} builds with the engine's classic builder, which "
@@ -426,7 +426,7 @@ def judge_host_access(engine_info: EngineInfo) -> Outcome:
     """Say when tasks in containers reach this host."""
     from lab.render.compose import ISOLATES_SINCE  # noqa: PLC0415
 
-    version = _numbers(str(engine_info.info.get("ServerVersion", "")))
+    version = numbers(str(engine_info.info.get("ServerVersion", "")))
     prevents = ", and so does `lab render --network isolated`"
     return ok(
         "after `docker compose up`, tasks reach services of this host on all addresses; "
@@ -497,7 +497,8 @@ def _at(environ: Mapping[str, str]) -> str:
     return f" at {short(host)}" if host else ""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, which can be compared."""
     return tuple(int(each) for each in re.findall(r"\d+", version)[:2])
 
 

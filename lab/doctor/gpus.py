@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.doctor.commands import CommandResult, run_command
-from lab.doctor.engine import EngineInfo, TaskImage
+from lab.doctor.engine import EngineInfo, TaskImage, numbers
 from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.doctor.python import installed
 from lab.doctor.resources import text_of
@@ -37,6 +38,13 @@ _CONTROL: Final = "nvidiactl"
 
 _CUDNN_WHEELS: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 _CUDNN_LIBRARIES: Final = ("libcudnn.so.9", "libcudnn.so.8")
+_CDI_ID: Final = re.compile(r"nvidia\.com/gpu=((?:GPU|MIG)-.+)")
+"""How the engine lists a GPU of a CDI specification by its UUID; it has further names."""
+
+_USES_CDI_SINCE: Final = (29, 2)
+"""The first engine that uses CDI for a request with `driver: nvidia`, if it knows the GPU by CDI:
+https://github.com/moby/moby/pull/50228"""
+
 _HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 _PCI_VENDOR: Final = "0x10de"
 _PCI_DISPLAY: Final = "0x03"
@@ -231,6 +239,62 @@ def find_toolkit() -> Toolkit:
     """Find the parts of the toolkit on this host."""
     hook = next(filter(None, map(shutil.which, _HOOKS)), "")
     return Toolkit(hook, shutil.which("nvidia-ctk") is not None)
+
+
+def cdi_gpus(engine_info: EngineInfo) -> frozenset[str] | None:
+    """Return the UUIDs of NVIDIA's GPUs and slices that the engine knows by CDI.
+
+    None: it lists no such device. Engine 28.2 and later list them.
+    """
+    found = [str(each.get("ID")) for each in engine_info.info.get("DiscoveredDevices") or ()]
+    if not any(each.startswith("nvidia.com/gpu=") for each in found):
+        return None
+    return frozenset(match[1] for each in found if (match := _CDI_ID.fullmatch(each)))
+
+
+def uses_cdi(engine_info: EngineInfo) -> bool:
+    """Whether the engine adds GPUs to containers by CDI; otherwise it uses the toolkit's hook."""
+    if engine_info.is_podman:
+        return True
+    version = numbers(str(engine_info.info.get("ServerVersion", "")))
+    return version >= _USES_CDI_SINCE and cdi_gpus(engine_info) is not None
+
+
+def judge_cdi(inventory: Inventory, engine_info: EngineInfo, uses_cdi: bool) -> Outcome:
+    """Check that the engine knows the GPUs and slices of this host by CDI, and no others.
+
+    A CDI specification is a file with the device nodes of each GPU. NVIDIA's toolkit does not write
+    it again after slices have changed:
+    https://github.com/NVIDIA/nvidia-container-toolkit/issues/1828
+
+    Args:
+        inventory: This host.
+        engine_info: What the engine reports.
+        uses_cdi: Whether the engine adds GPUs by CDI.
+    """
+    known = cdi_gpus(engine_info)
+    if not engine_info.is_local:
+        return skipped("not checked: the engine runs on another host")
+    if known is None:
+        return skipped("not checked: the engine lists no GPUs of a CDI specification")
+    # `lab` pins GPUs by UUID, so other names do not matter.
+    ids = (gpu.device_id for gpu in inventory.gpus)
+    host = {each for each in ids if each.startswith(("GPU-", "MIG-"))}
+    missing = host - known
+    extra = known - host - {gpu.slice_of for gpu in inventory.gpus}
+    faults = [f"lacks {short(', '.join(sorted(missing)))}"] if missing else []
+    if extra:
+        faults.append(f"has {short(', '.join(sorted(extra)))}, which this host does not have")
+    if not faults:
+        return ok(f"the engine knows {counted(len(host), 'GPU')} of this host")
+    what = f"the engine's list {'; '.join(faults)}"
+    if not uses_cdi:
+        return ok(f"{what}; this engine does not use it")
+    return warning(
+        f"{what}: containers may not start, or get another GPU",
+        "write the CDI specification again: `sudo systemctl restart nvidia-cdi-refresh`; without "
+        "this service: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
+    )
 
 
 def judge_toolkit(

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-from lab.doctor import cdi, data, engine, gpus, network, python, resources
+from lab.doctor import data, engine, gpus, network, python, resources
 from lab.placement.plan import Plan
 from lab.threads import in_background
 
@@ -100,9 +100,7 @@ class Host:
     cuda = Fact(lambda host: python.tensorflow_build(host.tensorflow)[1])
     has_cudnn = Fact(lambda host: bool(host.cuda) and gpus.find_cudnn())
     toolkit = Fact(lambda _: gpus.find_toolkit())
-    cdi_specs = Fact(lambda host: cdi.read_specs(host.engine_info))
-    uses_cdi = Fact(lambda host: cdi.uses_cdi(host.engine_info))
-    has_refresh_service = Fact(lambda _: cdi.has_refresh_service())
+    uses_cdi = Fact(lambda host: gpus.uses_cdi(host.engine_info))
     trial = Fact(
         lambda host: gpus.try_gpu(
             host.inventory.gpus[0].device_id,

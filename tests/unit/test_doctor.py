@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 
 from lab.backends.engine.error_hints import explain
 from lab.doctor import data, engine, gpu_support, gpus, network, python, resources
-from lab.doctor.cdi import judge_cdi, read_specs
 from lab.doctor.commands import CommandResult
 from lab.doctor.engine import EngineInfo
 from lab.doctor.gpus import Toolkit, Trial, judge_trial
-from lab.doctor.model import Outcome, Status
+from lab.doctor.model import Outcome
 from lab.errors import LabError
-from lab.gpu import Condition, Fault, Gpu
+from lab.gpu import Condition, Fault, Gpu, Inventory
 from tests.support.doctor import (
     AWAY,
     BOX,
@@ -222,6 +220,15 @@ def toolkit(
     )
 
 
+def cdi(
+    *names: str, host: Inventory = BOX, version: str = "29.2.0", kind: str = "nvidia.com/gpu"
+) -> Outcome:
+    """The check of an engine that knows devices of these names by CDI."""
+    devices = [{"Source": "cdi", "ID": f"{kind}={each}"} for each in names]
+    engine = told(ServerVersion=version, DiscoveredDevices=devices)
+    return gpus.judge_cdi(host, engine, gpus.uses_cdi(engine))
+
+
 REFUSED = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
 
 
@@ -277,6 +284,15 @@ GPUS: Judgements = [
     (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
     (lambda: toolkit(found=HOOK), "ok", HOOK.hook),
     (lambda: toolkit(cdi=True), "ok", "CDI"),
+    (lambda: cdi(UUID, "0", "all"), "ok", "knows 1 GPU of this host"),
+    (lambda: cdi(UUID, host=CUT), "warning", f"lacks {SLICE}; has {UUID}, which .* → .*-refresh"),
+    (lambda: cdi(SLICE, SECOND, host=CUT), "ok", "knows 1 GPU"),  # a slice, and its GPU
+    (lambda: cdi("0", "all"), "warning", f"lacks {UUID}: containers"),
+    (lambda: cdi("0", version="28.2.0"), "ok", "does not use it"),
+    (cdi, "skipped", "not checked: the engine lists no GPUs"),
+    (lambda: cdi("eth0", kind="vendor.com/net"), "skipped", "not checked: the engine lists no"),
+    (lambda: gpus.judge_cdi(BOX, PODMAN, uses_cdi=True), "skipped", "not checked"),
+    (lambda: gpus.judge_cdi(BOX, AWAY, uses_cdi=False), "skipped", "not checked: .* another host"),
     (lambda: toolkit(trial=SEEN), "ok", "a container gets"),
     (toolkit, "failed stops: no container toolkit", "install-guide"),
     (lambda: toolkit(gpus_wanted=0), "warning stops: no container toolkit", "not installed"),
@@ -304,14 +320,3 @@ GPUS: Judgements = [
 def test_each_judgement(judge: Judge, verdict: str, words: str) -> None:
     check(judge, verdict, words)
     assert "secret" not in judge().what
-
-
-def test_a_specification_without_a_gpu_is_a_warning(tmp_path: Path) -> None:
-    engine = told(ServerVersion="29.2.0", CDISpecDirs=[str(tmp_path), str(tmp_path / "none")])
-    device = {"name": UUID, "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}
-    for devices, status in (([device], Status.OK), ([], Status.WARNING)):
-        text = json.dumps({"kind": "nvidia.com/gpu", "devices": devices})
-        (tmp_path / "a.json").write_text(text)
-        found = judge_cdi(BOX, engine, read_specs(engine), has_refresh_service=False)
-        assert found.status is status, found
-    assert f"lacks {UUID}" in found.what

@@ -234,7 +234,7 @@ def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts: dict[str, object] = {
         **{"nvml": BOX, "docker": "/usr/bin/docker", "engine_info": ENGINE, "image": IMAGE},
         **{"compose_version": "2.40.3", "buildx_version": "0.29.1", "toolkit": gpus.Toolkit()},
-        **{"cdi_specs": (), "routes": [], "engine_disk": (Path("/var/lib/docker"), 10**11)},
+        **{"routes": [], "engine_disk": (Path("/var/lib/docker"), 10**11)},
         **{"runs": here, "state": here},
     }
     for name, value in facts.items():
