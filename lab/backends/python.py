@@ -15,7 +15,7 @@ from lab.tf_versions import IMAGES
 
 # Variables that would change the behavior of an agent or of a program.
 _DROPPED = {
-    *("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"),
+    *("LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"),
     *("TF_CONFIG", "PYTHONSAFEPATH"),
 }
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")

@@ -1,7 +1,7 @@
 """The registry of experiments.
 
-The image contains it, because a user may start an environment with `LAB_EXPERIMENT` and without a
-client. Then the task agents look up the experiment by its name.
+The image contains it, because `docker compose up` starts a run without a client: `LAB_RUN` names
+the experiment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Experiment:
     """A named training program.
 
     Attributes:
-        name: Its name for `lab run` and `LAB_EXPERIMENT`.
+        name: Its name for `lab run` and `LAB_RUN`.
         program: The program's file in `scripts/`.
         summary: One line for lists.
         jobs: The jobs that the cluster must have, each with at least one task.

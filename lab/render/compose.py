@@ -228,8 +228,6 @@ def _environment(plan: Plan) -> dict[str, Value]:
         "LAB_SCRIPTS": "/lab/scripts",
         "LAB_DATA": "/lab/data",
         "LAB_TENSORFLOW_VERSION": plan.tensorflow,
-        "LAB_EXPERIMENT": Variable("${LAB_EXPERIMENT:-}"),
-        "LAB_FLAGS": Variable("${LAB_FLAGS:-}"),
     }
 
 
@@ -288,6 +286,7 @@ def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
     environment: dict[str, Value] = {
         "LAB_RUN": Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
         "LAB_RUN_TERMS": json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
+        "LAB_ONCE": Variable("${LAB_ONCE:-}"),
     }
     service: dict[str, Value] = {
         "command": ["python", "-m", "lab.task.agent.autorun"],

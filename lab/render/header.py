@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
+from lab.config.validation import RUN_SERVICE
 from lab.placement.plan import Plan, PlannedRun
 from lab.text import short, visible
 
@@ -69,21 +70,20 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, options: Rende
         options: The options; the plan has the final mode and TensorFlow version.
     """
     file = visible(cluster_file)
-    last = last_task(plan)
     up = "# docker compose up            boots the cluster; every task waits for a run\n"
     if run is not None:
         up = (
             "# docker compose up            boots the cluster, trains"
             f" {short(shlex.join(run.arguments))}, waits for more runs\n"
             "# LAB_RUN= docker compose up   boots the cluster; every task waits for a run\n"
+            f"# LAB_ONCE=1 docker compose up --exit-code-from {RUN_SERVICE}\n"
+            "#                              trains once and ends\n"
         )
     return (
         f"# Rendered from {file} by `python -m lab render`; do not edit.\n"
         f"# Change {file} and render again. `python -m lab render --check` compares.\n"
         "#\n"
         f"{up}"
-        f"# LAB_EXPERIMENT=async docker compose up --exit-code-from {last}\n"
-        "#                              trains once and ends\n"
         "#\n"
         f"{_ISOLATED if options.network == 'isolated' else _REACHES_HOST}"
         "#\n"
@@ -92,12 +92,6 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, options: Rende
         + (f"# lab: run={options.run}\n" if options.run else "")
         + "\n"
     )
-
-
-def last_task(plan: Plan) -> str:
-    """Return the task for `--exit-code-from`: ps-0, which ends last, or the first task."""
-    names = [task.name for task in plan.tasks]
-    return "ps-0" if "ps-0" in names else names[0]
 
 
 def read_header(text: str) -> RenderOptions | None:

@@ -51,7 +51,7 @@ _SCRIPT: Final = """\
 set -euo pipefail
 
 # Variables of the submitting shell that would change the agents.
-unset LAB_EXPERIMENT LAB_FLAGS LAB_LEASH LAB_FORKSERVER TF_CONFIG PYTHONSAFEPATH
+unset LAB_LEASH LAB_FORKSERVER TF_CONFIG PYTHONSAFEPATH
 
 # The job starts in the directory in which it was submitted: the project's directory. All its files
 # are below LAB_JOB_DIR, which all nodes must see.
@@ -126,7 +126,7 @@ _RUN: Final = """
 # The run. The job ends with it, or when the agents have ended. A signal ends `wait`, too.
 export LAB_RUN={run}
 export LAB_RUN_TERMS={terms}
-"${{python[@]}}" -P -m lab.task.agent.autorun --once &
+LAB_ONCE=1 "${{python[@]}}" -P -m lab.task.agent.autorun &
 run=$!
 status=0
 while kill -0 "$agents" 2>/dev/null && kill -0 "$run" 2>/dev/null; do

@@ -18,7 +18,7 @@ from lab.errors import LabError
 from lab.gpu import take_inventory
 from lab.image_digest import digest
 from lab.placement.place import place
-from lab.placement.plan import Link
+from lab.placement.plan import Link, PlannedRun
 from lab.render.compose import render
 from lab.volume import Request, RunSpec, TaskStatus
 from tests.support.agents import wait_for
@@ -300,11 +300,11 @@ def test_tasks_cannot_reach_the_host(image: str, linked: ComposeEnvironment) -> 
 def test_without_the_client(image: str, module_root: Path, flags: str, code: int) -> None:
     plan = place_on(module_root, "none", name="lab-e2e-clientless")
     file = module_root / "docker-compose.yml"
-    file.write_text(render(plan))
+    file.write_text(render(plan, run=PlannedRun(("async", *flags.split()), {}, ())))
     done = subprocess.run(
-        ["docker", "compose", "up", "--exit-code-from", "ps-0"],
+        ["docker", "compose", "up", "--exit-code-from", "run"],
         cwd=module_root,
-        env={**os.environ, "LAB_EXPERIMENT": "async", "LAB_FLAGS": flags},
+        env={**os.environ, "LAB_ONCE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -81,7 +81,7 @@ def _changed(data: bytes, rng: random.Random) -> bytes:
     return data[: one.start()] + value + data[one.end() :]
 
 
-_OWN_VARIABLES: Final = r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}|^\$\{LAB_RUN-[^${}]*\}$"
+_OWN_VARIABLES: Final = r"\$\$|\$\{LAB_ONCE:-\}|^\$\{LAB_RUN-[^${}]*\}$"
 
 
 def unsafe(text: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def test_program_gets_its_task(stage: Stage) -> None:
     stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
     stage.agent("ps-0")
     stage.agent("worker-0")
-    stage.agent("worker-1", LAB_EXPERIMENT="", http_proxy="http://proxy:3128", no_proxy="a.b")
+    stage.agent("worker-1", LAB_STAMPS="0", http_proxy="http://proxy:3128", no_proxy="a.b")
     program = stage.program(
         "import json, os, sys\n"
         "print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), sys.stdin.read()]))\n"
@@ -82,7 +82,7 @@ def test_program_gets_its_task(stage: Stage) -> None:
         "task": {"type": "worker", "index": 1},
     }
     assert (cwd, stdin) == (str(stage.volume.files("r1")), "")
-    assert "LAB_EXPERIMENT" not in environ
+    assert "LAB_STAMPS" not in environ
     assert (
         environ.items()
         >= {

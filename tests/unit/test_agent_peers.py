@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,17 +209,31 @@ def test_agent_that_others_declared_lost_ends(crew: Crew, told_to_go: bool) -> N
     assert (status.state, status.reason) == (State.LOST, "silent")
 
 
-def test_leader_without_a_client(crew: Crew) -> None:
-    program = "import sys\nif sys.argv[2] == '--task_index=1': sys.exit(1)\nprint(sys.argv[5:])"
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_run_without_a_client(crew: Crew, code: int) -> None:
+    program = f"""\
+import sys, time
+if sys.argv[1] == "--job_name=ps":
+    time.sleep(600)
+if sys.argv[2] == "--task_index=1":
+    print(sys.argv[6:])
+    sys.exit({code})
+"""
     crew.program(program, "mnist_async.py")
-    variables = {"LAB_EXPERIMENT": "async", "LAB_FLAGS": "--epochs 2 --note 'a b'"}
-    leader, worker, _ = (crew.agent(task, **variables) for task in TASKS)
-    assert leader.wait(timeout=PATIENCE_S) == 1
-    assert worker.poll() is None  # it lingers, because its exit would end the others
+    agents = [crew.agent(task) for task in TASKS]
+    run = {"LAB_RUN": "async --epochs 2 --note 'a b'", "LAB_RUN_TERMS": "{}", "LAB_ONCE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.agent.autorun"],
+        env=crew.environ("", **run),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     (request,) = crew.volume.requests.glob("*.json")
     run_id = Request.from_json(request.read_text()).run_id
-    assert "-async-" in run_id
-    assert crew.log("worker-0", run_id) == b"['--epochs', '2', '--note', 'a b']\n"
-    output = crew.output("ps-0").read_text()
-    assert "worker-1: failed: exit code 1" in output
-    assert output.count("worker-0: ") == 1
+    assert (done.returncode, done.stderr) == (code, "")
+    assert f"lab: run {run_id}: {'failed' if code else 'succeeded'}\n" in done.stdout
+    assert ("lab: worker-1: exit code 1" in done.stdout) is bool(code)
+    assert crew.log("worker-1", run_id) == b"['--epochs', '2', '--note', 'a b']\n"
+    assert [agent.poll() for agent in agents] == [None, None, None]  # compose ends them

@@ -10,11 +10,11 @@ import pytest
 
 from lab.task.agent.autorun import (
     Autorun,
+    AutorunError,
     exit_code,
     report,
     train,
 )
-from lab.task.agent.oneshot import OneshotError
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
 from lab.volume.states import Cause, State
@@ -87,13 +87,21 @@ def test_the_variables_become_a_request() -> None:
     [
         ("LAB_RUN", "asink", "LAB_RUN: no experiment 'asink'; did you mean 'async'?"),
         ("LAB_RUN", "hello", "LAB_RUN: hello needs the job 'local'"),
+        ("LAB_RUN", "async 'a", "LAB_RUN: No closing quotation; write it as in a shell"),
         ("LAB_RUN_TERMS", "[", "LAB_RUN_TERMS is not a JSON object; render the config again"),
         ("LAB_RUN_TERMS", '{"faults": ["kill worker-9"]}', "LAB_RUN_TERMS: no task or node 'worke"),
     ],
 )
 def test_variables_that_mean_nothing(name: str, value: str, message: str) -> None:
-    with pytest.raises(OneshotError, match=message):
+    with pytest.raises(AutorunError, match=message):
         read(**{"LAB_RUN": "async-fast", "LAB_RUN_TERMS": "{}", name: value})
+
+
+def test_without_a_run_it_does_nothing_and_cannot_end_with_it() -> None:
+    for once in ("", "0"):
+        assert Autorun.from_environ({**VARIABLES, "LAB_RUN": " ", "LAB_ONCE": once}) is None
+    with pytest.raises(AutorunError, match="LAB_ONCE needs a run; name one"):
+        read(LAB_RUN=" ", LAB_ONCE="1")
 
 
 ANEW = "was interrupted and left no checkpoint: it starts over"

@@ -110,7 +110,7 @@ def gpus(cluster: Cluster, plan: Plan, services: dict[str, dict[str, Any]]) -> N
     assert not shared & set(alone)
 
 
-def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Path) -> None:
+def test_the_callers_environment_chooses_image_build_and_run(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
     file.write_text(render_file(ROOT / "cluster.yaml", RenderOptions("index")), encoding="utf-8")
     project = config(
@@ -119,8 +119,8 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
         LAB_BUILD_NETWORK="host",
         LAB_BASE_IMAGE="lab-base:bookworm",
         LAB_TENSORFLOW="tensorflow-cpu==2.21.*",
-        LAB_EXPERIMENT="async",
-        LAB_FLAGS="--epochs 2",
+        LAB_RUN="sync --epochs=2",
+        LAB_ONCE="1",
     )
     task = project["services"]["worker-1"]
     assert task["image"] == project["services"]["tf1"]["image"] == "lab:mine"
@@ -131,8 +131,8 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
         "REQUIREMENTS": "image-cuda",
         "TENSORFLOW": "tensorflow-cpu==2.21.*",
     }
-    assert task["environment"]["LAB_EXPERIMENT"] == "async"
-    assert task["environment"]["LAB_FLAGS"] == "--epochs 2"
+    run = project["services"]["run"]["environment"]
+    assert (run["LAB_RUN"], run["LAB_ONCE"]) == ("sync --epochs=2", "1")
     spec = json.loads(task["environment"]["LAB_CLUSTER"])
     assert spec == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 

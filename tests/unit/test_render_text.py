@@ -14,10 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
-from lab.gpu import take_inventory
-from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render import (
     RenderOptions,
@@ -104,7 +101,7 @@ def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
     first, *_ = text.splitlines()
     assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
     assert f"cluster-sha256={plan.cluster_sha256}\n" in text
-    assert "--exit-code-from ps-0\n" in text
+    assert "LAB_ONCE" not in text  # there is no run
     assert read_header(text) == RenderOptions("index", "2.21")
     assert read_header(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
     assert read_header(text.replace("gpus-by=nvidia", "gpus-by=guess")) is None
@@ -205,20 +202,6 @@ def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
         "HOROVOD": "horovod",
         "HOROVOD_GPU_OPERATIONS": "${LAB_HOROVOD_GPU_OPERATIONS:-}",
     }
-
-
-def test_a_config_without_ps_ends_with_its_first_task() -> None:
-    data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {chief: {on: [a]}, worker: {on: [a]}}\n"
-    cluster = parse_cluster(data, "x")
-    text = render(place(cluster, take_inventory("index", cluster)))
-    assert "--exit-code-from chief-0\n" in text
-
-
-def test_a_ps_ends_a_config_also_as_the_last_job() -> None:
-    data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}, ps: {on: [a]}}\n"
-    cluster = parse_cluster(data, "x")
-    text = render(place(cluster, take_inventory("index", cluster)))
-    assert "--exit-code-from ps-0\n" in text
 
 
 def test_the_source_is_named_from_the_rendered_file(

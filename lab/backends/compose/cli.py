@@ -53,10 +53,7 @@ services:
 """
 
 _DROPPED: Final = frozenset(
-    {
-        *("COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"),
-        *("LAB_EXPERIMENT", "LAB_FLAGS"),
-    }
+    {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"}
 )
 
 OLDEST: Final = (2, 19)

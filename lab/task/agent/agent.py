@@ -4,9 +4,6 @@ The agent (`python -m lab.task.agent`) announces its task and waits for requests
 (`lab.volume`). It starts the program as its own child and is the only writer of the task's
 output. It watches the other tasks, and ends the program when the run ends. It needs only the
 standard library.
-
-With `LAB_EXPERIMENT` the leader's agent writes one request itself. It exits when that run has
-ended, with an exit code for the result. The other agents stay until they get a signal.
 """
 
 from __future__ import annotations
@@ -21,19 +18,16 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from lab.task.agent import oneshot
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.launcher import Launcher, launcher_of
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
-from lab.volume import Request, Volume
-from lab.volume.control import VolumeBusy, submit
+from lab.volume import Volume
 from lab.volume.files import Patience
 from lab.volume.heartbeat import Heartbeat
 
-_SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REPEATED_S = 0.5
@@ -117,36 +111,20 @@ class Agent:
         self._patience = Patience(
             lambda error: agent_log.notify(f"run volume {config.runs}: {error}; trying again")
         )
-        self._own_request: Request | None = None  # the leader submits it
-        self._submit_at = 0.0
-        self._outcome: oneshot.RunOutcome | None = None
 
-    def run(self, own: Request | None) -> int:
-        """Execute requests until a stop signal, or until the run of the own request has ended.
-
-        Args:
-            own: The request that this agent submits; None: it submits none.
-
-        Returns:
-            The exit code.
+    def run(self) -> None:
+        """Execute requests until a stop signal.
 
         Raises:
             OSError: The run volume cannot be used.
         """
-        self._own_request = own
-        leads = own is not None
         self._heartbeat.announce()
         self._log_start()
         try:
             while self._stop.reason is None:
-                code = None
                 with self._patience:
                     self._heartbeat.beat()
                     self._serve_once()
-                    idle = self._execution is None
-                    code = self._outcome.exit_code() if idle and self._outcome else None
-                if code is not None:
-                    return self._conclude(code)
                 if self._execution is None:
                     self._stop.wait(POLL_S)
                 else:
@@ -156,11 +134,9 @@ class Agent:
             if self._execution is not None:
                 self._execution.abort()
         self._heartbeat.remove()
-        return int(leads)
 
     def _serve_once(self) -> None:
         if self._execution is None:
-            self._submit_own_request()
             request = self._queue.next()
             if request is None:
                 return
@@ -172,26 +148,6 @@ class Agent:
             self._execution.begin()
         if self._execution.step():
             self._execution = None
-
-    def _submit_own_request(self) -> None:
-        """Submit the leader's request, as soon as a run of an earlier agent process has ended."""
-        if self._own_request is None or time.monotonic() < self._submit_at:
-            return
-        try:
-            submit(self._volume, self._own_request)
-        except VolumeBusy as busy:
-            self._agent_log.notify(f"waiting: {busy}")
-            self._submit_at = time.monotonic() + _SUBMIT_AGAIN_S
-            return
-        self._outcome = oneshot.RunOutcome(self._volume, self._own_request, self._config.task)
-        self._own_request = None
-
-    def _conclude(self, code: int) -> int:
-        assert self._outcome is not None  # noqa: S101 (narrows the type)
-        for line in self._outcome.lines():
-            self._agent_log.notify(line)
-        self._heartbeat.remove()
-        return code
 
     def _shut_down(self, reason: str) -> None:
         """End the program with a grace period; a second stop signal ends it at once."""
@@ -216,32 +172,28 @@ class Agent:
             f"{config.task} of {config.project} runs on {config.node}, "
             f"address {config.address}, GPUs: {config.gpus}"
         )
-        if not config.experiment:
-            self._agent_log.notify("waiting for a run; start one with: python -m lab run async")
-        elif config.leads:
-            self._agent_log.notify(f"starting {config.experiment}")
-        else:
-            self._agent_log.notify(f"waiting for {config.experiment}, which another task starts")
+        self._agent_log.notify("waiting for a run; start one with: python -m lab run async")
 
 
 def main() -> int:
     """Run the agent that the environment variables describe; return the exit code."""
     try:
         config = AgentConfig.from_environ(os.environ)
-        own = oneshot.request_for(config) if config.experiment and config.leads else None
-    except (AgentConfigError, oneshot.OneshotError) as error:
+    except AgentConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     set_subreaper()
     agent_log = AgentLog(stamped=os.environ.get("LAB_STAMPS") == "1")
     stop = StopSignal(leash=os.environ.get("LAB_LEASH") == "stdin")
     try:
-        return Agent(config, agent_log, stop, launcher_of(config, os.environ)).run(own)
+        Agent(config, agent_log, stop, launcher_of(config, os.environ)).run()
     except OSError as error:
         agent_log.notify(
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"
         )
         return 1
+    else:
+        return 0
     finally:
         # At its exit, Python restores the default actions, and a repeated signal would kill it.
         for number in _STOP_SIGNALS:

@@ -29,8 +29,6 @@ class AgentConfig:
         scripts: Directory of the training programs.
         data: Directory of a student's own data.
         gpus: Device ids of the task's GPUs; `all` if no GPUs are assigned; `none` without GPUs.
-        experiment: The experiment that the leader starts at boot, or "".
-        flags: Further arguments of that experiment, as a shell command line.
         tensorflow: The TensorFlow version of the programs, such as `2.21`; "" if unknown.
         locks: Whether all agents run on one host, so that a free lock shows an agent's end.
     """
@@ -43,8 +41,6 @@ class AgentConfig:
     scripts: Path
     data: Path
     gpus: str = ""
-    experiment: str = ""
-    flags: str = ""
     tensorflow: str = ""
     locks: bool = True
 
@@ -76,8 +72,6 @@ class AgentConfig:
             scripts=Path(environ["LAB_SCRIPTS"]),
             data=Path(environ["LAB_DATA"]),
             gpus=_gpus(environ),
-            experiment=environ.get("LAB_EXPERIMENT", ""),
-            flags=environ.get("LAB_FLAGS", ""),
             tensorflow=environ.get("LAB_TENSORFLOW_VERSION", ""),
             locks=environ.get("LAB_LOCKS") != "0",
         )
@@ -96,12 +90,6 @@ class AgentConfig:
     def address(self) -> str:
         """The `host:port` of the task's TensorFlow server."""
         return self.cluster[self.job][self.index]
-
-    @property
-    def leads(self) -> bool:
-        """Whether it starts and ends a run without a client: ps-0, or else the first task."""
-        first = "ps" if self.cluster.get("ps") else next(iter(self.cluster))
-        return self.task == f"{first}-0"
 
 
 _NEEDED = (

@@ -5,11 +5,13 @@ tasks do not have its variables, so compose never recreates a task because of th
 
     LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run
     LAB_RUN_TERMS   `start` and `faults` of the config, as JSON
+    LAB_ONCE        1: end with the run
 
-These two variables identify a run. The service trains it once. After a reboot it resumes an
+LAB_RUN and LAB_RUN_TERMS identify a run. The service trains it once. After a reboot it resumes an
 interrupted run, or prints the result of an ended one. The service runs until it is stopped, because
-`docker compose up --wait` fails when a container exits. With `--once`, as in a batch job, it ends
-with the run; its exit code is 0 if the run succeeded.
+`docker compose up --wait` fails when a container exits. With LAB_ONCE, as in a batch job, it ends
+with the run; its exit code is 0 if the run succeeded. `docker compose up --exit-code-from run` then
+ends the agents, too.
 """
 
 from __future__ import annotations
@@ -27,15 +29,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.experiments.faults import check_target, parse
-from lab.experiments.registry import EXPERIMENTS, with_seed
+from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
 from lab.records.reader import read_records
-from lab.records.results import is_number
-from lab.task.agent.oneshot import OneshotError, arguments, missed, request_of
-from lab.text import LONGEST_REASON, short
-from lab.volume import Request, TaskStatus, Volume
+from lab.records.results import is_number, unexpected
+from lab.text import LONGEST_REASON, short, suggestion
+from lab.volume import (
+    READY_S,
+    ClusterSpec,
+    Request,
+    RunSpec,
+    TaskStatus,
+    Volume,
+    new_run_id,
+)
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
 from lab.volume.outcome import outcome
+from lab.volume.record_digest import altered
 from lab.volume.states import State
 from lab.volume.statuses import Statuses, read_statuses
 
@@ -48,6 +58,10 @@ _HEADINGS: Final = (
 """In two lines: with the prefix of `docker compose up`, the table fits into 80 columns."""
 
 Print = Callable[[str], None]
+
+
+class AutorunError(ValueError):
+    """The run cannot be started; the message contains the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +81,12 @@ class Autorun:
         """Read the variables; None if they describe no run.
 
         Raises:
-            OneshotError: A variable is invalid, or does not fit the cluster.
+            AutorunError: A variable is invalid, or does not fit the cluster.
         """
         text = environ.get("LAB_RUN", "").strip()
-        if not text or environ.get("LAB_EXPERIMENT"):
+        if not text:
+            if _once(environ):
+                raise AutorunError("LAB_ONCE needs a run; name one, such as LAB_RUN=async")
             return None
         cluster = _json(environ, "LAB_CLUSTER")
         nodes = {
@@ -80,13 +96,16 @@ class Autorun:
         }
         options = _json(environ, "LAB_RUN_TERMS")
         start, faults = options.get("start", {}), options.get("faults", [])
-        argv = arguments("LAB_RUN", text)
-        request = request_of("LAB_RUN", argv, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
+        try:
+            argv = shlex.split(text)
+        except ValueError as error:
+            raise AutorunError(f"LAB_RUN: {error}; write it as in a shell") from error
+        request = _request(argv, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
         experiment = EXPERIMENTS[request.spec.experiment]
         try:
             wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
         except ValueError as error:
-            raise OneshotError(f"LAB_RUN_TERMS: {error}") from error
+            raise AutorunError(f"LAB_RUN_TERMS: {error}") from error
         digest = hashlib.sha256(json.dumps([argv, start, faults]).encode()).hexdigest()
         spec = replace(
             request.spec,
@@ -98,6 +117,11 @@ class Autorun:
         return cls(requested, tuple(each.text for each in wanted if each.kind.on_network))
 
 
+def _once(environ: Mapping[str, str]) -> bool:
+    """Whether it ends with the run."""
+    return environ.get("LAB_ONCE", "") not in {"", "0"}
+
+
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
     """The JSON object in a variable."""
     try:
@@ -105,8 +129,38 @@ def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise OneshotError(f"{name} is not a JSON object; render the config again")
+        raise AutorunError(f"{name} is not a JSON object; render the config again")
     return value
+
+
+def _request(arguments: Sequence[str], cluster: ClusterSpec, tensorflow: str) -> Request:
+    """Return the request for the experiment in LAB_RUN.
+
+    Args:
+        arguments: The experiment's name and its flags.
+        cluster: TensorFlow's cluster spec of the environment.
+        tensorflow: The environment's TensorFlow version, or "" if unknown.
+
+    Raises:
+        AutorunError: The experiment is unknown, or does not fit the cluster or TensorFlow.
+    """
+    name, *flags = arguments
+    experiment = EXPERIMENTS.get(name)
+    if experiment is None:
+        hint = suggestion(name, EXPERIMENTS).strip() or f"there are {', '.join(EXPERIMENTS)}"
+        raise AutorunError(f"LAB_RUN: no experiment {name!r}; {hint}")
+    if why := misfit(experiment, {job: len(hosts) for job, hosts in cluster.items()}):
+        raise AutorunError(f"LAB_RUN: {name} {why}; change `jobs:` in the config")
+    if tensorflow and tensorflow != experiment.tensorflow:
+        raise AutorunError(
+            f"LAB_RUN: {name} needs TensorFlow {experiment.tensorflow}, but the"
+            f" environment has {tensorflow}; render with --tensorflow {experiment.tensorflow}"
+        )
+    return Request(
+        run_id=new_run_id(name),
+        spec=RunSpec(name, args=tuple(flags), ready_s=READY_S).completed(experiment),
+        cluster=cluster,
+    )
 
 
 def train(
@@ -182,7 +236,7 @@ def report(volume: Volume, request: Request) -> Iterator[str]:
     state, failed = outcome(request, statuses)
     for task in failed[:1]:
         yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
-    faults = missed(volume, request, statuses) if state is State.SUCCEEDED else []
+    faults = _missed(volume, request, statuses) if state is State.SUCCEEDED else []
     yield from faults
     yield f"run {request.run_id}: {State.FAILED if faults else state}"
 
@@ -197,7 +251,20 @@ def exit_code(volume: Volume, request: Request) -> int:
     """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
     statuses = read_statuses(volume, request)
     state, _ = outcome(request, statuses)
-    return int(state is not State.SUCCEEDED or bool(missed(volume, request, statuses)))
+    return int(state is not State.SUCCEEDED or bool(_missed(volume, request, statuses)))
+
+
+def _missed(volume: Volume, request: Request, statuses: Mapping[str, TaskStatus]) -> list[str]:
+    """Why a run has failed although its tasks have succeeded, as lines; empty if it has not.
+
+    Raises:
+        OSError: Its records cannot be read.
+    """
+    records = {task: volume.records(request.run_id, task) for task in request.tasks()}
+    if reason := altered(records, statuses):
+        return [reason]
+    wanted = EXPERIMENTS[request.spec.experiment].results
+    return [f"not as expected: {short(name)}" for name in unexpected(records.values(), wanted)]
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
@@ -228,13 +295,12 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Train the run of the variables, then wait for a stop signal; return the exit code.
+def main() -> int:
+    """Train the run of the variables; return the exit code.
 
-    Args:
-        argv: `--once`: end with the run.
+    Without LAB_ONCE it then waits for a stop signal.
     """
-    once = "--once" in argv
+    once = _once(os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(int(once)))
     volume = Volume(Path(os.environ["LAB_RUNS"]))
@@ -247,12 +313,12 @@ def main(argv: Sequence[str]) -> int:
             for line in report(volume, request):
                 _print(line)
             if once:
-                _print(f"its files are in {volume.run(request.run_id)}")
+                _print(f"its files are on the run volume, in {volume.run(request.run_id)}")
                 return exit_code(volume, request)
             for line in next_commands(request):
                 _print(line)
             _print("the environment waits for further runs; stop it with Ctrl-C")
-    except OneshotError as error:
+    except AutorunError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     except OSError as error:
@@ -268,4 +334,4 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -163,4 +163,4 @@ _OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE":
 # Many sources name their servers `localhost:PORT` instead of reading the cluster's addresses.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-_AGENT_ONLY = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"}
+_AGENT_ONLY = {"LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"}
