@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Switch
-from lab.cli.options import RunsDir
 from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
 from lab.console import notify
 from lab.errors import InterruptError
+from lab.options import Argument, Switch
+from lab.options.shared import RunsDir
 from lab.service.environments import attach, locate_run
 from lab.service.outcome import check_succeeded
 from lab.store.directory import LAST, RunDir, runs_dir

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from lab.backends.names import AUTO
 from lab.build import build
-from lab.cli.options import ClusterFile, GpuMode, Tensorflow
 from lab.console import notify
+from lab.options.shared import ClusterFile, GpuMode, Tensorflow
 from lab.render import plan_file
 from lab.run.project import cluster_path, find_root
 from lab.tf_versions import CURRENT

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from lab.cli.arguments import Argument
-from lab.cli.options import RunsDir
 from lab.console import notify
+from lab.options import Argument
+from lab.options.shared import RunsDir
 from lab.service.environments import cancel, locate_run
 from lab.store.directory import LAST, runs_dir
 

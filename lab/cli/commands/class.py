@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO, COMPOSE, LOCAL
-from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.class_actions import ClassOptions
-from lab.cli.options import AsJson, HostGpus
-from lab.cli.param_types import one_of, text
 from lab.errors import InputError
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import AsJson, HostGpus
+from lab.options.types import one_of, text
 
 ACTIONS: Final[Mapping[str, frozenset[str]]] = {
     "validate": frozenset({"--backend", "--gpus", "--json"}),

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Switch
-from lab.cli.options import RunsDir
 from lab.console import notify
+from lab.options import Argument, Switch
+from lab.options.shared import RunsDir
 from lab.service.environments import collect_all, collect_run, locate_run
 from lab.service.outcome import check_collected
 from lab.store.directory import runs_dir

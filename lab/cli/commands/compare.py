@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Arguments, Switch
-from lab.cli.options import AsJson, Labels, RunsDir
 from lab.console import notify, print_json
+from lab.options import Argument, Arguments, Switch
+from lab.options.shared import AsJson, Labels, RunsDir
 from lab.service.compare import compare_runs
 from lab.store.directory import runs_dir
 from lab.tables import show

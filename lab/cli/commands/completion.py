@@ -19,8 +19,8 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from lab.cli.arguments import Argument
-from lab.cli.param_types import one_of
+from lab.options import Argument
+from lab.options.types import one_of
 
 
 def command(

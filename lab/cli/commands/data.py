@@ -16,11 +16,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Flag
-from lab.cli.options import Force
-from lab.cli.param_types import one_of
 from lab.console import notify
 from lab.errors import InputError
+from lab.options import Argument, Flag
+from lab.options.shared import Force
+from lab.options.types import one_of
 from lab.outputs import check_output, write_output
 from lab.run.project import check_data_dir
 

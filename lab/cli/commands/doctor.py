@@ -9,10 +9,10 @@ Examples:
 
 from __future__ import annotations
 
-from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.doctor import Report, examine
 from lab.errors import LabError
+from lab.options.shared import AsJson
 
 
 def command(*, json: AsJson = False) -> None:

@@ -13,10 +13,10 @@ import sys
 from functools import partial
 from typing import Annotated, Final
 
-from lab.cli.arguments import Argument, Switch
-from lab.cli.options import RunsDir
 from lab.console import confirm, notify
 from lab.errors import InputError
+from lab.options import Argument, Switch
+from lab.options.shared import RunsDir
 from lab.service.environments import environments_to_remove, remove, run_all
 from lab.store.directory import runs_dir
 

@@ -15,12 +15,12 @@ from typing import Annotated
 from rich.table import Table
 from rich.text import Text
 
-from lab.cli.arguments import Argument
-from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.options import Argument
+from lab.options.shared import AsJson
 from lab.tables import show, table, table_of, wrapped
 from lab.text import suggestion
 

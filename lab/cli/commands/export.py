@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import AsJson, RunsDir
 from lab.service.archive import described, export_run
 from lab.store.directory import find_run, runs_dir
 

@@ -24,11 +24,11 @@ from typing import Annotated
 
 from lab.backends import Environment
 from lab.backends.registry import backends
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.options import RunsDir
 from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import RunsDir
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
 from lab.run.project import default_name

@@ -25,13 +25,13 @@ from lab.backends import Backend, Environment
 from lab.backends.gpu_verification import evaluate
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
-from lab.cli.arguments import Switch
 from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
-from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
+from lab.options import Switch
+from lab.options.shared import AsJson
 from lab.tables import show
 
 _EVERY_S: Final = 1.0

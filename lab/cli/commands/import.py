@@ -17,9 +17,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Arguments
-from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
+from lab.options import Argument, Arguments
+from lab.options.shared import AsJson, RunsDir
 from lab.service.archive import import_runs
 from lab.store.directory import runs_dir
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
-from lab.cli.arguments import Flag, Switch
-from lab.cli.options import HostGpus
-from lab.cli.param_types import text, whole
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.console import notify
 from lab.errors import InputError
 from lab.gpu import chosen_host
+from lab.options import Flag, Switch
+from lab.options.shared import HostGpus
+from lab.options.types import text, whole
 from lab.outputs import check_output
 from lab.placement.config_generator import (
     Options,

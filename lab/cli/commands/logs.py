@@ -13,12 +13,12 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.durations import point_in_time
-from lab.cli.options import EnvironmentName, RunsDir
-from lab.cli.param_types import count
 from lab.console import notify
 from lab.errors import InputError
+from lab.options import Argument, Flag, Switch
+from lab.options.durations import point_in_time
+from lab.options.shared import EnvironmentName, RunsDir
+from lab.options.types import count
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.service.environments import check_tasks, find_environment

@@ -12,9 +12,9 @@ from __future__ import annotations
 from lab.backends import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.cli.options import AsJson
 from lab.console import notify, print_json
 from lab.errors import LabError
+from lab.options.shared import AsJson
 from lab.tables import show, table_of
 
 

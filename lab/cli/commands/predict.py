@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.options import AsJson, Force, RunsDir
-from lab.cli.param_types import count as whole
 from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import AsJson, Force, RunsDir
+from lab.options.types import count as whole
 from lab.store.directory import find_run, runs_dir
 from lab.text import visible
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from typing import Annotated
 
 from lab.backends import TaskInfo
-from lab.cli.arguments import Argument
-from lab.cli.options import AsJson
 from lab.console import print_json
+from lab.options import Argument
+from lab.options.shared import AsJson
 from lab.run.discovery import statuses_of
 from lab.run.state import explain
 from lab.run.status import GONE

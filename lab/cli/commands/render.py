@@ -26,9 +26,14 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from lab.backends.names import AUTO
-from lab.cli.arguments import Flag, ProgramArguments, Switch
-from lab.cli.durations import duration
-from lab.cli.options import (
+from lab.config import load_cluster
+from lab.console import notify
+from lab.errors import InputError, LabError
+from lab.experiments.faults import parse
+from lab.experiments.registry import EXPERIMENTS
+from lab.options import Flag, ProgramArguments, Switch
+from lab.options.durations import duration
+from lab.options.shared import (
     ClusterArgument,
     ClusterFile,
     Explain,
@@ -37,12 +42,7 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.cli.param_types import one_of, text
-from lab.config import load_cluster
-from lab.console import notify
-from lab.errors import InputError, LabError
-from lab.experiments.faults import parse
-from lab.experiments.registry import EXPERIMENTS
+from lab.options.types import one_of, text
 from lab.outputs import check_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.plots import is_svg

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.cli.arguments import Arguments, Flag
-from lab.cli.options import AsJson, Force, Labels, RunsDir
 from lab.console import notify, print_json
+from lab.options import Arguments, Flag
+from lab.options.shared import AsJson, Force, Labels, RunsDir
 from lab.service.report import write_report
 from lab.store.directory import runs_dir
 

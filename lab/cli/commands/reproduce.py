@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from lab.backends.names import AUTO
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.options import BackendName, GpuMode, RunsDir
-from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
 from lab.experiments.registry import MAX_SEED
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import BackendName, GpuMode, RunsDir
+from lab.options.types import one_of, whole
 from lab.reproduce.claims import ALL, NAMES, Source, load
 from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project

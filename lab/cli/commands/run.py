@@ -28,11 +28,7 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
-from lab.cli.arguments import Argument, Flag, ProgramArguments, RepeatedFlag, Switch
-from lab.cli.durations import duration
-from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.output import print_summary
-from lab.cli.param_types import one_of
 from lab.cli.run_view import followed_view
 from lab.config.start_schedule import parse_start
 from lab.console import notify
@@ -40,6 +36,10 @@ from lab.errors import InterruptError, LabError
 from lab.experiments.faults import Fault
 from lab.experiments.policy import Policy, parse_policy
 from lab.experiments.registry import EXPERIMENTS, ProgramFlag
+from lab.options import Argument, Flag, ProgramArguments, RepeatedFlag, Switch
+from lab.options.durations import duration
+from lab.options.shared import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
+from lab.options.types import one_of
 from lab.program.cluster_arguments import parse_map
 from lab.program.own import names_a_program
 from lab.run.fault_injection import parse_faults

@@ -19,11 +19,11 @@ from typing import Annotated
 from rich.text import Text
 
 from lab.backends.registry import backends
-from lab.cli.arguments import Flag
-from lab.cli.options import AsJson, RunsDir
-from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.formatting import counted
+from lab.options import Flag
+from lab.options.shared import AsJson, RunsDir
+from lab.options.types import one_of, whole
 from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_within
 from lab.run.status import StatusProber
 from lab.store.directory import all_runs, runs_dir

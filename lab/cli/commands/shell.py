@@ -13,8 +13,8 @@ import os
 import sys
 from typing import Annotated
 
-from lab.cli.arguments import Argument
-from lab.cli.options import EnvironmentName
+from lab.options import Argument
+from lab.options.shared import EnvironmentName
 from lab.service.environments import check_tasks, find_environment
 
 

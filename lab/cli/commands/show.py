@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.registry import backends
-from lab.cli.arguments import Argument, Switch
-from lab.cli.options import AsJson, RunsDir
 from lab.console import notify, print_json
+from lab.options import Argument, Switch
+from lab.options.shared import AsJson, RunsDir
 from lab.run.status import StatusProber, status_or_warn
 from lab.store.directory import find_run, runs_dir
 from lab.store.summarize import sum_up

@@ -20,11 +20,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab import units
-from lab.cli.arguments import Argument, Flag, Switch
-from lab.cli.options import AsJson, RunsDir
-from lab.cli.param_types import one_of, whole
 from lab.console import notify, print_json
 from lab.experiments.faults import Fault
+from lab.options import Argument, Flag, Switch
+from lab.options.shared import AsJson, RunsDir
+from lab.options.types import one_of, whole
 from lab.run.fault_injection import parse_faults
 from lab.service import simulate as service
 from lab.tables import show

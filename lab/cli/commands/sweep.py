@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.backends.names import AUTO
-from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
 from lab.cli.commands.run import FURTHER_FLAGS, program_flags
-from lab.cli.durations import duration
-from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
-from lab.cli.param_types import whole
 from lab.console import notify, print_json
 from lab.errors import InterruptError
 from lab.formatting import counted
+from lab.options import Argument, Flag, ProgramArguments, Switch
+from lab.options.durations import duration
+from lab.options.shared import BackendName, ClusterFile, Force, GpuMode, RunsDir
+from lab.options.types import whole
 from lab.outputs import check_output, write_output
 from lab.service.batches import run_batches, run_count
 from lab.service.planning import Project

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from lab.cli.arguments import Arguments, Flag, Switch
-from lab.cli.options import RunsDir
-from lab.cli.param_types import whole
 from lab.console import notify
 from lab.errors import InputError, LabError
+from lab.options import Arguments, Flag, Switch
+from lab.options.shared import RunsDir
+from lab.options.types import whole
 from lab.store.directory import RunDir, all_runs, find_run, runs_dir
 from lab.text import visible
 

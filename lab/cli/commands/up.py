@@ -13,7 +13,9 @@ from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import backends
 from lab.backends.selection import require_agents
-from lab.cli.options import (
+from lab.console import notify
+from lab.formatting import counted
+from lab.options.shared import (
     BackendName,
     ClusterFile,
     Explain,
@@ -23,8 +25,6 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.console import notify
-from lab.formatting import counted
 from lab.service.planning import Project, make_plan
 from lab.service.target import find_target
 from lab.store.directory import runs_dir

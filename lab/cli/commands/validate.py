@@ -9,12 +9,12 @@ Examples:
 
 from __future__ import annotations
 
-from lab.cli.options import AsJson, ClusterArgument, ClusterFile
 from lab.config import load_cluster
 from lab.config.allocation import idle_gpus
 from lab.console import notify, print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
+from lab.options.shared import AsJson, ClusterArgument, ClusterFile
 from lab.run.project import cluster_path
 
 

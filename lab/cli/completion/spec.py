@@ -6,9 +6,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Final
 
-from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS
 from lab.experiments.registry import EXPERIMENTS
+from lab.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 
 _SOURCES: Final = {
     "run": "runs",

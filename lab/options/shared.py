@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
-from lab.cli.arguments import Argument, Flag, RepeatedFlag, Switch
-from lab.cli.param_types import host_gpus, one_of
+from lab.options import Argument, Flag, RepeatedFlag, Switch
+from lab.options.types import host_gpus, one_of
 from lab.tf_versions import CURRENT, IMAGES, TF1
 
 AsJson = Annotated[bool, Switch("print JSON")]
