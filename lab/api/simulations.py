@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Group
 from rich.text import Text
 
 from lab import units
-from lab.api.args import parse_arg
 from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.config import Cluster
-from lab.errors import InputError
 from lab.extras import named_extras
+from lab.options import Argument, Flag, Switch, options_of
+from lab.options.types import one_of
 from lab.run.fault_injection import parse_faults
 from lab.service import simulate as service
-from lab.text import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,80 +45,55 @@ class Simulation(Shown):
 
 
 @named_extras()
-def simulate(  # longer than 60 lines: the parameters are those of the command line
-    way: str,
+def simulate(  # longer than 60 lines: each option has an argument and a line of help
+    way: Annotated[str, Argument(parse=one_of(*service.WAYS))],
     *,
-    run: AnyPath | None = None,
-    workers: int | Sequence[int] | None = None,
-    ps: int | Sequence[int] | None = None,
-    cluster: Cluster | AnyPath | None = None,
-    links: str | None = None,
-    network: str | None = None,
-    latency: str | None = None,
-    cores: int | None = None,
-    step: str | None = None,
-    faults: str | None = None,
-    batch_size: int = 100,
-    steps: int = service.STEPS,
-    seed: int = 0,
-    beyond_validated: bool = False,
+    from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
+    workers: Annotated[
+        int | Sequence[int] | None, Flag(parse=units.counts(service.MAX_WORKERS), shows="COUNTS")
+    ] = None,
+    ps: Annotated[
+        int | Sequence[int] | None, Flag(parse=units.counts(service.MAX_PS), shows="COUNTS")
+    ] = None,
+    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    links: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
+    network: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
+    latency: Annotated[str | None, Flag(parse=units.delay_s, shows="TIME")] = None,
+    cores: Annotated[int | None, Flag(parse=units.whole(1, service.MAX_CORES), shows="N")] = None,
+    step: Annotated[str | None, Flag(parse=units.step_s, shows="TIME")] = None,
+    fault: Annotated[
+        str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator=";")
+    ] = None,
+    batch_size: Annotated[int, Flag(parse=units.whole(1, service.MAX_BATCH), shows="N")] = 100,
+    steps: Annotated[int, Flag(parse=units.whole(1, service.MAX_STEPS), shows="N")] = service.STEPS,
+    seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
+    beyond_validated: Annotated[bool, Switch()] = False,
+    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.
 
     Args:
-        way: `async`, `sync` or `multiworker`.
-        run: The run that calibrates: its id, `last` or its directory; None: the shipped machine.
-        workers: Numbers of workers; None: 1, 2, 4 and 8.
-        ps: Numbers of parameter servers, each with each number of workers; None: 1.
-        cluster: A config that sets the tasks and their nodes, or its file.
-        links: The rate of each task's link on one host: `"100mbit"`; None: no links.
-        network: The rate of the network between the tasks' hosts: `"100gbit"`; None: one host.
-        latency: The time from one node to another: `"20us"`.
-        cores: CPU cores of each host; None: as the machine that calibrates.
-        step: The time of a GPU for a batch: `"2ms"`; None: CPUs, as measured.
-        faults: Workers that are slow: `"slow:0.5 worker-1"`.
+        way: async, sync or multiworker.
+        from_: The run that calibrates: an id, last, or a directory (default: the shipped machine).
+        workers: Numbers of workers: 1,2,6 (default: 1,2,4,8).
+        ps: Numbers of parameter servers, each with each number of workers: 1,4 (default: 1).
+        cluster: A cluster config that sets workers, ps and nodes.
+        links: Rate of each task's link on one host: 100mbit.
+        network: Each task on its own host in a network of this rate: 100gbit (default: one host).
+        latency: Latency between two nodes (default: 20us with a network, else none).
+        cores: CPU cores of each host (default: as the run or the shipped machine).
+        step: Time of a GPU for a batch: 2ms (default: CPUs, as measured).
+        fault: Workers that are slow: slow:0.5 worker-1.
         batch_size: Images in a worker's batch.
-        steps: The number of simulated steps of all workers; more give a narrower result.
-        seed: The seed of the random step times; equal seeds give equal results.
-        beyond_validated: Whether to predict what was never validated, without a known error.
+        steps: Simulated steps of all workers; more give a narrower result.
+        seed: Seed of the random step times; equal seeds give equal results.
+        beyond_validated: Also predict what was never validated, without a known error.
+        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
         InputError: An argument is invalid, the run cannot calibrate, the config lacks a job, or a
             prediction was never validated.
         LabError: The run cannot be read.
     """
-    if way not in service.WAYS:
-        raise InputError(f"way: no way {short(way)!r}", f"use one of {', '.join(service.WAYS)}")
-    options = service.SimulateOptions(
-        way=way,
-        run=None if run is None else str(run),
-        workers=_counts("workers", workers, service.MAX_WORKERS),
-        ps=_counts("ps", ps, service.MAX_PS),
-        cluster=cluster if cluster is None or isinstance(cluster, Cluster) else str(cluster),
-        links=_amount("links", links, units.bytes_per_s),
-        network=_amount("network", network, units.bytes_per_s),
-        latency_s=_amount("latency", latency, units.delay_s),
-        cores=None if cores is None else _whole("cores", cores, 1, service.MAX_CORES),
-        step_s=_amount("step", step, units.step_s),
-        batch_size=_whole("batch_size", batch_size, 1, service.MAX_BATCH),
-        faults=() if faults is None else parse_arg("faults", parse_faults, faults),
-        steps=_whole("steps", steps, 1, service.MAX_STEPS),
-        seed=_whole("seed", seed, 0, 2**31 - 1),
-        beyond=beyond_validated,
-    )
+    options = service.SimulateOptions(**options_of(simulate, locals()))
     return Simulation(service.simulate_all(options))
-
-
-def _whole(name: str, given: int, least: int, most: int) -> int:
-    return parse_arg(name, units.whole(least, most), str(given))
-
-
-def _counts(name: str, given: int | Sequence[int] | None, most: int) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    several = given if isinstance(given, Sequence) else [given]
-    return parse_arg(name, units.counts(most), ",".join(map(str, several)))
-
-
-def _amount(name: str, given: str | None, parse: Callable[[str], float]) -> float | None:
-    return None if given is None else parse_arg(name, parse, str(given))

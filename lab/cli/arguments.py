@@ -66,7 +66,8 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    SetParseFns(**{each.name: each.parse for each in parameters(function)})(function)
+    readers = {each.name: str if each.takes_text else each.parse for each in parameters(function)}
+    SetParseFns(**readers)(function)
     argv_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:
         fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)

@@ -35,9 +35,7 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
     lines = wrapped(f"lab {name}: {COMMANDS[name]}", line_width(), indent="  ")
     lines += ["", *wrapped(f"usage: {_usage(name, known)}", line_width(), indent="  ")]
     positional = [
-        (each.usage, each.kind.help)
-        for each in known
-        if isinstance(each.kind, Argument | Arguments)
+        (each.usage, each.help) for each in known if isinstance(each.kind, Argument | Arguments)
     ]
     if positional:
         lines += ["", *columns(positional)]
@@ -140,6 +138,6 @@ def _flag(parameter: Parameter) -> str:
 def _description(parameter: Parameter) -> str:
     default = parameter.default
     if not isinstance(parameter.kind, Flag) or parameter.required or default in (None, "", ()):
-        return parameter.kind.help
+        return parameter.help
     shown = f"{default:g}" if isinstance(default, float) else default
-    return f"{parameter.kind.help} (default: {shown})"
+    return f"{parameter.help} (default: {shown})"

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from lab.errors import InputError
 from lab.options.types import boolean, text
@@ -21,15 +24,28 @@ from lab.options.types import boolean, text
 if TYPE_CHECKING:
     from lab.experiments.registry import ProgramFlag
 
+T = TypeVar("T")
+
+_DESCRIBED: Final = re.compile(r" {4}\**(\w+): (.*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag with a value, `--name=value` or `--name value`."""
+    """A flag with a value, `--name=value` or `--name value`.
 
-    help: str
+    Attributes:
+        help: One line; "" if the function's docstring describes the option.
+        parse: Reads the text; a ValueError names what is expected.
+        shows: The placeholder of the value in the help.
+        short: The short name, `-f`, or "".
+        separator: What joins the elements of a list from Python into the text.
+    """
+
+    help: str = ""
     parse: Callable[[str], object] = text
     shows: str = "VALUE"
     short: str = ""
+    separator: str = ","
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +57,7 @@ class RepeatedFlag(Flag):
 class Switch:
     """A flag without a value; `--name=false` and `--no-name` switch it off."""
 
-    help: str
+    help: str = ""
     short: str = ""
     parse: Callable[[str], object] = boolean
 
@@ -50,7 +66,7 @@ class Switch:
 class Argument:
     """A positional argument."""
 
-    help: str
+    help: str = ""
     parse: Callable[[str], object] = text
     shows: str = ""
 
@@ -93,11 +109,26 @@ ParameterKind = Flag | Switch | Argument | Arguments | ProgramArguments
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a command, as it appears on the command line."""
+    """One parameter of a command, as it appears on the command line.
+
+    Attributes:
+        name: Its name in the signature.
+        kind: Its form on the command line.
+        default: Its default value.
+        documented: Its description in the docstring, for a kind without a line of help.
+        takes_text: Whether the function itself reads the text, by `options_of`.
+    """
 
     name: str
     kind: ParameterKind
     default: object = inspect.Parameter.empty
+    documented: str = ""
+    takes_text: bool = False
+
+    @property
+    def help(self) -> str:
+        """One line for the user."""
+        return self.kind.help or self.documented
 
     @property
     def flag(self) -> str:
@@ -151,23 +182,111 @@ class Parameter:
             InputError: The text is not valid.
         """
         label = f"--{self.flag}" if self.is_flag else self.flag
-        parse: Callable[[str], object] = self.parse
-        values = [raw]
         if isinstance(self.kind, RepeatedFlag):
-            parse, values = self.kind.parse, json.loads(raw)
-        for each in values:
-            try:
-                parse(each)
-            except ValueError as error:
-                raise InputError(f"{label}: {each!r} is not {error}") from error
-            except ArgumentTypeError as error:
-                raise InputError(f"{label}: {error}") from error
+            for each in json.loads(raw):
+                _read(label, self.kind.parse, each)
+        else:
+            _read(label, self.parse, raw)
+
+    def value_of(self, given: object) -> Any:  # noqa: ANN401  (the type of the converted value)
+        """Convert what a caller from Python has given; a text is read as on the command line.
+
+        Raises:
+            InputError: It is not valid.
+        """
+        if given == self.default or (isinstance(given, bool) and self.is_switch):
+            return given
+        assert isinstance(self.kind, Flag | Switch | Argument)  # noqa: S101 (narrows the type)
+        if self.kind.parse is text:
+            return os.fspath(given) if isinstance(given, os.PathLike) else given
+        raw = str(given)
+        if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
+            raw = self.kind.separator.join(map(str, given))
+        return _read(self.name, self.kind.parse, raw)
 
 
-def parameters(function: Callable[..., None]) -> list[Parameter]:
-    """Return the parameters of a command, in the order of its signature."""
+def _read(label: str, parse: Callable[[str], T], raw: str) -> T:
+    try:
+        return parse(raw)
+    except ValueError as error:
+        raise InputError(f"{label}: {raw!r} is not {error}") from error
+    except ArgumentTypeError as error:
+        raise InputError(f"{label}: {error}") from error
+
+
+def parameters(function: Callable[..., object]) -> list[Parameter]:
+    """Return the options of a function, in the order of its signature."""
+    declared: list[Parameter] | None = getattr(function, "declared", None)
+    if declared is not None:
+        return declared
     hints = get_type_hints(function, include_extras=True)
+    documented = _documented(function)
     return [
-        Parameter(each.name, hints[each.name].__metadata__[0], each.default)
+        Parameter(
+            each.name, hints[each.name].__metadata__[0], each.default, documented.get(each.name, "")
+        )
         for each in inspect.signature(function).parameters.values()
+        if hasattr(hints[each.name], "__metadata__")
     ]
+
+
+def options_of(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
+    """Convert the arguments of a call from Python, by the declarations of its function.
+
+    Args:
+        function: The function.
+        given: Its arguments by name, which may also be texts as on the command line.
+
+    Raises:
+        InputError: One is not valid.
+    """
+    return {each.name: each.value_of(given[each.name]) for each in parameters(function)}
+
+
+def presents(
+    function: Callable[..., T],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function that returns a result.
+
+    The decorated function prints: its first argument makes the result, its further ones are options
+    of the command alone. The command has the options of both.
+    """
+
+    def decorate(presenter: Callable[..., None]) -> Callable[..., None]:
+        shared = [replace(each, takes_text=True) for each in parameters(function)]
+        own = parameters(presenter)
+
+        def command(**given: object) -> None:
+            mine = {each.name: given.pop(each.name) for each in own if each.name in given}
+            presenter(partial(function, **given), **mine)
+
+        command.declared = [*shared, *own]  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
+                for each in (*shared, *own)
+            ]
+        )
+        return command
+
+    return decorate
+
+
+def _documented(function: Callable[..., object]) -> dict[str, str]:
+    """Return the description of each argument in a docstring, in the style of a line of help."""
+    _, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in rest.partition("\n\n")[0].splitlines():
+        if match := _DESCRIBED.fullmatch(line):
+            name, found[match[1]] = match[1], match[2]
+        else:
+            found[name] += f" {line.strip()}"
+    return {each: _as_help(description) for each, description in found.items()}
+
+
+def _as_help(description: str) -> str:
+    """Return a sentence as a line of help: without a full stop, and lower case at its start."""
+    is_word = not description[1:2].isupper()  # not `CPU`
+    start = description[:1].lower() if is_word else description[:1]
+    return start + description[1:].removesuffix(".")

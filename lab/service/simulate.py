@@ -40,42 +40,23 @@ _PS: Final = (1,)
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """The options of a simulation.
-
-    Attributes:
-        way: How the workers combine their updates: one of `WAYS`.
-        run: The run that calibrates the simulation; None: the shipped machine.
-        workers: Numbers of workers; None: 1, 2, 4 and 8.
-        ps: Numbers of parameter servers, each with each number of workers; None: 1.
-        cluster: A config file that sets both numbers and the tasks' nodes; or None.
-        links: Bytes per second of each task's link on one host; None: no links.
-        network: The same if each task has a host of its own; None: all tasks share one host.
-        latency_s: Seconds from one node to another; None: `LATENCY` with a network, else 0.
-        cores: CPU cores of each host; None: as the machine has that calibrates.
-        step_s: Seconds that a GPU needs for a batch; None: CPU cores compute it.
-        batch_size: Images in a worker's batch.
-        faults: Faults `slow` of workers; they last for the whole training.
-        steps: The measured steps of all workers together.
-        seed: The seed of all random numbers.
-        beyond: Whether to predict what was never validated, without a known error.
-        runs_dir: The run store; None: the default one.
-    """
+    """The options of `lab.api.simulate`, converted: rates in bytes per second, times in seconds."""
 
     way: str
-    run: str | None = None
+    from_: str | None = None
     workers: Sequence[int] | None = None
     ps: Sequence[int] | None = None
     cluster: str | Cluster | None = None
     links: float | None = None
     network: float | None = None
-    latency_s: float | None = None
+    latency: float | None = None
     cores: int | None = None
-    step_s: float | None = None
+    step: float | None = None
+    fault: Sequence[Fault] | None = None
     batch_size: int = 100
-    faults: Sequence[Fault] = ()
     steps: int = STEPS
     seed: int = 0
-    beyond: bool = False
+    beyond_validated: bool = False
     runs_dir: str | None = None
 
     @property
@@ -96,14 +77,14 @@ class SimulateOptions:
             raise InputError("--cluster already sets the number of tasks", fix)
         if self.links is not None and self.network is not None:
             raise InputError("--links is for one host, --network for several", "leave one out")
-        if self.latency_s is not None and self.network is None and self.links is None:
+        if self.latency is not None and self.network is None and self.links is None:
             fix = "add --links or --network, or leave out --latency"
             raise InputError("--latency needs links", fix)
         workers, ps = len(self.workers or _WORKERS), len(self.ps or _PS)
         if workers * ps > _MAX_SHAPES:
             what = f"{workers} times {ps} trainings are too many"
             raise InputError(what, f"use {_MAX_SHAPES} or fewer")
-        for each in self.faults:
+        for each in self.fault or ():
             if each.kind is not Kind.SLOW or each.when:
                 fix = "use slow:0.3 worker-0"
                 raise InputError(f"fault {each.text!r} cannot be simulated", fix)
@@ -161,7 +142,7 @@ class Simulation:
         machine, why = self.machine, dict.fromkeys(row.error.why for row in self.rows)
         cores = counted(machine.host.cores, "core")
         source = f"predicted for the machine of {machine.label}, with {cores}"
-        if self.options.run is None:
+        if self.options.from_ is None:
             source = (
                 f"predicted for the shipped machine, {machine.label};"
                 " for your own machine use --from RUN"
@@ -181,7 +162,7 @@ class Simulation:
         return {
             "way": self.options.way,
             "batch_size": self.options.batch_size,
-            "calibrated_on": self.options.run and self.machine.label,
+            "calibrated_on": self.options.from_ and self.machine.label,
             "machine": self.machine.label,
             "host": {
                 "cores": host.cores,
@@ -211,10 +192,10 @@ def simulate_all(options: SimulateOptions) -> Simulation:
     host = _host(options, cluster, machine)
     predicted = []
     for workers, ps in counts:
-        shares = _shares(options.faults, workers)
+        shares = _shares(options.fault or (), workers)
         shape = Shape(way, workers, ps, options.batch_size, shares=shares)
-        error = SHIPPED.error(machine, shape, host, shipped=options.run is None)
-        if error.why and not options.beyond:
+        error = SHIPPED.error(machine, shape, host, shipped=options.from_ is None)
+        if error.why and not options.beyond_validated:
             raise InputError(f"never validated: {error.why}", f"add {BEYOND} for unknown errors")
         predicted.append((shape, error))
     chance = {"seed": options.seed, "steps": options.steps}
@@ -231,12 +212,12 @@ def _machine(options: SimulateOptions) -> Machine:
     from lab.simulation.calibration import machine_of  # noqa: PLC0415
     from lab.simulation.validation import SHIPPED  # noqa: PLC0415
 
-    if options.run is None:
+    if options.from_ is None:
         return SHIPPED.machine
     store = runs_dir(options.runs_dir)
-    with open_runs([options.run], (), store, lambda _: None) as runs:
+    with open_runs([options.from_], (), store, lambda _: None) as runs:
         if len(runs) != 1:
-            what = f"{short(options.run)} has {counted(len(runs), 'run')}"
+            what = f"{short(options.from_)} has {counted(len(runs), 'run')}"
             raise InputError(what, "name one run")
         return machine_of(runs[0].directory, Way(options.way), options.cores, SHIPPED.machine)
 
@@ -263,7 +244,7 @@ def _host(options: SimulateOptions, cluster: Cluster | None, machine: Machine) -
     from lab.simulation import Host  # noqa: PLC0415
 
     separate = options.network is not None
-    latency_s = options.latency_s or (units.delay_s(LATENCY) if separate else 0.0)
+    latency_s = options.latency or (units.delay_s(LATENCY) if separate else 0.0)
     nodes: tuple[int, ...] = ()
     if cluster is not None:
         names = list(cluster.nodes)
@@ -274,7 +255,7 @@ def _host(options: SimulateOptions, cluster: Cluster | None, machine: Machine) -
         latency_s,
         separate,
         nodes,
-        options.step_s or 0.0,
+        options.step or 0.0,
     )
 
 

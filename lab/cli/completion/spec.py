@@ -114,7 +114,7 @@ def _command(name: str) -> CommandSpec:
 def _option(command: str, parameter: Parameter, name: str = "") -> Option:
     return Option(
         name or parameter.flag.replace("_", "-"),
-        parameter.kind.help,
+        parameter.help,
         parameter.short.lstrip("-"),
         None if parameter.is_switch else _value(command, parameter),
     )

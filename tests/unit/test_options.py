@@ -1,0 +1,76 @@
+"""An option that a function declares once is in every place that shows or reads options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import pytest
+
+from lab.cli import main
+from lab.cli.commands import simulate as module
+from lab.cli.completion.spec import specs
+from lab.errors import InputError
+from lab.options import Argument, Flag, Switch, options_of, presents
+from lab.options.types import one_of
+from lab.units import counts
+
+
+def dig(
+    place: Annotated[str, Argument(parse=one_of("here", "there"))],
+    *,
+    depth: Annotated[int | Sequence[int], Flag(parse=counts(9), shows="METRES")] = 1,
+    CPU: Annotated[bool, Switch()] = False,  # noqa: N803
+) -> dict[str, object]:
+    """Dig.
+
+    Args:
+        place: Where.
+        depth: Depths of the hole, each in
+            metres.
+        CPU: CPU cores dig, too.
+
+    Raises:
+        InputError: It is too deep.
+    """
+    return options_of(dig, locals())
+
+
+@presents(dig)
+def command(
+    dug: Callable[[], dict[str, object]], *, loud: Annotated[bool, Switch("x")] = False
+) -> None:
+    print(dug(), loud)
+
+
+@pytest.fixture
+def _digs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "command", command)
+
+
+@pytest.mark.usefixtures("_digs")
+def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "there", "--depth", "2,3", "--loud"]) == 0
+    assert capsys.readouterr().out == "{'place': 'there', 'depth': (2, 3), 'CPU': False} True\n"
+    assert main(["simulate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "  --depth METRES   depths of the hole, each in metres (default: 1)\n" in shown
+    assert "  --CPU            CPU cores dig, too\n" in shown
+    (spec,) = [each for each in specs() if each.name == "simulate"]
+    assert [each.name for each in spec.options] == ["depth", "CPU", "loud", "help"]
+    assert spec.arguments[0].choices == ("here", "there")
+
+
+@pytest.mark.usefixtures("_digs")
+def test_a_wrong_value_names_the_flag_or_the_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "here", "--depth", "10"]) == 2
+    assert capsys.readouterr().err.startswith("error: --depth: '10' is not ")
+    with pytest.raises(InputError, match=r"^depth: '10' is not "):
+        dig("here", depth=10)
+    with pytest.raises(InputError, match=r"^place: 'up' is not here or there$"):
+        dig("up")
+
+
+@pytest.mark.parametrize("depth", [2, [2], "2", (2,)])
+def test_python_gives_a_value_a_list_or_a_text(depth: int | Sequence[int] | str) -> None:
+    assert dig("here", depth=depth, CPU=True) == {"place": "here", "depth": (2,), "CPU": True}
