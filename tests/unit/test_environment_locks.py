@@ -59,7 +59,7 @@ def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     place = processes.state_dir(project)
     place.runs.mkdir(parents=True)
     record = EnvironmentRecord(
-        project, "abc", "/home/ada", Isolation.PROCESSES, NOBODY, "python", (), ()
+        project, "abc", "/home/ada", Isolation.PROCESSES, NOBODY, "python", (), (), "2.21", ""
     )
     place.write(record)
     return LocalEnvironment(place, record)

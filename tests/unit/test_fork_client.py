@@ -151,6 +151,7 @@ def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecor
         (),
         tasks,
         tensorflow,
+        "",
     )
 
 

@@ -95,9 +95,8 @@ def test_cpus(cpuset: str, cpus: set[int]) -> None:
 
 def test_record_of_an_environment_survives_its_file() -> None:
     record = a_record()
-    known = replace(record, sources_sha256="5" * 64)
-    assert EnvironmentRecord.from_json(known.to_json()) == known
-    assert LocalEnvironment(StateDir(Path()), known).sources_sha256 == "5" * 64
+    assert EnvironmentRecord.from_json(record.to_json()) == record
+    assert LocalEnvironment(StateDir(Path()), record).sources_sha256 == "5" * 64
     assert record.cluster_spec() == PLAN.cluster_spec()
     raw = json.loads(record.to_json())
     for part in (raw, raw["process"], raw["nodes"][0], raw["tasks"][0], raw["nodes"][1]["link"]):

@@ -16,7 +16,6 @@ from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory, state_errors
 from lab.errors import LabError
 from lab.placement.plan import Link
-from lab.tf_versions import CURRENT
 from lab.volume.files import read_regular, write_atomically
 
 START = b"go\n"
@@ -74,7 +73,7 @@ class EnvironmentRecord:
         nodes: The nodes, in the plan's order.
         tasks: The tasks, in the plan's order.
         tensorflow: The TensorFlow version of this Python, as the plan names it.
-        sources_sha256: Digest of lab's code that the agents run; "" if an older lab booted it.
+        sources_sha256: Digest of lab's code that the agents run.
     """
 
     project: str
@@ -85,8 +84,8 @@ class EnvironmentRecord:
     interpreter: str
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
-    tensorflow: str = CURRENT.tensorflow
-    sources_sha256: str = ""
+    tensorflow: str
+    sources_sha256: str
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec."""
