@@ -1,16 +1,67 @@
-"""The mean over runs, with its 95% confidence interval by Student's t."""
+"""Means and intervals of values of which each is from one run, and tests of them.
+
+Confidence intervals of means: Student, Biometrika 6 (1908). Prediction intervals: Hahn and Meeker,
+Statistical Intervals (1991). The sign test: Arbuthnott, Philosophical Transactions 27 (1710).
+Stepwise correction: Holm, Scandinavian Journal of Statistics 6 (1979). Two one-sided tests:
+Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). Degrees of freedom of a sum
+of variances: Satterthwaite, Biometrics Bulletin 2 (1946).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special  # `scipy.stats` takes much longer to import
 
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE: Final = 0.95
+
+SOURCE_LEVEL: Final = 0.05
+"""The probability of a wrong verdict on any counted claim of a source, at most."""
+
+EQUIVALENCE_LEVEL: Final = 0.05
+"""The level of each of the two one-sided tests of an equivalence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over runs.
+
+    Attributes:
+        value: The mean.
+        half: Half of its 95% interval (Student's t); None for a single run.
+        runs: The number of runs.
+    """
+
+    value: float
+    half: float | None
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A closed interval."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+
+def mean_of(values: Iterable[float | None]) -> Mean | None:
+    """The mean of the values that are known and finite; None if there are none."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return None
+    middle, half = map(float, mean_with_ci(known))
+    return Mean(middle, None if math.isnan(half) else half, len(known))
 
 
 def mean_with_ci(values: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -27,8 +78,65 @@ def mean_with_ci(values: npt.ArrayLike) -> tuple[Floats, Floats]:
     mean = np.asarray(table.mean(axis=0))
     if runs < 2:  # noqa: PLR2004
         return mean, np.full(mean.shape, np.nan)
-    # Imported here: a report of one run does not need SciPy.
-    from scipy.special import stdtrit  # noqa: PLC0415
+    error = table.std(axis=0, ddof=1) / math.sqrt(runs)
+    return mean, np.asarray(_t((1 + CONFIDENCE) / 2, runs - 1) * error)
 
-    t = float(stdtrit(runs - 1, (1 + CONFIDENCE) / 2))
-    return mean, np.asarray(t * (table.std(axis=0, ddof=1) / math.sqrt(runs)))
+
+def prediction_interval(values: Sequence[float], level: float) -> Interval:
+    """The interval that contains the value of one more run with probability 1 - `level`.
+
+    Mean ± t · s · √(1 + 1/n), for normally distributed values; s is their standard deviation.
+
+    Args:
+        values: A value of each run, at least two.
+        level: The probability that the next value is outside.
+    """
+    n = len(values)
+    half = _t(1 - level / 2, n - 1) * float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / n)
+    return _around(float(np.mean(values)), half)
+
+
+def sign_test_p(successes: int, n: int) -> float:
+    """The p of `successes` or more of n runs, if a run succeeds with probability 1/2 at most."""
+    return float(special.bdtrc(successes - 1, n, 0.5))
+
+
+def holm(ps: Sequence[float], level: float) -> list[bool]:
+    """Whether each hypothesis is rejected; the probability of any wrong one is at most `level`."""
+    rejected = [False] * len(ps)
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        if ps[index] > level / (len(ps) - rank):
+            break
+        rejected[index] = True
+    return rejected
+
+
+def difference_interval(
+    differences: Sequence[float], reference_deviation: float, orders: int
+) -> Interval:
+    """The interval of the mean difference from the reference, for two one-sided tests.
+
+    Runs and reference differ by chance: the runs' spread counts once for each run, the spread
+    between the batch orders of the reference once for each order.
+
+    Args:
+        differences: Ours minus the reference for the same initial weights; of each run.
+        reference_deviation: The standard deviation between the reference's orders.
+        orders: The number of orders.
+    """
+    n = len(differences)
+    runs, order = float(np.var(differences, ddof=1)) / n, reference_deviation**2 / orders
+    middle, total = float(np.mean(differences)), runs + order
+    if total == 0:
+        return _around(middle, 0.0)
+    freedom = total**2 / (runs**2 / (n - 1) + order**2 / (orders - 1))
+    return _around(middle, _t(1 - EQUIVALENCE_LEVEL, freedom) * math.sqrt(total))
+
+
+def _t(probability: float, freedom: float) -> float:
+    """The quantile of Student's t."""
+    return float(special.stdtrit(freedom, probability))
+
+
+def _around(middle: float, half: float) -> Interval:
+    return Interval(middle - half, middle + half)

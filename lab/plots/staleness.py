@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from lab.formatting import UNKNOWN, figure
 from lab.plots.data import Trace, grouped, has_repeats
 from lab.plots.style import BLACK, legend, line_style, new_figure, safe_label, settings
-from lab.statistics import Floats, mean_with_ci
+from lab.statistics import Floats, mean_of, mean_with_ci
 from lab.store.summary import mean_staleness
 
 NAME: Final = "staleness"
@@ -124,8 +124,8 @@ def _panels(runs: Sequence[Trace]) -> list[_Panel]:
 
 def _group(name: str, group: Sequence[Trace]) -> _Panel:
     recorded = [values for run in group if len(values := _recorded(run))]
-    means = [mean for run in group if (mean := _mean(run)) is not None]
-    return _Panel(name, recorded, sum(means) / len(means) if means else None)
+    mean = mean_of(map(_mean, group))
+    return _Panel(name, recorded, None if mean is None else mean.value)
 
 
 def _recorded(run: Trace, task: str | None = None) -> Floats:

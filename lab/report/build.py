@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from lab.report.figure import traces
 from lab.report.loader import ReportRun, by_group
 from lab.report.provenance import provenance
 from lab.report.verdicts import ClaimResults
-from lab.statistics import mean_with_ci
+from lab.statistics import mean_of
 from lab.store.progress import FINAL_LOSS
 from lab.text import short, visible
 
@@ -226,8 +225,7 @@ def _seen(value: object) -> object:
 
 def mean(values: Iterable[float | None], form: Callable[[float], str]) -> str:
     """Return the mean of the known values with its 95% interval, as text; "" without values."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    found = mean_of(values)
+    if found is None:
         return ""
-    middle, half = map(float, mean_with_ci(known))
-    return form(middle) if math.isnan(half) else f"{form(middle)} ± {form(half)}"
+    return form(found.value) + ("" if found.half is None else f" ± {form(found.half)}")

@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.formatting import counted, seconds, whole
 from lab.report.loader import ReportRun, by_group
-from lab.statistics import mean_with_ci
+from lab.statistics import mean_of
 from lab.text import clipped
 from lab.volume.states import State
 
@@ -189,21 +189,23 @@ def _diverged_at(run: ReportRun) -> int | None:
 def _accuracies(results: Mapping[str, Sequence[ReportRun]]) -> str:
     """Return the clause about the accuracy of each group, the highest first."""
     means = {
-        name: _mean([_accuracy(each) for each in several]) for name, several in results.items()
+        name: mean
+        for name, several in results.items()
+        if (mean := mean_of(map(_accuracy, several))) is not None
     }
-    ranked = sorted(means, key=lambda name: -means[name][0])
+    ranked = sorted(means, key=lambda name: -means[name].value)
     if len(ranked) > _NAMED:
         first, last = ranked[-1], ranked[0]
         return (
-            f"the accuracies of {len(ranked)} groups are from {_percent(means[first][0])}"
-            f" ({_short(first)}) to {_percent(means[last][0])} ({_short(last)})"
+            f"the accuracies of {len(ranked)} groups are from {_percent(means[first].value)}"
+            f" ({_short(first)}) to {_percent(means[last].value)} ({_short(last)})"
         )
     counts = {len(results[name]) for name in ranked}
     texts = {}
-    for name, (middle, half) in means.items():
-        interval = "" if math.isnan(half) else f" ± {100 * half:.1f} percentage points"
+    for name, mean in means.items():
+        half = "" if mean.half is None else f" ± {100 * mean.half:.1f} percentage points"
         runs = f" ({counted(len(results[name]), 'run')})" if len(counts) > 1 else ""
-        texts[name] = f"{_percent(middle)}{interval}{runs}"
+        texts[name] = f"{_percent(mean.value)}{half}{runs}"
     first, *others = ranked
     found = [f"{_short(first)} reached an accuracy of {texts[first]}"]
     found += [f"{_short(name)} {texts[name]}" for name in others]
@@ -219,10 +221,10 @@ def _times(results: Mapping[str, Sequence[ReportRun]]) -> str:
     """Return the clause about the wall time of several groups; "" if one is not known."""
     times = {}
     for name, several in results.items():
-        known = [each.summary.wall_s for each in several if each.summary.wall_s]
-        if not known:
+        mean = mean_of(each.summary.wall_s or None for each in several)
+        if mean is None:
             return ""
-        times[name] = _mean(known)[0]
+        times[name] = mean.value
     slow, fast = max(times, key=times.__getitem__), min(times, key=times.__getitem__)
     ratio = times[slow] / times[fast]
     if ratio < _SAME_TIME:
@@ -276,12 +278,6 @@ def _lengths(runs: Sequence[ReportRun]) -> Mapping[str, Sequence[float | None]]:
 
 def _differ(low: float, high: float) -> bool:
     return high - low > _EQUAL * high
-
-
-def _mean(values: Sequence[float | None]) -> tuple[float, float]:
-    """Return the mean, and half of its 95% interval; NaN with a single value."""
-    middle, half = mean_with_ci([value for value in values if value is not None])
-    return float(middle), float(half)
 
 
 def _percent(value: float) -> str:

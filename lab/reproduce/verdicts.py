@@ -28,7 +28,7 @@ from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
 from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
 from lab.reproduce.reference import reference
-from lab.reproduce.statistics import (
+from lab.statistics import (
     SOURCE_LEVEL,
     Interval,
     difference_interval,

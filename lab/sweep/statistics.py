@@ -10,26 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from lab.statistics import mean_with_ci
+from lab.statistics import Mean, mean_of
 from lab.sweep.grid import combinations
 from lab.sweep.results import RunResult, metric_names
 
 Table = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over runs.
-
-    Attributes:
-        value: The mean.
-        half: Half of its 95% interval (Student's t); None for a single run.
-        runs: The number of runs.
-    """
-
-    value: float
-    half: float | None
-    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +66,8 @@ def means(results: Sequence[RunResult]) -> list[Setting]:
         same = [each for each in results if dict(each.point.values) == values]
         succeeded = [each for each in same if each.succeeded]
         good = [each.metrics() for each in succeeded]
-        by_name = {
-            name: [metrics[name] for metrics in good if name in metrics]
-            for name in metric_names(results)
+        over_runs = {
+            name: mean_of(metrics.get(name) for metrics in good) for name in metric_names(results)
         }
         found.append(
             Setting(
@@ -91,16 +75,10 @@ def means(results: Sequence[RunResult]) -> list[Setting]:
                 len(good),
                 len(same),
                 sum(each.diverged for each in succeeded),
-                {name: mean(several) for name, several in by_name.items() if several},
+                {name: mean for name, mean in over_runs.items() if mean is not None},
             )
         )
     return found
-
-
-def mean(values: Sequence[float]) -> Mean:
-    """Return the mean of values with its interval by Student's t."""
-    middle, half = map(float, mean_with_ci(values))
-    return Mean(middle, half if len(values) > 1 else None, len(values))
 
 
 def trends(results: Sequence[RunResult], along: str) -> Iterator[Trend]:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from rich.table import Table
 
 from lab.formatting import fixed, p_value
+from lab.statistics import Mean
 from lab.sweep.results import RunResult, metric_names
-from lab.sweep.statistics import Mean, Setting, Trend
+from lab.sweep.statistics import Setting, Trend
 from lab.tables import table_of
 
 SIGNIFICANT: Final = 0.05

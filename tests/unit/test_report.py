@@ -31,8 +31,8 @@ from lab.report.markers import marks_of, not_done
 from lab.report.provenance import provenance
 from lab.report.repro_command import command
 from lab.reproduce import view
-from lab.reproduce.statistics import Interval
 from lab.reproduce.verdicts import Result, Verdict
+from lab.statistics import Interval
 from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

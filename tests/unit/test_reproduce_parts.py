@@ -22,9 +22,9 @@ from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, recipe_for
 from lab.reproduce.reference import trainings
-from lab.reproduce.statistics import SOURCE_LEVEL, Interval
 from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import as_json, path_of, results_table, summary
+from lab.statistics import SOURCE_LEVEL, Interval
 from lab.strict_json import dump
 from tests.support.reproducing import run_of, worker, write_run
 

@@ -17,10 +17,11 @@ from lab.config import load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import p_value
+from lab.statistics import mean_of
 from lab.store.summary import ResultSummary, Summary
 from lab.sweep.grid import Point, check_over, combinations, grid, parse_over, with_workers
 from lab.sweep.results import RunResult
-from lab.sweep.statistics import mean, means, trends
+from lab.sweep.statistics import means, trends
 from lab.sweep.view import as_csv, as_json, conclusion, format_mean, settings_table, trends_table
 
 SUMMARY = Summary(
@@ -172,7 +173,7 @@ def test_tables_and_files(snapshot: SnapshotAssertion) -> None:
 def test_formats() -> None:
     values = (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), format_mean(None))
     assert values == ("< 0.0001", "0.2500", "")
-    assert format_mean(mean([1234.5, 1234.5])) == "1,234 ± 0"
+    assert format_mean(mean_of([1234.5, 1234.5])) == "1,234 ± 0"
 
 
 # ---- The parameters of a sweep, and its clusters
