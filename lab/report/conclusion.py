@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -73,7 +72,7 @@ def conclude(runs: Sequence[ReportRun]) -> Conclusion:
     results = {
         name: known
         for name, several in by_group(runs).items()
-        if (known := [each for each in several if _accuracy(each) is not None])
+        if (known := [each for each in several if each.accuracy is not None])
     }
     used = list(chain.from_iterable(results.values()))
     if not used:
@@ -118,7 +117,7 @@ def _of_one(run: ReportRun) -> str:
     subject = f"{clipped(run.label, _LETTERS)}: {_subject(run)}" if run.label else _subject(run)
     step = _reached(run)
     after = "" if summary.wall_s is None else f" after {seconds(summary.wall_s)}"
-    diverged = _diverged_at(run)
+    diverged = run.diverged_at
     tail = "" if diverged is None else f"; from step {whole(diverged)} on, a loss is not finite"
     if not state.ended:
         return f"{subject} has not ended: it is {state.value}{step}{tail}."
@@ -126,7 +125,7 @@ def _of_one(run: ReportRun) -> str:
         return f"{subject} {_VERBS[state]}{step}{after}{tail}."
     if diverged is not None:
         return f"{subject} diverged: from step {whole(diverged)} on, a loss is not finite."
-    accuracy = _accuracy(run)
+    accuracy = run.accuracy
     if accuracy is not None:
         main = f"{subject} reached an accuracy of {_percent(accuracy)}{step}{after}"
     elif run.info.spec.own:
@@ -173,25 +172,12 @@ def _subject(run: ReportRun) -> str:
     return f"{clipped(info.spec.experiment, _LETTERS)}{size}"
 
 
-def _accuracy(run: ReportRun) -> float | None:
-    """Return the accuracy of a run that succeeded and did not diverge; None if it is not known."""
-    value = run.summary.accuracy
-    is_valid = run.info.state is State.SUCCEEDED and _diverged_at(run) is None
-    return value if is_valid and value is not None and math.isfinite(value) else None
-
-
-def _diverged_at(run: ReportRun) -> int | None:
-    """Return the first step from which on a loss of a task is not finite; None without one."""
-    found = [task.diverged_at for task in run.summary.tasks if task.diverged_at is not None]
-    return min(found, default=None)
-
-
 def _accuracies(results: Mapping[str, Sequence[ReportRun]]) -> str:
     """Return the clause about the accuracy of each group, the highest first."""
     means = {
         name: mean
         for name, several in results.items()
-        if (mean := mean_of(map(_accuracy, several))) is not None
+        if (mean := mean_of(each.accuracy for each in several)) is not None
     }
     ranked = sorted(means, key=lambda name: -means[name].value)
     if len(ranked) > _NAMED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from lab.store.sources import NamedRun, without_copies
 from lab.store.status import Probe
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
+from lab.volume.states import State
 
 Notify = Callable[[str], None]
 
@@ -59,6 +61,19 @@ class ReportRun:
     def name(self) -> str:
         """The label, or the run's id."""
         return self.label or self.info.run_id
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy of a run that succeeded and did not diverge; None if it is not known."""
+        value = self.summary.accuracy
+        is_valid = self.info.state is State.SUCCEEDED and self.diverged_at is None
+        return value if is_valid and value is not None and math.isfinite(value) else None
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The first step from which on a loss of a task is not finite; None without one."""
+        found = [task.diverged_at for task in self.summary.tasks if task.diverged_at is not None]
+        return min(found, default=None)
 
     @property
     def info(self) -> RunInfo:

@@ -397,6 +397,19 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
     assert (new.task, new.what, new.begin) == ("worker-0", "new start", pytest.approx(9))
 
 
+@pytest.mark.usefixtures("blank")
+def test_table_and_conclusion_average_the_same_runs(store: Path) -> None:
+    recorded.make(store, FIRST)
+    diverged = recorded.make(store, SECOND, seed=2)
+    loss = b'{"kind":"step","seq":99999,"local_step":9999,"loss":NaN}\n'
+    with diverged.records("worker-0").open("ab") as file:
+        file.write(loss)
+    page = Page(html_of(FIRST, SECOND))
+    (row,) = (row for row in page.rows if "2 of 2" in row)
+    (accuracy,) = re.findall(r"reached an accuracy of ([0-9.]+%)", page.text)
+    assert f"{float(row[2]):.1%}" == accuracy
+
+
 HALF = {"hyperparameters": {"learning_rate": 0.5}}
 CONFIG = {"cluster_file": "a/one.yaml", "cluster_sha256": "1" * 64}
 LOW = {"source": "1", "args": ("--lr=0.1", "--seed=1")}
