@@ -156,7 +156,7 @@ mine = api.run(
     epochs=2,
     seed=1,
     record_every=1,
-    faults=[
+    fault=[
         "pause:0.5s worker-1 after 300 steps",
         "pause:0.5s worker-1 after 900 steps",
         "pause:0.5s worker-1 after 1500 steps",

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from lab.backends.names import BACKENDS
-from lab.config.start_schedule import parse_start
 from lab.errors import InputError, LabError
-from lab.experiments.faults import Fault
-from lab.experiments.policy import Policy, parse_policy
-from lab.program.cluster_arguments import parse_map
 from lab.program.own import names_a_program
 from lab.run import project
-from lab.run.fault_injection import parse_faults
 from lab.text import short, suggestion
 
 T = TypeVar("T")
@@ -59,49 +54,6 @@ def program_args(
         elif parsed is True:
             found.append(f"--{name}")
     return tuple(found)
-
-
-def policy(text: str | None) -> Policy | None:
-    """Parse a failure policy: `fail`, `restart`, `restart:5` or `continue`.
-
-    Raises:
-        InputError: The text is not a policy.
-    """
-    return None if text is None else parse_arg("on_failure", parse_policy, text)
-
-
-def flag_meanings(given: str | Mapping[str, str]) -> dict[str, str]:
-    """Parse the meanings of flags: `task_type=job_name`, or `{"task_type": "job_name"}`.
-
-    Raises:
-        InputError: The argument has neither form.
-    """
-    if not given:
-        return {}
-    pairs = given if isinstance(given, str) else ",".join(f"{k}={v}" for k, v in given.items())
-    return parse_arg("map", parse_map, pairs)
-
-
-def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Parse the start times of late tasks: `worker-1: 10s`, or `{"worker-1": "10s"}`.
-
-    Raises:
-        InputError: The schedule has neither form.
-    """
-    if not start:
-        return {}
-    pairs = start if isinstance(start, str) else "; ".join(f"{k}: {v}" for k, v in start.items())
-    return parse_arg("start", parse_start, pairs)
-
-
-def faults(given: str | Sequence[str]) -> tuple[Fault, ...]:
-    """Parse faults: one text for each, or one text with semicolons between them.
-
-    Raises:
-        InputError: A text is not a fault.
-    """
-    text = given if isinstance(given, str) else "; ".join(given)
-    return parse_arg("faults", parse_faults, text) if text else ()
 
 
 def parse_arg(name: str, parse: Callable[[str], T], raw: str) -> T:

@@ -14,7 +14,7 @@ from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.config import Cluster
 from lab.extras import named_extras
-from lab.options import Argument, Flag, Switch, options_of
+from lab.options import Argument, Flag, Switch, read_options
 from lab.options.types import one_of
 from lab.run.fault_injection import parse_faults
 from lab.service import simulate as service
@@ -95,5 +95,5 @@ def simulate(  # longer than 60 lines: each option has an argument and a line of
             prediction was never validated.
         LabError: The run cannot be read.
     """
-    options = service.SimulateOptions(**options_of(simulate, locals()))
+    options = service.SimulateOptions(**read_options(simulate, locals()))
     return Simulation(service.simulate_all(options))

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Final
 
-from lab.api.args import (
-    check_backend,
-    check_main_thread,
-    flag_meanings,
-    policy,
-    program_args,
-    schedule,
-)
-from lab.api.args import faults as read_faults
+from lab.api.args import check_main_thread, program_args
 from lab.api.brief_view import BriefView
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard
 from lab.api.results import Run, runs_path
-from lab.backends.names import AUTO, LOCAL
+from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.console import Output, output
-from lab.errors import InputError
+from lab.config.start_schedule import parse_start
+from lab.console import Output
+from lab.console import output as output_of_caller
+from lab.errors import Notify
+from lab.experiments.policy import parse_policy
+from lab.experiments.registry import EXPERIMENTS, ProgramFlag
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
-from lab.records.results import is_number
+from lab.options import (
+    Argument,
+    Flag,
+    ProgramArguments,
+    RepeatedFlag,
+    Switch,
+    read_options,
+)
+from lab.options.durations import duration
+from lab.options.shared import BackendName, GpuMode
+from lab.options.types import one_of
+from lab.program.cluster_arguments import parse_map
+from lab.program.own import names_a_program
+from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
 from lab.run.view import View
 from lab.service.batches import NoticeView
@@ -36,32 +46,82 @@ from lab.service.unread_lines import unread_notice
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
+from lab.tf_versions import IMAGES
 from lab.volume import STALL_S, RunSpec
+
+FURTHER_FLAGS: Final = (
+    "Each experiment has further flags: `lab run async --help` lists those of async.\n"
+    "`lab experiments` lists the experiments."
+)
+"""The lines of the help about the flags of programs."""
+
+
+def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
+    """Return the flags of an experiment's program; without an experiment, those of all programs."""
+    if experiment is not None and (names_a_program(experiment) or "." in experiment):
+        return {}
+    if experiment is not None and experiment in EXPERIMENTS:
+        return EXPERIMENTS[experiment].flags
+    return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutput:
+    """Where a run shows what happens, and how long its caller waits.
+
+    Attributes:
+        notify: Receives progress and notices.
+        warn: Receives warnings.
+        view: Makes the view of the run, which is entered while the run is followed.
+        explain: Whether to report the reason for each node's GPUs and each task's CPUs.
+        detach: Whether to return as soon as the run is submitted.
+    """
+
+    notify: Notify
+    warn: Notify
+    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]]
+    explain: bool = False
+    detach: bool = False
 
 
 def run(  # longer than 60 lines: each option has an argument and a line of help
-    experiment: AnyPath,
+    experiment: Annotated[AnyPath, Argument(shows="EXPERIMENT|PROGRAM")],
     *,
-    cluster: Cluster | AnyPath | None = None,
-    backend: str = LOCAL,
-    gpus: str = AUTO,
-    start: str | Mapping[str, str] | None = None,
-    faults: str | Sequence[str] = (),
-    on_failure: str | None = None,
-    stall: float = STALL_S,
-    max_time: float = 0.0,
-    ready_within: float | None = None,
-    record: str = "",
-    data_dir: AnyPath | None = None,
-    runs_dir: AnyPath | None = None,
-    keep: bool = False,
-    share: bool = False,
-    wait: bool = False,
+    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    backend: BackendName = AUTO,
+    gpus: GpuMode = AUTO,
+    strict: Annotated[bool, Switch()] = False,
+    share: Annotated[bool, Switch()] = False,
+    data_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    keep: Annotated[bool, Switch()] = False,
+    wait: Annotated[bool, Switch()] = False,
+    stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
+    max_time: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0,
+    ready_within: Annotated[float | str | None, Flag(parse=duration, shows="TIME")] = None,
+    on_failure: Annotated[str | None, Flag(parse=parse_policy, shows="WHAT")] = None,
+    start: Annotated[
+        str | Mapping[str, str] | None,
+        Flag(parse=parse_start, shows="SCHEDULE", separator="; ", pair=": "),
+    ] = None,
+    fault: Annotated[
+        str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator="; ")
+    ] = None,
+    module: Annotated[bool, Switch(short="-m")] = False,
+    args: Annotated[str | Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
+    map: Annotated[  # noqa: A002  (the name of the option)
+        str | Sequence[str] | Mapping[str, str],
+        RepeatedFlag(parse=parse_map, shows="FLAG=MEANING"),
+    ] = (),
+    record: Annotated[str, Flag(shows="REGEX")] = "",
+    tensorflow: Annotated[str | None, Flag(parse=one_of(*IMAGES), shows="VERSION")] = None,
+    listing: Annotated[bool, Switch()] = False,
+    faithful: Annotated[bool, Switch()] = False,
+    mend: Annotated[bool, Switch()] = False,
+    resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
+    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    module: bool = False,
-    args: str | Sequence[str] = (),
-    map: str | Mapping[str, str] = "",  # noqa: A002  (the name of the option)
+    output: RunOutput | None = None,
     **flags: object,
 ) -> Run:
     r"""Train an experiment and wait until it has ended.
@@ -69,34 +129,36 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     Ctrl-C cancels the run, collects its files, and removes the environment that it booted.
 
     Args:
-        experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
-            program for each task: `worker-0=a.py,worker-1=b.py`.
-        cluster: The config, or its file; None: the project's `cluster.yaml`.
-        backend: A backend, such as `local` or `compose` (`lab run --help` lists them), or `auto`.
+        experiment: An experiment (`lab experiments` lists them), or the path of your own program.
+        cluster: The cluster config (default: cluster.yaml).
+        backend: A backend, such as `local` or `compose`, or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        start: Tasks that start later: `{"worker-1": "10s"}`, or `"worker-1: after 500 steps"`.
-        faults: Faults to inject: `["kill worker-1 after 500 steps"]`.
-        on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: the
-            experiment's policy.
-        stall: Seconds without a step after which the run fails; 0: no limit.
-        max_time: Seconds after which the run saves a checkpoint and ends as `cancelled`; 0: no
-            limit.
-        ready_within: Seconds within which every program must be ready; None: the default.
-        record: A regular expression that makes records of the lines of your own program:
-            `r"it (?P<step>\d+), err (?P<loss>\S+)"`. Its groups are named `step`, `global_step`,
-            `local_step`, `epoch`, `loss` or `accuracy`.
-        data_dir: Your own data, in the four IDX files; None: the shipped data.
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
-        keep: Keep the environment that this run boots: the next run starts faster.
-        share: Allow GPUs that another environment of the lab uses.
-        wait: Wait for other runs of this environment; otherwise they are an error.
+        strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
+        share: Also use GPUs that another environment of lab holds.
+        data_dir: A directory with your own data: the four IDX files.
+        keep: Keep the environment that this run boots.
+        wait: Wait until earlier runs in the environment have ended.
+        stall: Fail after this time without a step: 90s, 5m; 0: never.
+        max_time: Save a checkpoint and end after this time: 10m; 0: no limit.
+        ready_within: Fail if a program is not ready in this time (default: 120s).
+        on_failure: If a task fails: fail (the default), restart, restart:N or continue.
+        start: Tasks that start later: worker-1: 10s; worker-2: after 500 steps.
+        fault: Faults to inject: kill worker-1 after 500 steps; cut:5s tf2.
+        module: Run a module of the current directory, as `python -m` does.
+        args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
+            task's job, its index, and the addresses of a job.
+        map: For your own program: the flag of its job_name, task_index or JOB_hosts.
+        record: How to read your program's lines: groups step, global_step, local_step, epoch,
+            loss, accuracy.
+        tensorflow: For your own program: 2.21, or 2.15 with Estimator and Horovod.
+        listing: Run your program unchanged with TensorFlow 1's API, as printed in 2017.
+        faithful: With --listing: keep 30-second polls, and resume from old checkpoints.
+        mend: With --listing: fix the known bugs of printed synchronous programs.
+        resume: Continue from the checkpoints of this run.
+        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
-        module: Start a module as `python -m` does: `run("trainer.task", module=True)`. The current
-            directory contains its packages.
-        args: One argument or several for a program of your own. `{job}`, `{index}` and
-            `{JOB_hosts}` stand for the task's job, its index, and the addresses of a job.
-        map: Flags of a program of your own, and what they mean: `{"task_type": "job_name"}`.
+        output: Where the run shows what happens; None: one line that changes.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -107,59 +169,64 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         LabError: The run could not be executed; with `check`, also: it did not succeed.
         KeyboardInterrupt: The user interrupted the run; its files are collected.
     """
+    given = read_options(run, locals())
     check_main_thread("run")
-    check_backend(backend)
-    for name, value in (
-        ("stall", stall),
-        ("max_time", max_time),
-        ("ready_within", ready_within),
-    ):
-        if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
-            fix = "use a number such as 30, or 0 for no limit"
-            raise InputError(f"{name}: {value!r} is not a number of seconds", fix)
-    own_args = (args,) if isinstance(args, str) else args
+    shown = output or _notebook(quiet=quiet)
+    name = given["experiment"]
     spec = RunSpec(
-        str(experiment),
-        args=(*program_args(str(experiment), flags, module=module), *own_args),
-        stall_s=stall,
-        max_time_s=max_time,
-        start=schedule(start),
-        module=module,
-        map=flag_meanings(map),
+        name,
+        args=(*program_args(name, flags, module=module), *given["args"]),
+        stall_s=given["stall"],
+        max_time_s=given["max_time"],
+        start=given["start"] or {},
+        module=given["module"],
+        listing=given["listing"],
+        faithful=given["faithful"],
+        mend=given["mend"],
+        map={flag: meaning for each in given["map"] for flag, meaning in each.items()},
         record=record,
     )
     options = RunOptions(
         spec=spec,
         backend=backend,
         gpus=gpus,
-        share=share,
-        data_dir=None if data_dir is None else str(data_dir),
-        keep=keep,
-        wait=wait,
-        ready_s=ready_within,
-        on_failure=policy(on_failure),
-        faults=read_faults(faults),
+        explain=shown.explain,
+        strict=given["strict"],
+        share=given["share"],
+        data_dir=given["data_dir"],
+        keep=given["keep"],
+        detach=shown.detach,
+        wait=given["wait"],
+        ready_s=given["ready_within"],
+        on_failure=given["on_failure"],
+        faults=given["fault"] or (),
+        tensorflow=tensorflow,
+        resume=given["resume"],
     )
-    out = output()
-    notify = out.notify
-    report = discard if quiet else notify
     prepared = prepare_run(
-        options, project(cluster), runs_path(runs_dir), notify=report, warn=notify
+        options, project(cluster), runs_path(runs_dir), notify=shown.notify, warn=shown.warn
     )
     try:
-        made, summary = execute(
-            prepared, view=partial(_view, out=out, quiet=quiet), notify=report, warn=notify
-        )
+        made, summary = execute(prepared, view=shown.view, notify=shown.notify, warn=shown.warn)
     except RunInterruptedError as interrupt:
-        made = interrupt.run
-        notify(f"run {made.run_id} was interrupted; its collected files are in {made.path}")
+        if output is None:
+            made = interrupt.run
+            shown.warn(f"run {made.run_id} was interrupted; its collected files are in {made.path}")
         raise
-    report(_line(summary))
+    if output is None:
+        shown.notify(_line(summary))
+        if not check and (notice := unread_notice(made, summary)):
+            shown.warn(notice)
     if check:
-        check_succeeded(made, summary, notify)
-    elif notice := unread_notice(made, summary):
-        notify(notice)
+        check_succeeded(made, summary, shown.warn)
     return Run(made)
+
+
+def _notebook(*, quiet: bool) -> RunOutput:
+    out = output_of_caller()
+    return RunOutput(
+        discard if quiet else out.notify, out.notify, partial(_view, out=out, quiet=quiet)
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
@@ -39,6 +39,7 @@ class Flag:
         shows: The placeholder of the value in the help.
         short: The short name, `-f`, or "".
         separator: What joins the elements of a list from Python into the text.
+        pair: What joins a key of a mapping from Python with its value.
     """
 
     help: str = ""
@@ -46,6 +47,7 @@ class Flag:
     shows: str = "VALUE"
     short: str = ""
     separator: str = ","
+    pair: str = "="
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Parameter:
         kind: Its form on the command line.
         default: Its default value.
         documented: Its description in the docstring, for a kind without a line of help.
-        takes_text: Whether the function itself reads the text, by `options_of`.
+        takes_text: Whether the function itself reads the text, by `read_options`.
     """
 
     name: str
@@ -196,13 +198,28 @@ class Parameter:
         """
         if given == self.default or (isinstance(given, bool) and self.is_switch):
             return given
-        assert isinstance(self.kind, Flag | Switch | Argument)  # noqa: S101 (narrows the type)
+        if isinstance(self.kind, Arguments | ProgramArguments):
+            return (given,) if isinstance(given, str) else tuple(map(str, _elements(given)))
         if self.kind.parse is text:
             return os.fspath(given) if isinstance(given, os.PathLike) else given
-        raw = str(given)
+        if isinstance(self.kind, Flag) and isinstance(given, Mapping):
+            given = [f"{key}{self.kind.pair}{value}" for key, value in given.items()]
+        if isinstance(self.kind, RepeatedFlag):
+            several = [given] if isinstance(given, str) else _elements(given)
+            return tuple(_read(self.name, self.kind.parse, str(each)) for each in several)
         if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
-            raw = self.kind.separator.join(map(str, given))
-        return _read(self.name, self.kind.parse, raw)
+            given = self.kind.separator.join(map(str, given))
+        return _read(self.name, self.kind.parse, str(given)) if given != "" else self.default
+
+    def for_fire(self, raw: str) -> Any:  # noqa: ANN401  (a text, or the type of the parameter)
+        """Convert a text to what the function takes from the command line."""
+        if not self.takes_text or isinstance(self.kind, Arguments | ProgramArguments):
+            return self.parse(raw)
+        return tuple(json.loads(raw)) if isinstance(self.kind, RepeatedFlag) else raw
+
+
+def _elements(given: object) -> Iterable[object]:
+    return given if isinstance(given, Iterable) else [given]
 
 
 def _read(label: str, parse: Callable[[str], T], raw: str) -> T:
@@ -230,7 +247,7 @@ def parameters(function: Callable[..., object]) -> list[Parameter]:
     ]
 
 
-def options_of(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
+def read_options(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
     """Convert the arguments of a call from Python, by the declarations of its function.
 
     Args:

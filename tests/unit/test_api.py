@@ -133,7 +133,7 @@ def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) ->
     done = api.run(
         "async",
         start={"worker-1": "10s"},
-        faults=["pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps"],
+        fault=["pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps"],
         on_failure="restart:2",
         stall=7,
         max_time=600,
@@ -207,7 +207,7 @@ def test_ctrl_c_removes_the_environment(
 
 REFUSED: dict[str, dict[str, object]] = {
     "a flag": {"epoch": 3},
-    "a duration of text": {"stall": "5m"},
+    "a duration of text": {"stall": "5 minutes"},
     "a negative duration": {"stall": -1},
     "no number": {"ready_within": math.nan},
     "a value": {"epochs": 0},
@@ -217,7 +217,7 @@ REFUSED: dict[str, dict[str, object]] = {
     "a schedule": {"start": "soon"},
     "a task of a schedule": {"start": {"worker-9": "1s"}},
     "a step of a schedule": {"epochs": 1, "start": "worker-1: after 9999 steps"},
-    "a fault": {"faults": "hug worker-1"},
+    "a fault": {"fault": "hug worker-1"},
     "an experiment": {"experiment": "asink"},
     "a mode": {"gpus": "many"},
     "a flag of an own program": {"experiment": "./own.py", "epochs": 2},

@@ -18,9 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab import api
-from lab.api.args import faults, program_args, schedule
+from lab.api.args import program_args
 from lab.config import load_cluster
 from lab.experiments.registry import EXPERIMENTS
+from lab.options import parameters
 from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 
@@ -70,8 +71,8 @@ def test_every_run_would_be_accepted(source: Path) -> None:
             if each.arg and isinstance(each.value, (ast.Constant, ast.List))
         }
         assert set(load_cluster(ROOT / given["cluster"]).jobs) == set(EXPERIMENTS[experiment].jobs)
-        schedule(given.get("start"))
-        faults(given.get("faults", ()))
+        for option in parameters(api.run):
+            option.value_of(given.get(option.name, option.default))
         flags = {name: value for name, value in given.items() if name not in own}
         assert len(program_args(experiment, flags)) == len(flags)
         others = {each.arg for each in call.keywords} - given.keys()

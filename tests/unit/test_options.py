@@ -11,7 +11,7 @@ from lab.cli import main
 from lab.cli.commands import simulate as module
 from lab.cli.completion.spec import specs
 from lab.errors import InputError
-from lab.options import Argument, Flag, Switch, options_of, presents
+from lab.options import Argument, Flag, Switch, presents, read_options
 from lab.options.types import one_of
 from lab.units import counts
 
@@ -33,7 +33,7 @@ def dig(
     Raises:
         InputError: It is too deep.
     """
-    return options_of(dig, locals())
+    return read_options(dig, locals())
 
 
 @presents(dig)

@@ -501,7 +501,7 @@ def test_the_command_makes_the_same_run_again(name: str, snapshot: SnapshotAsser
     assert texts.get("record", "") == spec.record
     if not spec.own:
         wanted = EXPERIMENTS[spec.experiment]
-        again = (*wanted.args, *json.loads(texts["rest"]))
+        again = (*wanted.args, *json.loads(texts["args"]))
         assert hyperparameters(wanted, again) == hyperparameters(wanted, spec.args)
         assert not set(arguments).intersection(wanted.args)
 

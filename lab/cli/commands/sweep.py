@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from lab.api.training import FURTHER_FLAGS, program_flags
 from lab.backends.names import AUTO
-from lab.cli.commands.run import FURTHER_FLAGS, program_flags
 from lab.console import notify, print_json
 from lab.errors import InterruptError
 from lab.formatting import counted
