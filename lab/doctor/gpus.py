@@ -283,7 +283,7 @@ def judge_cdi(inventory: Inventory, engine_info: EngineInfo, uses_cdi: bool) -> 
     missing = host - known
     extra = known - host - {gpu.slice_of for gpu in inventory.gpus}
     faults = [f"lacks {short(', '.join(sorted(missing)))}"] if missing else []
-    if extra:
+    if extra and not inventory.left_out:  # GPUs that are left out are not in the inventory
         faults.append(f"has {short(', '.join(sorted(extra)))}, which this host does not have")
     if not faults:
         return ok(f"the engine knows {counted(len(host), 'GPU')} of this host")

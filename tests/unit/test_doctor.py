@@ -287,6 +287,7 @@ GPUS: Judgements = [
     (lambda: cdi(UUID, "0", "all"), "ok", "knows 1 GPU of this host"),
     (lambda: cdi(UUID, host=CUT), "warning", f"lacks {SLICE}; has {UUID}, which .* → .*-refresh"),
     (lambda: cdi(SLICE, SECOND, host=CUT), "ok", "knows 1 GPU"),  # a slice, and its GPU
+    (lambda: cdi(UUID, SECOND, host=replace(BOX, left_out=("LAB_GPUS",))), "ok", "knows 1 GPU"),
     (lambda: cdi("0", "all"), "warning", f"lacks {UUID}: containers"),
     (lambda: cdi("0", version="28.2.0"), "ok", "does not use it"),
     (cdi, "skipped", "not checked: the engine lists no GPUs"),
