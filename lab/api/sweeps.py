@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Group
 
 from lab import units
-from lab.api.args import check_backend, check_main_thread, parse_arg, program_args
+from lab.api.args import check_main_thread, program_args
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard, follow
 from lab.api.results import Run, Runs, runs_path
 from lab.api.tables import Shown
-from lab.backends.names import AUTO, LOCAL
+from lab.api.training import FURTHER_FLAGS, program_flags
+from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.console import output
-from lab.errors import LabError
+from lab.errors import LabError, Notify
 from lab.extras import named_extras
+from lab.options import Argument, Flag, ProgramArguments, read_options
+from lab.options.durations import duration
+from lab.options.shared import BackendName, GpuMode
+from lab.service.batches import run_batches, run_count
 from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.sweep.grid import parse_over
@@ -43,11 +48,15 @@ class Sweep(Shown):
         along: The quantity whose trends are tested.
         results: The point and the summary of each run.
         runs: The runs.
+        planned: The number of runs that were planned.
+        stopped: Why the sweep stopped before its end; None: it did not.
     """
 
     along: str
     results: Sequence[RunResult]
     runs: Runs
+    planned: int
+    stopped: BaseException | None = None
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -87,16 +96,21 @@ class Sweep(Shown):
 
 @named_extras()
 def sweep(
-    experiment: str,
-    over: str | Mapping[str, Values],
+    experiment: Annotated[str, Argument()],
+    over: Annotated[
+        str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
+    ],
     *,
-    repeats: int = REPEATS,
-    cluster: Cluster | AnyPath | None = None,
-    backend: str = LOCAL,
-    gpus: str = AUTO,
-    stall: float = STALL_S,
-    runs_dir: AnyPath | None = None,
+    repeats: Annotated[int, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = REPEATS,
+    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    backend: BackendName = AUTO,
+    gpus: GpuMode = AUTO,
+    stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
+    args: Annotated[Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
+    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    check: bool = True,
     quiet: bool = False,
+    notify: Notify | None = None,
     **flags: object,
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
@@ -104,16 +118,18 @@ def sweep(
     Ctrl-C cancels the current run. The runs that have ended stay in the run store.
 
     Args:
-        experiment: An experiment; `lab experiments` lists them.
-        over: Values to try: `{"workers": [1, 2, 4]}`, or `"workers=1,2,4; learning_rate=0.1,1"`.
-            The first quantity is tested for trends.
+        experiment: An experiment (`lab experiments` lists them).
+        over: Values to try: workers=1,2,4; learning_rate=0.1,1.
         repeats: The number of runs at each point, each with its own seed.
-        cluster: The config, or its file; None: the project's `cluster.yaml`.
-        backend: `local` (processes), `compose` (containers), or `auto`.
+        cluster: The cluster config (default: cluster.yaml).
+        backend: A backend, such as `local` or `compose`, or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        stall: Seconds without a step after which a run fails; 0: no limit.
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
+        stall: Fail after this time without a step: 90s, 5m; 0: never.
+        args: Flags of the program as texts: `["--epochs=3"]`.
+        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
+        check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
+        notify: Receives progress and notices; None: one line that changes.
         **flags: Flags of the program: `epochs=3`.
 
     Returns:
@@ -121,31 +137,39 @@ def sweep(
 
     Raises:
         InputError: An argument is invalid; nothing was started.
-        LabError: The first run failed, or a run could not be executed.
-        KeyboardInterrupt: The user interrupted the sweep.
+        LabError: With `check`: the first run failed, or a run could not be executed.
+        KeyboardInterrupt: With `check`: the user interrupted the sweep.
     """
+    given = read_options(sweep, locals())
     check_main_thread("sweep")
-    check_backend(backend)
-    text = over if isinstance(over, str) else "; ".join(map(_line, over.items()))
-    values = parse_arg("over", parse_over, text)
-    count = parse_arg("repeats", units.whole(1, MAX_REPEATS), str(repeats))
-    spec = RunSpec(experiment, args=program_args(experiment, flags), stall_s=stall)
-    options = SweepOptions(RunOptions(spec=spec, backend=backend, gpus=gpus), values, count)
+    spec = RunSpec(
+        experiment,
+        args=(*program_args(experiment, flags), *given["args"]),
+        stall_s=given["stall"],
+    )
+    options = SweepOptions(
+        RunOptions(spec=spec, backend=backend, gpus=gpus), given["over"], given["repeats"]
+    )
     store, out = runs_path(runs_dir), output()
-    report = discard if quiet else out.notify
+    report = notify or (discard if quiet else out.notify)
     batches = plan_sweep(options, project(cluster), store, report)
-    outcome = follow(batches, store, out, quiet=quiet)
-    if outcome.stopped is not None:
-        raise outcome.stopped
+    if notify is not None:
+        outcome = run_batches(batches, store, notify)
+    else:
+        outcome = follow(batches, store, out, quiet=quiet)
+    made = Sweep(
+        along=next(iter(given["over"])),
+        results=outcome.results,
+        runs=Runs(map(Run, outcome.begun)),
+        planned=run_count(batches),
+        stopped=outcome.stopped,
+    )
+    if not check:
+        return made
+    if made.stopped is not None:
+        raise made.stopped
     try:
-        check_succeeded(outcome.results)
+        check_succeeded(made.results)
     except LabError as error:
         out.notify(str(error))
-    return Sweep(next(iter(values)), outcome.results, Runs(map(Run, outcome.begun)))
-
-
-def _line(item: tuple[str, Values]) -> str:
-    """Return a quantity as on the command line: `workers=1,2,4`."""
-    name, values = item
-    several = [values] if isinstance(values, str | int | float) else values
-    return f"{name}={','.join(map(str, several))}"
+    return made

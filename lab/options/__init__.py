@@ -203,7 +203,7 @@ class Parameter:
         if self.kind.parse is text:
             return os.fspath(given) if isinstance(given, os.PathLike) else given
         if isinstance(self.kind, Flag) and isinstance(given, Mapping):
-            given = [f"{key}{self.kind.pair}{value}" for key, value in given.items()]
+            given = [f"{key}{self.kind.pair}{_joined(value)}" for key, value in given.items()]
         if isinstance(self.kind, RepeatedFlag):
             several = [given] if isinstance(given, str) else _elements(given)
             return tuple(_read(self.name, self.kind.parse, str(each)) for each in several)
@@ -216,6 +216,11 @@ class Parameter:
         if not self.takes_text or isinstance(self.kind, Arguments | ProgramArguments):
             return self.parse(raw)
         return tuple(json.loads(raw)) if isinstance(self.kind, RepeatedFlag) else raw
+
+
+def _joined(value: object) -> str:
+    """Return a value of a mapping as text; several with commas."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _elements(given: object) -> Iterable[object]:
