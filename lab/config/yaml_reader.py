@@ -1,29 +1,22 @@
-"""A reader of strict YAML, with the position of each value.
+"""Reads strict YAML by ruamel.yaml, with the position of each value.
 
-It builds values from the parser's events, without ruamel.yaml's constructors. So it refuses deep
-nesting, aliases and tags before they take memory or run code.
+It reads the nodes that ruamel.yaml composes. A loader would construct values from them, but lose
+what messages need: the positions of aliases, the tags, and all repeated keys but the first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    CollectionEndEvent,
-    DocumentStartEvent,
-    Event,
-    MappingStartEvent,
-    NodeEvent,
-    ScalarEvent,
-    SequenceStartEvent,
-)
+from ruamel.yaml.composer import Composer, ComposerError
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionStartEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lab.config.diagnostics import (
     MAX_SHOWN,
@@ -103,7 +96,8 @@ def read_source(data: bytes, noun: str = "cluster") -> ParsedFile:
     """
     source = ParsedFile()
     try:
-        source.problems = _Reader(source, noun).read(_decode(data, noun))
+        root = _compose(_decode(data, noun), noun)
+        source.value = _Reader(source).value(root, ())
     except _UnreadableError as error:
         source.readable = False
         source.problems += error.problems
@@ -171,141 +165,145 @@ def _place_in(text: str, index: int) -> SourceLocation:
     return SourceLocation(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-class _Reader:
-    """Builds values from events, by recursion up to `MAX_DEPTH`.
+def _compose(text: str, noun: str) -> Node:
+    """Return the nodes of a text.
 
-    A location of None belongs to a value whose key is refused: the reader skips the value and
-    reports none of its problems.
+    Raises:
+        _UnreadableError: It is not YAML, is empty, has two documents, or exceeds the limits.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _Composer
+    try:
+        root: Node | None = yaml.compose(text)
+    except ComposerError as error:  # its only reason, because aliases are not resolved
+        message = f"a second document; write one {noun} per file"
+        raise _refusal(message, _place(error.problem_mark)) from None
+    except MarkedYAMLError as error:
+        why = ", ".join(part for part in (error.context, error.problem) if part)
+        place = _place(error.problem_mark or error.context_mark)
+        raise _refusal(f"not YAML: {short(why)}", place) from None
+    except YAMLError as error:
+        raise _refusal(f"not YAML: {short(str(error))}") from None
+    if root is None:
+        raise _refusal(f"the file is empty; copy {_EXAMPLES[noun]} and change it")
+    return root
+
+
+class _Alias(ScalarNode):
+    """An alias; `anchor` has its name."""
+
+    __slots__ = ()
+
+
+class _Composer(Composer):
+    """Composes nodes within the limits, and does not resolve aliases.
+
+    Raises:
+        _UnreadableError: The text has too many values, or is nested too deeply.
     """
 
-    def __init__(self, source: ParsedFile, noun: str = "cluster") -> None:
-        self._source = source
-        self._noun = noun
-        self._count = 0
-        self._events: Iterator[Event] = iter(())
+    def __init__(self, loader: YAML | None = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
+        self._values = 0
 
-    def read(self, text: str) -> list[Problem]:
-        """Parse the text into the source.
-
-        Raises:
-            _UnreadableError: It is not YAML, is empty, or exceeds the limits.
-        """
-        self._events = YAML(typ="safe", pure=True).parse(text)
-        documents = 0
-        try:
-            for event in self._events:
-                documents += isinstance(event, DocumentStartEvent)
-                if documents > 1:
-                    message = f"a second document; write one {self._noun} per file"
-                    self._problem((), event, message)
-                    break
-                if isinstance(event, NodeEvent):
-                    self._source.value = self._value(event, (), 0)
-        except YAMLError as error:
-            raise _not_yaml(error) from None
-        if not documents:
-            raise _refusal(f"the file is empty; copy {_EXAMPLES[self._noun]} and change it")
-        return self._source.problems
-
-    def _value(self, event: Event, loc: Loc | None, depth: int) -> object:
-        """Return the value that begins with an event."""
-        self._count += 1
-        if self._count > MAX_VALUES:
+    def compose_node(self, parent: Node | None, index: object) -> Node:
+        event = self.parser.peek_event()
+        is_key = isinstance(parent, MappingNode) and index is None
+        self._values += not is_key
+        if self._values > MAX_VALUES:
             message = f"more than {MAX_VALUES:,} values; no config needs that"
-            raise _refusal(message, _place(event))
-        if loc is not None:
-            self._source.value_locations[loc] = _place(event)
-        refused = self._refuse(event, loc)
+            raise _refusal(message, _place(event.start_mark))
+        if isinstance(event, CollectionStartEvent) and self.depth >= MAX_DEPTH:
+            message = f"nested more than {MAX_DEPTH} levels deep; no config needs that"
+            raise _refusal(message, _place(event.start_mark))
+        if isinstance(event, AliasEvent):
+            self.parser.get_event()
+            node: Node = _Alias(None, "", event.start_mark, anchor=event.anchor)
+        else:
+            node = super().compose_node(parent, index)
+        # Only a tag of the file, not the tag that ruamel.yaml finds for its type.
+        node.tag = getattr(event, "tag", None)
+        return node
+
+
+class _Reader:
+    """Converts nodes to values, by recursion up to `MAX_DEPTH`."""
+
+    def __init__(self, source: ParsedFile) -> None:
+        self._source = source
+
+    def value(self, node: Node, loc: Loc) -> object:
+        """Return the value of a node; add its problems and positions to the source."""
+        self._source.value_locations[loc] = _place(node.start_mark)
+        is_refused = self._refuse(node, loc)
         value: object = None
-        if isinstance(event, ScalarEvent):
-            if not refused:
-                value = parse_scalar(event.value) if event.implicit[0] else event.value
-                if value is None and loc:
-                    # On the key: ruamel.yaml puts an empty value at the next token.
-                    self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
-                    refused = True
-        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            value = self._collection(event, loc, depth)
-        if refused and loc is not None:
+        if isinstance(node, MappingNode):
+            value = self._mapping(node, loc)
+        elif isinstance(node, SequenceNode):
+            value = [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, ScalarNode) and not is_refused:
+            value = _scalar(node)
+            if value is None and loc:
+                # On the key: ruamel.yaml puts an empty value at the next token.
+                self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
+                is_refused = True
+        if is_refused:
             self._source.already_reported.add(loc)
         return value
 
-    def _collection(self, event: Event, loc: Loc | None, depth: int) -> object:
-        if depth >= MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} levels deep; no config needs that"
-            raise _refusal(message, _place(event))
-        items: list[object] = []
+    def _mapping(self, node: MappingNode, loc: Loc) -> dict[str, object]:
+        """Return the entries; the value of a refused key is not read."""
         entries: dict[str, object] = {}
-        for inner in self._events:
-            if isinstance(inner, CollectionEndEvent):
-                break
-            if isinstance(event, SequenceStartEvent):
-                place = None if loc is None else (*loc, len(items))
-                items.append(self._value(inner, place, depth + 1))
+        for key_node, value_node in node.value:
+            key = self._key(key_node, loc)
+            if key is None:
                 continue
-            key = self._key(inner, loc, depth, entries)
-            place = None if key is None or loc is None else (*loc, key)
-            value = self._value(next(self._events), place, depth + 1)
-            if key is not None:
-                entries[key] = value
-        return items if isinstance(event, SequenceStartEvent) else entries
+            own = (*loc, key)
+            if key in entries:
+                line = self._source.key_locations[own].line
+                message = f"the key is here twice; the first is on line {line}"
+                self._problem(own, key_node, message)
+                continue
+            self._source.key_locations[own] = _place(key_node.start_mark)
+            entries[key] = self.value(value_node, own)
+        return entries
 
-    def _key(
-        self, event: Event, loc: Loc | None, depth: int, entries: dict[str, object]
-    ) -> str | None:
-        """Return the key of an event; None if it is refused."""
-        if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            self._problem(loc, event, "a list or mapping as a key; write a text")
-            self._collection(event, None, depth + 1)
+    def _key(self, node: Node, loc: Loc) -> str | None:
+        """Return the key of a node; None if it is refused."""
+        if not isinstance(node, ScalarNode):
+            self._problem(loc, node, "a list or mapping as a key; write a text")
             return None
-        if self._refuse(event, loc) or not isinstance(event, ScalarEvent):
+        if self._refuse(node, loc):
             return None
-        key = parse_scalar(event.value) if event.implicit[0] else event.value
+        key = _scalar(node)
         if not isinstance(key, str):
-            message = (
-                f"the key {unquoted_if_plain(event.value)} is not a text; put it in quotation marks"
-            )
-            self._problem(loc, event, message)
+            shown = unquoted_if_plain(node.value)
+            self._problem(loc, node, f"the key {shown} is not a text; put it in quotation marks")
             return None
-        if loc is None:
-            return key
-        own = (*loc, key)
-        if key in entries:
-            line = self._source.key_locations[own].line
-            self._problem(own, event, f"the key is here twice; the first is on line {line}")
-            return None
-        self._source.key_locations[own] = _place(event)
         return key
 
-    def _refuse(self, event: Event, loc: Loc | None) -> bool:
+    def _refuse(self, node: Node, loc: Loc) -> bool:
         """Report an alias, an anchor or a tag; return whether the value is refused."""
-        is_alias = isinstance(event, AliasEvent)
-        if anchor := getattr(event, "anchor", None):
-            name = clipped(str(anchor), 40)
-            if is_alias:
-                self._problem(loc, event, f"an alias, *{name}; write out its value")
-            else:
-                self._problem(loc, event, f"an anchor, &{name}; write out its value")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            self._problem(loc, event, f"a tag, {quoted(tag, 40)}; remove it")
-        return is_alias or tag is not None
+        is_alias = isinstance(node, _Alias)
+        if node.anchor:
+            name = clipped(str(node.anchor), 40)
+            what = f"an alias, *{name}" if is_alias else f"an anchor, &{name}"
+            self._problem(loc, node, f"{what}; write out its value")
+        if node.tag is not None:
+            self._problem(loc, node, f"a tag, {quoted(node.tag, 40)}; remove it")
+        return is_alias or node.tag is not None
 
-    def _problem(self, loc: Loc | None, event: Event, message: str) -> None:
-        if loc is not None:
-            self._source.problems.append(Problem(loc, message, location=_place(event)))
+    def _problem(self, loc: Loc, node: Node, message: str) -> None:
+        self._source.problems.append(Problem(loc, message, location=_place(node.start_mark)))
 
 
-def _place(event: Event) -> SourceLocation:
-    return SourceLocation(event.start_mark.line + 1, event.start_mark.column + 1)
+def _scalar(node: ScalarNode) -> Scalar:
+    return node.value if node.style else parse_scalar(node.value)
 
 
-def _not_yaml(error: YAMLError) -> _UnreadableError:
-    if not isinstance(error, MarkedYAMLError):
-        return _refusal(f"not YAML: {short(str(error))}")
-    mark = error.problem_mark or error.context_mark
-    why = ", ".join(part for part in (error.context, error.problem) if part)
-    return _refusal(f"not YAML: {short(why)}", SourceLocation(mark.line + 1, mark.column + 1))
+def _place(mark: StreamMark) -> SourceLocation:
+    return SourceLocation(mark.line + 1, mark.column + 1)
 
 
 def _empty(loc: Loc) -> str:

@@ -16,7 +16,7 @@ from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.allocation import idle_gpus
 from lab.config.schema import FILE, json_schema
 from lab.config.text import text_of
-from lab.config.yaml_reader import parse_scalar
+from lab.config.yaml_reader import parse_scalar, read_source
 from lab.errors import ConfigError, InputError
 from lab.text import visible
 from lab.units import KIB, MIB, TIB
@@ -89,6 +89,12 @@ def test_quoted_scalars_stay_texts() -> None:
     assert (
         f'port: must be a whole number, not {text} "2222"' in problems(SMALL + 'port: "2222"\n')[0]
     )
+
+
+def test_keys_do_not_count_as_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.config.yaml_reader.MAX_VALUES", 4)
+    assert read_source(b"{a: 1, b: 2, c: 3}").readable
+    assert not read_source(b"{a: 1, b: 2, c: 3, d: 4}").readable
 
 
 def test_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
@@ -219,6 +225,9 @@ def test_a_refused_node_name_gets_a_free_one() -> None:
 @example(b"x" * 500_000)
 @example(b"port: " + b"9" * 100_000)
 @example(b"name: 'a\nb'\n")
+@example(b"---\n")
+@example(b"name: &a b\nport: &a 1\n")
+@pytest.mark.filterwarnings("error")
 def test_any_bytes_give_a_config_or_a_clear_error(data: bytes) -> None:
     try:
         assert isinstance(parse_cluster(data, "cluster.yaml"), Cluster)
