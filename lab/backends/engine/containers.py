@@ -63,8 +63,8 @@ class ContainerInfo:
         tensorflow: The TensorFlow version of its image, as the plan names it.
         image: The id of its image.
         file: Its compose file, as compose names it.
-        folder: The directory of relative paths in that file.
-        root: Its project's directory: with the programs that a task mounts; of an anchor, `folder`.
+        root: Its project's directory: with the programs that a task mounts; of an anchor, the
+            directory of relative paths in `file`.
         volume: The name of the volume at `/runs`, or "".
     """
 
@@ -86,7 +86,6 @@ class ContainerInfo:
     tensorflow: str
     image: str
     file: str
-    folder: str
     root: str
     volume: str
 
@@ -146,7 +145,6 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         tensorflow=labels.get(TENSORFLOW, ""),
         image=attributes["Image"],
         file=labels.get(COMPOSE_FILE, ""),
-        folder=folder,
         root=str(Path(scripts).parent) if scripts else folder,
         volume=next(
             (
