@@ -159,6 +159,9 @@ def write_run(store: Path, run: RunMetrics) -> RunDir:
         path = directory.records(f"worker-{index}")
         path.parent.mkdir(exist_ok=True)
         lines = _records(each) + (_chief_records(run) if index == 0 else [])
+        if index == 0:
+            pairs = run.results.items()
+            lines += [{"kind": "result", "name": name, "value": value} for name, value in pairs]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return directory
 

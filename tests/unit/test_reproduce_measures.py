@@ -50,6 +50,19 @@ def test_steadiness_is_of_neighbours_in_the_second_half() -> None:
     assert measured("steadiness", run, against=other) == pytest.approx(2.0)
 
 
+def test_the_growth_of_the_global_step_is_for_each_own_step() -> None:
+    # The records are 10 own steps apart, then 20; the global step always grows by 2 for each.
+    strides = [10] * 20 + [20] * 20
+    steps = tuple(Step(sum(strides[:at]), 2 * sum(strides[:at]), 1.0, 0.0) for at in range(1, 41))
+    even = WorkerMetrics(steps)
+    assert measured("uneven_share", run_of(even)) == 0
+    late = replace(steps[-1], total=steps[-1].total + 5)
+    odd = replace(even, steps=(*steps[:-1], late))
+    assert measured("uneven_share", run_of(odd)) == 1 / 39
+    assert measured("remainder_share", run_of(odd)) == 1.0
+    assert measured("remainder_share", run_of(even, WorkerMetrics(steps[:29]))) is None
+
+
 def test_the_speeds_around_a_fault_are_from_the_first_to_the_last_record() -> None:
     times = [0, 1, 3, 4, 6, 10, 14, 16, 18, 20]
     slow = replace(worker([1.0] * 10, [0, 2, 4, 6, 8, 10, 11, 12, 13, 20]), slowed=(0.0, 10.0))

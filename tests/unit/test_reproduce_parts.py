@@ -217,6 +217,7 @@ def test_the_files_of_a_run_hold_its_metrics(tmp_path: Path) -> None:
     run = run_of(
         BOOK, "late-worker", 7, [slowed, worker([2, 5, 8], accuracy=0.6, rate=0.02)],
         accuracy=0.75, updates_lost=10, faults=("slow:0.3,15s worker-0",),
+        results={"test loss": 0.25},
     )  # fmt: skip
     assert read_metrics(write_run(tmp_path, run)) == run
 
