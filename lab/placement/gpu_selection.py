@@ -51,13 +51,17 @@ def select_gpus(
     """
     pool = _FreeGpus(free, pairs)
     # If all GPUs are equally close, the config's order is as good as any other.
-    order = counts if pool.is_alike() else sorted(counts, key=lambda node: -counts[node])
+    order = counts if pool.is_alike else sorted(counts, key=lambda node: -counts[node])
     chosen = {node: pool.take(counts[node]) for node in order}
     return {node: chosen[node] for node in counts}
 
 
 class _FreeGpus:
-    """The GPUs that are still free, in groups of one NUMA node."""
+    """The GPUs that are still free, in groups of one NUMA node.
+
+    Attributes:
+        is_alike: Whether all GPUs are equally close to each other.
+    """
 
     def __init__(self, gpus: Sequence[Gpu], pairs: Sequence[Pair]) -> None:
         self._gpus = {gpu.index: gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index)}
@@ -65,11 +69,8 @@ class _FreeGpus:
         for index, gpu in self._gpus.items():
             self._free.setdefault(gpu.numa_node, []).append(index)
         self._pairs = {(pair.first, pair.second): pair for pair in pairs}
-
-    def is_alike(self) -> bool:
-        """Return whether all GPUs are equally close to each other."""
         kinds = {self._closeness(*both) for both in combinations(self._gpus, 2)}
-        return len(self._free) <= 1 and len(kinds) <= 1
+        self.is_alike = len(self._free) <= 1 and len(kinds) <= 1
 
     def take(self, count: int) -> GpuSelection:
         """Select `count` GPUs and remove them from the free ones."""
@@ -91,6 +92,8 @@ class _FreeGpus:
 
     def _closest(self, free: Sequence[int], count: int) -> list[int]:
         """Return GPUs of one NUMA node that are close to each other."""
+        if self.is_alike:
+            return list(free[:count])
         if count == 1:
             others = {gpu: [other for other in free if other != gpu] for gpu in free}
             return [min(free, key=lambda gpu: (self._to(gpu, others[gpu])[0], gpu))]
