@@ -29,7 +29,7 @@ from lab.run.view import View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
 from lab.volume import TASK, TaskStatus, framing
-from lab.volume.files import REFUSED_S, atomic_writer
+from lab.volume.files import REFUSED_S, Patience, atomic_writer
 from lab.volume.states import State
 
 RESERVED: Final = frozenset(
@@ -343,7 +343,7 @@ def follow(
 def _follow(
     run: OpenRun, environment: Environment, view: View, tick: Tick, size: Callable[[], int]
 ) -> None:
-    before, since = -1, 0.0
+    patience = Patience(REFUSED_S, lambda error: view.notice(f"{error.what}; trying again"))
     while True:
         try:
             collect(run, environment, view, follow=True, tick=tick)
@@ -355,11 +355,7 @@ def _follow(
                 lifecycle.abort(run, State.LOST, error.what)
                 path = run.directory.path
                 raise LabError(error.what, f"the collected files are in {path}") from error
-            now = size()
-            if now != before:
-                before, since = now, time.monotonic()
-                view.notice(f"{error.what}; trying again")
-            elif time.monotonic() - since >= REFUSED_S:
+            if patience.fail(error, progress=size()):
                 raise
             view.tick()
             time.sleep(_AGAIN_S)

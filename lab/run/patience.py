@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from lab.errors import Notify
+from lab.volume.files import Patience
 
 T = TypeVar("T")
 
@@ -38,21 +39,20 @@ def patiently(
     Raises:
         OSError: The run store refuses writes for `REFUSED_S`.
     """
-    refused_at, before = None, 0
+
+    def refused(error: OSError) -> None:
+        cause = (error.strerror or str(error)).lower()
+        notify(f"the run store cannot be written: {cause}; the run continues")
+
+    patience = Patience(REFUSED_S, refused)
     while True:
         began = time.monotonic()
         try:
             return action()
         except OSError as error:
-            now = time.monotonic()
-            written = size()
-            if refused_at is None or now - began > REFUSED_S or written != before:
-                refused_at = now
-            before = written
-            if error.errno not in DISK_ERRORS or now - refused_at >= REFUSED_S:
+            if time.monotonic() - began > REFUSED_S:
+                patience.succeed()
+            if error.errno not in DISK_ERRORS or patience.fail(error, progress=size()):
                 raise
-            if now == refused_at:
-                cause = (error.strerror or str(error)).lower()
-                notify(f"the run store cannot be written: {cause}; the run continues")
         time.sleep(_RETRY_S)
         wait()

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 MAX_BYTES: Final = 64 << 20
 """The maximum size of a JSON file of a run, in bytes."""
+
 
 REFUSED_S: Final = 8.0
 """Seconds to wait for a volume that refuses reads or writes. This is shorter than the time after
@@ -22,32 +23,55 @@ which the other agents declare an agent without heartbeat lost."""
 
 
 class Patience:
-    """A context that suppresses the errors of a volume, until they have lasted `REFUSED_S`."""
+    """Measures a series of failures without a success between them.
 
-    def __init__(self, suppressed: Callable[[OSError], None]) -> None:
-        """Begin without an error.
+    It is also a context for one try, which suppresses an `OSError` until the limit.
+    """
+
+    def __init__(self, limit_s: float, notify: Callable[[Any], None] = lambda _: None) -> None:
+        """Begin without a failure.
 
         Args:
-            suppressed: Called with the first error of each series.
+            limit_s: Seconds that a series may last.
+            notify: Called with the first error of each series.
         """
-        self._suppressed = suppressed
+        self._limit_s = limit_s
+        self._notify = notify
         self._since: float | None = None
+        self._progress: object = None
+
+    def fail(self, error: Exception, progress: object = None) -> bool:
+        """Count a failure; return whether the series has lasted for the limit.
+
+        Args:
+            error: The failure.
+            progress: If this differs from the last failure's, a new series begins.
+        """
+        if self._since is None or progress != self._progress:
+            self._since, self._progress = time.monotonic(), progress
+            self._notify(error)
+        return self.is_over
+
+    def succeed(self) -> None:
+        """End the series."""
+        self._since = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the failures have lasted for the limit."""
+        return self._since is not None and time.monotonic() - self._since >= self._limit_s
 
     def __enter__(self) -> None:
-        """Begin one more try."""
+        """Begin a try."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool:
-        """Return whether the error is suppressed; a try without an error ends the count."""
-        if not isinstance(error, OSError):
-            self._since = None
-            return False
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-            self._suppressed(error)
-        return now - self._since < REFUSED_S
+        """Count the try; return whether its error is suppressed."""
+        if isinstance(error, OSError):
+            return not self.fail(error)
+        self.succeed()
+        return False
 
 
 def open_regular(path: Path) -> BinaryIO:

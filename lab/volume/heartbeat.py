@@ -87,7 +87,6 @@ class Heartbeat:
         now = time.monotonic()
         if now - self._beat_at < BEAT_S:
             return
-        self._beat_at = now
         try:
             os.utime(self._path)
         except FileNotFoundError:
@@ -96,6 +95,7 @@ class Heartbeat:
             # A full or read-only volume stops the heartbeats of all agents alike.
             if error.errno not in {errno.EROFS, errno.ENOSPC, errno.EDQUOT}:
                 raise
+        self._beat_at = now  # after an error, the next call tries again
 
     def remove(self) -> None:
         """Remove the file, so that monitors do not wait for this agent."""

@@ -13,7 +13,7 @@ from typing import Final
 from lab.text import LONGEST_REASON, short
 from lab.volume import states
 from lab.volume.clock import unix_time
-from lab.volume.files import REFUSED_S, read_regular, write_atomically
+from lab.volume.files import REFUSED_S, Patience, read_regular, write_atomically
 from lab.volume.layout import Volume
 from lab.volume.request import Request
 from lab.volume.states import Cause, State
@@ -95,7 +95,7 @@ class Statuses:
     def __init__(self, volume: Volume, run_id: str, tasks: Iterable[str]) -> None:
         self._paths = {task: volume.status(run_id, task) for task in tasks}
         self._seen: dict[str, tuple[int, int, int]] = {}
-        self._failing_since: dict[str, float] = {}
+        self._patience = {task: Patience(REFUSED_S) for task in self._paths}
         self._states: dict[str, TaskStatus] = {}
 
     def refresh(self) -> Mapping[str, TaskStatus]:
@@ -110,11 +110,10 @@ class Statuses:
                 continue
             try:
                 self._read_again(task, path)
-                self._failing_since.pop(task, None)
+                self._patience[task].succeed()
             except (OSError, ValueError) as error:
                 self._seen.pop(task, None)
-                now = time.monotonic()
-                if now - self._failing_since.setdefault(task, now) >= REFUSED_S:
+                if self._patience[task].fail(error):
                     self._states[task] = _unreadable(task, error)
         return self._states
 
@@ -142,10 +141,9 @@ class StatusWriter:
             refused: Called with the error when the disk begins to refuse writes.
         """
         self._path = path
-        self._on_refusal = refused
         self._reported_at = 0.0
         self._retry_at: float | None = None
-        self._refused_at: float | None = None
+        self._patience = Patience(REFUSED_S, refused)
         self.now = read_status(path, task)
 
     @property
@@ -154,9 +152,9 @@ class StatusWriter:
         return self._retry_at is None
 
     @property
-    def refused_s(self) -> float:
-        """Seconds since the disk began to refuse writes; 0 if the current status is on the disk."""
-        return 0.0 if self._refused_at is None else time.monotonic() - self._refused_at
+    def has_failed(self) -> bool:
+        """Whether the disk has refused the current status for `REFUSED_S`."""
+        return self._patience.is_over
 
     def write(self, status: TaskStatus, *, durable: bool = True) -> None:
         """Write a status; if the disk refuses it, `retry` writes it again later."""
@@ -165,11 +163,10 @@ class StatusWriter:
         self._reported_at = time.monotonic()
         try:
             write_status(self._path, status, durable=durable)
-            self._retry_at = self._refused_at = None
+            self._retry_at = None
+            self._patience.succeed()
         except OSError as error:
-            if self._refused_at is None:
-                self._refused_at = time.monotonic()
-                self._on_refusal(error)
+            self._patience.fail(error)
             self._retry_at = time.monotonic() + _RETRY_S
 
     def publish(self, status: TaskStatus) -> None:

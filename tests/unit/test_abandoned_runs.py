@@ -89,7 +89,7 @@ def until_released(volume: Volume, request: Request) -> None:
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that do not end are not waited for, nor is a stream that broke off twice."""
     monkeypatch.setattr("lab.run.runner.COLLECT_S", 0.1)
-    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.0)
+    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.001)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,14 @@ from pathlib import Path
 import pytest
 
 from lab.image_digest import sources
+from lab.task.agent.agent import Agent
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.launcher import Launcher
 from lab.task.agent.outcomes import GRACE_S
 from lab.volume import TaskProgram, TaskStatus
 from lab.volume.control import cancel
+from lab.volume.files import REFUSED_S
 from lab.volume.states import State
 from lab.volume.statuses import write_status
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
@@ -54,6 +60,35 @@ def test_program_succeeds_and_its_output_is_sorted(stage: Stage) -> None:
     arguments = "['--job_name=worker', '--task_index=0', '--worker_hosts=tf1:2222']"
     assert stage.log("worker-0").decode().splitlines() == [arguments, "it 5"]
     assert b"it 5\n" in stage.output("worker-0").read_bytes()
+
+
+class Idle:
+    """Instead of the signals: a wait only advances the clock; the first one damages the volume."""
+
+    def __init__(self, damaged: Path, patch: pytest.MonkeyPatch) -> None:
+        self.reason, self.now, self._damaged = None, 100.0, damaged
+        patch.setattr(time, "monotonic", lambda: self.now)
+
+    def wait(self, at_most_s: float, _also: object = ()) -> None:
+        if self._damaged.is_dir():
+            shutil.rmtree(self._damaged)
+            self._damaged.touch()
+        self.now += at_most_s
+
+
+@pytest.mark.parametrize("name", ["agents", "requests"])
+def test_an_idle_agent_ends_if_a_directory_of_the_volume_cannot_be_used(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    damaged = stage.volume.root / name
+    damaged.mkdir()
+    idle = Idle(damaged, monkeypatch)
+    config = AgentConfig.from_environ(stage.environ("worker-0"))
+    agent = Agent(config, AgentLog(1), idle, Launcher(config))  # type: ignore[arg-type]
+    with pytest.raises(NotADirectoryError):
+        agent.run()
+    assert REFUSED_S <= idle.now - 100 < REFUSED_S + 3
+    assert capfd.readouterr().out.count("trying again") == 1
 
 
 def test_program_gets_its_task(stage: Stage) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lab.task.agent import appender
 from lab.task.agent.appender import Appender
+from lab.volume import files
 from lab.volume.files import is_read_only
 from lab.volume.record_digest import digest_of
 
@@ -26,7 +27,7 @@ class Volume:
         self.now = 100.0
         self._write = os.write
         patch.setattr(os, "write", self.write)
-        patch.setattr(appender, "time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr(files, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def write(self, descriptor: int, data: bytes) -> int:
         if self.room is None:

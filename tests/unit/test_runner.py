@@ -366,7 +366,7 @@ def test_a_run_that_was_not_collected_is_never_removed(
     damaged: bool,
 ) -> None:
     """Whatever the error is, and also if the run's program has damaged its request."""
-    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.0)
+    monkeypatch.setattr("lab.run.collect.REFUSED_S", 0.001)
 
     def fail() -> None:
         if damaged:
@@ -533,6 +533,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr("lab.volume.files.time", made)
     return made
 
 

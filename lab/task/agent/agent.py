@@ -25,7 +25,7 @@ from lab.task.agent.launcher import Launcher, launcher_of
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
 from lab.volume import Volume
-from lab.volume.files import Patience
+from lab.volume.files import REFUSED_S, Patience
 from lab.volume.heartbeat import Heartbeat
 
 _EXIT_USAGE = 2
@@ -109,7 +109,8 @@ class Agent:
         self._queue = RequestQueue(self._volume, config.task, agent_log)
         self._execution: Execution | None = None
         self._patience = Patience(
-            lambda error: agent_log.notify(f"run volume {config.runs}: {error}; trying again")
+            REFUSED_S,
+            lambda error: agent_log.notify(f"run volume {config.runs}: {error}; trying again"),
         )
 
     def run(self) -> None:
@@ -122,9 +123,7 @@ class Agent:
         self._log_start()
         try:
             while self._stop.reason is None:
-                with self._patience:
-                    self._heartbeat.beat()
-                    self._serve_once()
+                self._poll()
                 if self._execution is None:
                     self._stop.wait(POLL_S)
                 else:
@@ -134,6 +133,18 @@ class Agent:
             if self._execution is not None:
                 self._execution.abort()
         self._heartbeat.remove()
+
+    def _poll(self) -> None:
+        """Send a heartbeat and serve; each one is tried even if the other fails.
+
+        Raises:
+            OSError: The run volume has failed for `REFUSED_S`.
+        """
+        with self._patience:
+            try:
+                self._heartbeat.beat()
+            finally:
+                self._serve_once()
 
     def _serve_once(self) -> None:
         if self._execution is None:
@@ -151,19 +162,17 @@ class Agent:
 
     def _shut_down(self, reason: str) -> None:
         """End the program with a grace period; a second stop signal ends it at once."""
-        if self._execution is None:
+        execution = self._execution
+        if execution is None:
             return
         signals_seen = 1
-        self._execution.interrupt(reason)
-        has_ended = False
-        while not (has_ended or self._execution.cannot_end):
-            with self._patience:
-                self._heartbeat.beat()
-                has_ended = self._execution.step()
-            self._stop.wait(POLL_S, self._execution.wake_fds)
+        execution.interrupt(reason)
+        while self._execution is execution and not execution.cannot_end:
+            self._poll()
+            self._stop.wait(POLL_S, execution.wake_fds)
             if self._stop.count > signals_seen:
                 signals_seen = self._stop.count
-                self._execution.interrupt(reason, grace_s=0.0)
+                execution.interrupt(reason, grace_s=0.0)
         self._execution = None
 
     def _log_start(self) -> None:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.volume.files import REFUSED_S, append_whole
+from lab.volume.files import REFUSED_S, Patience, append_whole
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -49,7 +48,7 @@ class Appender:
         self._digest = digest
         self._limit = limit
         self._waiting = bytearray()
-        self._refused_at: float | None = None
+        self._patience = Patience(REFUSED_S)
         self._error: OSError | None = None
         self._is_torn = False  # the file may end with an incomplete line
         self.lost = 0
@@ -63,8 +62,7 @@ class Appender:
     @property
     def fault(self) -> OSError | None:
         """The last error, if writes have failed for `REFUSED_S`; otherwise None."""
-        lasted = self._refused_at is not None and time.monotonic() - self._refused_at >= REFUSED_S
-        return self._error if lasted else None
+        return self._error if self._patience.is_over else None
 
     @property
     def is_waiting(self) -> bool:
@@ -89,14 +87,15 @@ class Appender:
             append_whole(self._descriptor, bytes(self._waiting), self._size)
         except OSError as error:
             self._error = error
-            self._refused_at = self._refused_at or time.monotonic()
+            self._patience.fail(error)
             return
         self._is_torn = False
         self._size += len(self._waiting)
         if self._digest is not None:
             self._digest.update(self._waiting)
         self._waiting.clear()
-        self._refused_at = self._error = None
+        self._error = None
+        self._patience.succeed()
 
     def close(self) -> None:
         """Flush the file to the disk, and close it. Lines that are still buffered are lost.

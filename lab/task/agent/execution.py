@@ -26,7 +26,7 @@ from lab.volume import Attempt, Request, TaskStatus, Volume
 from lab.volume.checkpoints import next_step
 from lab.volume.clock import unix_time
 from lab.volume.control import cancel
-from lab.volume.files import REFUSED_S, write_atomically
+from lab.volume.files import REFUSED_S, Patience, write_atomically
 from lab.volume.heartbeat import PeerMonitor
 from lab.volume.record_digest import digest_of
 from lab.volume.states import Cause, State
@@ -114,7 +114,7 @@ class Execution:
         self._join_note = ""  # the step at which its program joins, as text
         self._restart_reason: str | None = None  # why the program restarts
         self._records_lost = 0  # in all attempts
-        self._refused_at: float | None = None  # when writing the start file first failed
+        self._start_patience = Patience(REFUSED_S)  # for writing the start file
         self._may_restart = False  # this agent must stop, and a restart may follow
         self._is_interrupted = False
         self._is_steady = False  # training continues and nothing is due
@@ -132,7 +132,7 @@ class Execution:
     @property
     def cannot_end(self) -> bool:
         """Whether the task has ended and the volume refuses its final status."""
-        return self._current.state.ended and self._status.refused_s >= REFUSED_S
+        return self._current.state.ended and self._status.has_failed
 
     @property
     def _has_ended(self) -> bool:
@@ -330,10 +330,9 @@ class Execution:
                 write_atomically(
                     self._start_file, str(self._barrier.joins_at(statuses) or ""), durable=False
                 )
-                self._refused_at = None
+                self._start_patience.succeed()
             except OSError as error:
-                self._refused_at = self._refused_at or time.monotonic()
-                if time.monotonic() - self._refused_at >= REFUSED_S:
+                if self._start_patience.fail(error):
                     self.stop(self._cannot_write(error))
 
     def _restart(self, reason: str, cause: Cause | None) -> None:
@@ -416,7 +415,7 @@ class Execution:
             self.stop(self._cannot_write(self._output.fault))
         elif mine.state.ended:  # it is lost or unreadable, and the others see an end
             self.stop(TaskOutcome(mine.state, mine.reason, mine.cause))
-        elif self._status.refused_s >= REFUSED_S:
+        elif self._status.has_failed:
             self.stop(self._cannot_write(None))
         elif (cancelled := self._cancel_requested()) is not None:
             self.stop(cancelled, grace_s=0.0 if self._kill_file.exists() else GRACE_S)

@@ -75,20 +75,18 @@ class RequestQueue:
         self._known.add(f"{request.run_id}.json")
 
     def _new_names(self) -> list[str]:
+        folder, now = self._volume.requests, time.monotonic()
         try:
-            changed = self._volume.requests.stat().st_mtime_ns
+            changed = folder.stat().st_mtime_ns
+            # A file system's clock is coarse: two requests can have the same time.
+            if changed == self._changed and now - self._looked < _LOOK_ANYWAY_S:
+                return []
+            # Unlike `glob`, `iterdir` does not hide errors.
+            names = [path.name for path in folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
-        now = time.monotonic()
-        # A file system's clock is coarse: two requests can have the same time.
-        if changed == self._changed and now - self._looked < _LOOK_ANYWAY_S:
-            return []
         self._changed, self._looked = changed, now
-        return [
-            path.name
-            for path in self._volume.requests.glob("[!.]*.json")
-            if path.name not in self._known
-        ]
+        return [name for name in names if name not in self._known and not name.startswith(".")]
 
     def _read(self, name: str) -> Request | None:
         try:
