@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lab.records.results import is_number
-from lab.store.summary import Summary, TaskSummary
+from lab.store.summary import Summary, TaskSummary, first_divergence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,8 +116,7 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
     losses = [task.loss for task in summary.tasks if task.loss is not None]
     yield "accuracy", summary.accuracy, "share"
     yield f"{FINAL} (mean)", sum(losses) / len(losses) if losses else None, "loss"
-    diverged = [task.diverged_at for task in summary.tasks if task.diverged_at is not None]
-    yield "diverged at step", min(diverged, default=None), "count"
+    yield "diverged at step", first_divergence(summary.tasks), "count"
     yield "global step", summary.global_step, "count"
     yield "global steps/s", summary.steps_per_s, "1/s"
     yield "wall time", summary.wall_s, "s"

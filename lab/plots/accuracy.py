@@ -82,10 +82,11 @@ def describe(runs: Sequence[Trace]) -> list[str]:
 
 
 def _ends(runs: Sequence[Trace]) -> list[str]:
-    """Return the accuracy at the end of each group's runs, as texts."""
+    """Return the accuracy at the end of one run, or of each group's runs with a result."""
     found = []
     for name, group in grouped(runs).items():
-        ends = [end for run in group if (end := _end(run)) is not None]
+        counted = group if len(runs) == 1 else [run for run in group if run.has_result]
+        ends = [end for run in counted if (end := _end(run)) is not None]
         if ends:
             subject = f"{name}: the" if len(runs) > 1 else "the"
             found.append(f"{subject} accuracy at the end is {np.mean(ends):.1%}")

@@ -14,7 +14,8 @@ import pandas as pd
 from lab.records.reader import STEPS
 from lab.statistics import Floats
 from lab.store.run_info import RunInfo
-from lab.store.summary import TaskSummary
+from lab.store.summary import TaskSummary, first_divergence
+from lab.volume.states import State
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
 _LONGEST_S: Final = 1e8  # three years; a larger distance means a broken clock
@@ -87,6 +88,11 @@ class Trace:
         there = set(self.steps["task"])
         known = [task for task in self.info.task_names() if task in there]
         return known + sorted(there.difference(known))
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it succeeded and did not diverge: only then its last accuracy is a result."""
+        return self.info.state is State.SUCCEEDED and first_divergence(self.tasks) is None
 
     @property
     def has_a_second_record(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 from lab.formatting import counted, seconds, whole
 from lab.report.loader import ReportRun, by_group
 from lab.statistics import mean_of
+from lab.store.summary import first_divergence
 from lab.text import clipped
 from lab.volume.states import State
 
@@ -117,7 +118,7 @@ def _of_one(run: ReportRun) -> str:
     subject = f"{clipped(run.label, _LETTERS)}: {_subject(run)}" if run.label else _subject(run)
     step = _reached(run)
     after = "" if summary.wall_s is None else f" after {seconds(summary.wall_s)}"
-    diverged = run.diverged_at
+    diverged = first_divergence(run.summary.tasks)
     tail = "" if diverged is None else f"; from step {whole(diverged)} on, a loss is not finite"
     if not state.ended:
         return f"{subject} has not ended: it is {state.value}{step}{tail}."

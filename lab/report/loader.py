@@ -22,7 +22,6 @@ from lab.store.sources import NamedRun, without_copies
 from lab.store.status import Probe
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
-from lab.volume.states import State
 
 Notify = Callable[[str], None]
 
@@ -66,14 +65,8 @@ class ReportRun:
     def accuracy(self) -> float | None:
         """The accuracy of a run that succeeded and did not diverge; None if it is not known."""
         value = self.summary.accuracy
-        is_valid = self.info.state is State.SUCCEEDED and self.diverged_at is None
-        return value if is_valid and value is not None and math.isfinite(value) else None
-
-    @property
-    def diverged_at(self) -> int | None:
-        """The first step from which on a loss of a task is not finite; None without one."""
-        found = [task.diverged_at for task in self.summary.tasks if task.diverged_at is not None]
-        return min(found, default=None)
+        is_known = self.trace.has_result and value is not None and math.isfinite(value)
+        return value if is_known else None
 
     @property
     def info(self) -> RunInfo:

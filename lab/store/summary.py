@@ -82,6 +82,12 @@ class TaskSummary:
         return mean_staleness([self])
 
 
+def first_divergence(tasks: Iterable[TaskSummary]) -> int | None:
+    """Return the first step from which on a loss of a task is not finite; None without one."""
+    found = [task.diverged_at for task in tasks if task.diverged_at is not None]
+    return min(found, default=None)
+
+
 def mean_staleness(tasks: Iterable[TaskSummary]) -> float | None:
     """Return the mean staleness over all steps of these tasks.
 

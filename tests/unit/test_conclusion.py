@@ -53,7 +53,7 @@ def run(
     ]
     found = replace(bare, **{**known, **summary, "tasks": tasks})
     steps = pd.DataFrame({"images": [images]}, dtype=float)
-    trace = Trace(label, "", info, steps, pd.DataFrame())
+    trace = Trace(label, "", info, steps, pd.DataFrame(), tasks=tasks)
     return ReportRun(RunDir(Path("none")), found, trace, label=label, prefix=prefix)
 
 

@@ -30,6 +30,7 @@ from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary
+from lab.volume.states import State
 from tests.support.specs import HOSTILE, run_info
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
@@ -39,7 +40,7 @@ NAN = float("nan")
 
 
 def info(experiment: str = "async", **changes: Any) -> RunInfo:
-    given = {"cluster": PS, "submitted_unix": ZERO, **changes}
+    given = {"cluster": PS, "submitted_unix": ZERO, "state": State.SUCCEEDED, **changes}
     return run_info("20260101-0000-async-aaaa", experiment, **given)
 
 

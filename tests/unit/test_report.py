@@ -408,6 +408,7 @@ def test_table_and_conclusion_average_the_same_runs(store: Path) -> None:
     (row,) = (row for row in page.rows if "2 of 2" in row)
     (accuracy,) = re.findall(r"reached an accuracy of ([0-9.]+%)", page.text)
     assert f"{float(row[2]):.1%}" == accuracy
+    assert f"the accuracy at the end is {accuracy}" in page.text
 
 
 HALF = {"hyperparameters": {"learning_rate": 0.5}}
