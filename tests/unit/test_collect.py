@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,13 +15,17 @@ from hypothesis import strategies as st
 
 from lab.backends import Chunk
 from lab.errors import LabError
-from lab.run.collect import Collector, collected_sizes, is_safe
-from lab.store.run_info import Uncollected
+from lab.run.collect import Collector, collect, collected_sizes, is_safe
+from lab.run.view import View
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo, Uncollected
 from lab.volume import TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.framing import MAX_DATA
 from lab.volume.states import State
+from lab.volume.statuses import write_status
 from lab.volume.transfer import stream
+from tests.support.fakes import REQUEST, FakeEnvironment
 from tests.support.specs import request
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
@@ -245,3 +250,74 @@ def test_unreadable_files_are_kept_with_the_reason(tmp_path: Path) -> None:
     collector.accept(Chunk("files/plain", None, b"abc"))
     assert list(collector.left.values()) == [Uncollected("files/link", "it is a link", kept=False)]
     assert (tmp_path / "files/plain").read_bytes() == b"abc"
+
+
+class Seen(View):
+    """Notes what it receives, in short."""
+
+    def __init__(self) -> None:
+        self.records_of: list[tuple[str, int]] = []
+        self.lines: list[tuple[str, str]] = []
+        self.states: list[tuple[str, str]] = []
+        self.forgotten: list[str] = []
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        self.records_of += [(task, int(str(each["seq"]))) for each in records]
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        self.lines += [(task, line) for line in lines]
+
+    def status(self, status: TaskStatus) -> None:
+        self.states.append((status.task, status.state.value))
+
+    def forget(self, task: str) -> None:
+        self.forgotten.append(task)
+
+
+def test_a_view_receives_what_is_collected_and_a_later_one_what_was(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path / "volume")
+    (tmp_path / "volume").mkdir()
+    environment.train()
+    run = RunDir(tmp_path / "runs" / REQUEST.run_id)
+    run.create(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
+    first, second = Seen(), Seen()
+    steps: list[int | None] = []
+    with run.opened() as opened:
+        collect(opened, environment, first, tick=steps.append)
+        assert opened.info.collected
+        assert not opened.info.state.ended  # its end is written afterwards
+        collect(opened, environment, second)
+    wanted = [*(("worker-0", seq) for seq in range(6)), *(("worker-1", seq) for seq in range(4))]
+    ends = [(task, "succeeded") for task in REQUEST.tasks()]
+    assert (first.records_of, first.states, first.forgotten) == (wanted, ends, [])
+    assert first.lines == [("worker-1", "hello \\x1b]0;owned\\x07")]
+    assert environment.collected() == {REQUEST.run_id: str((tmp_path / "runs").resolve())}
+    assert set(steps) == {None}
+    # The second one has the records and the states of the run store, and no line again.
+    assert (second.records_of, second.lines) == (wanted, [])
+    assert second.forgotten == ["worker-0", "worker-1"]
+    assert sorted(set(second.states)) == sorted(ends)
+    shrunk = environment.volume.records(REQUEST.run_id, "worker-1")
+    shrunk.write_text(shrunk.read_text().partition("\n")[0] + "\n")
+    third = Seen()
+    with run.opened() as opened:
+        collect(opened, environment, third)
+    assert third.forgotten == ["worker-0", "worker-1", "worker-1"]
+    assert third.records_of == [*wanted, ("worker-1", 0)]
+
+
+def test_a_run_under_way_has_its_state_and_step(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path / "volume", lambda *_: None)
+    (tmp_path / "volume").mkdir()
+    environment.train()
+    for task, step in (("worker-0", 40), ("worker-1", 41)):
+        status = TaskStatus(task, State.TRAINING, started_unix=1.0, global_step=step)
+        write_status(environment.volume.status(REQUEST.run_id, task), status)
+    run = RunDir(tmp_path / "runs" / REQUEST.run_id)
+    run.create(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
+    steps: list[int | None] = []
+    with run.opened() as opened:
+        collect(opened, environment, View(), tick=steps.append)
+    assert (run.read().state, run.read().collected) == (State.TRAINING, False)
+    assert steps[-1] == 41
+    assert environment.collected() == {}
