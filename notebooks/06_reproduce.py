@@ -14,7 +14,7 @@ from common import at_root, sample, steps_of
 
 from lab import api
 from lab.reproduce.reference import trainings
-from lab.reproduce.statistics import prediction_interval
+from lab.statistics import prediction_interval
 
 at_root()
 

@@ -14,10 +14,11 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.task.sdk import LOST_CONTACT, ProgramError, run_directory, wait_for_start
+from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.flags import parse, training_flags
 from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import ProgramError, run_directory, wait_for_start
 
 flags = parse(training_flags(__doc__, jobs=["worker"]))
 recorder = begin(flags, batch_size=flags.batch_size)

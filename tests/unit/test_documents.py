@@ -183,3 +183,15 @@ def test_the_chinese_pages_are_linked_from_the_english_ones() -> None:
     for english, page in pages.items():
         link = f"({os.path.relpath(page, english.parent)})"
         assert link in english.read_text("utf-8"), f"{name(english)} does not link {page}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("scripts/*.py"), *ROOT.glob("notebooks/*.py")]),
+    ids=lambda path: path.stem,
+)
+def test_what_a_program_imports_of_lab_exists(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lab"):
+            for each in node.names:
+                exec(f"from {node.module} import {each.name}")  # noqa: S102
