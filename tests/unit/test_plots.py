@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -26,14 +24,11 @@ from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples
 from lab.plots.registry import CHARTS, Chart
 from lab.records import FIELDS
 from lab.statistics import mean_with_ci
-from lab.store.dataframe import records_frame
-from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary
 from lab.volume.states import State
 from tests.support.specs import HOSTILE, run_info
 
-SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
 PS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
 NAN = float("nan")
@@ -140,8 +135,11 @@ TWO_GPUS = tuple({"task": f"worker-{n}", "gpus": ["a", "b"]} for n in range(2))
                                 for row in steps(f"worker-{n}", 3)], 2000, 6000),
         (info(hyperparameters={"batch_size": 50}), steps("worker-0", 3, examples=None), 500, 1500),
         (info(), steps("worker-0", 3, examples=None), NAN, NAN),
+        # In a ring, each worker's `examples` count the images of all.
+        (info(hyperparameters={"batch_size": 50}), [*steps("worker-0", 3), *steps("worker-1", 3)],
+         1000, 3000),
     ],
-    ids=["workers and attempts", "two GPUs of a worker", "by steps", "unknown"],
+    ids=["workers and attempts", "two GPUs of a worker", "by steps", "unknown", "a ring"],
 )  # fmt: skip
 def test_images_are_those_of_all_workers(
     about: RunInfo, rows: list[Any], first: float, most: float
@@ -150,13 +148,6 @@ def test_images_are_those_of_all_workers(
     ends = found["images"].iloc[0], found["images"].max()
     assert ends == pytest.approx((first, most), nan_ok=True)
     assert found["seconds"].is_monotonic_increasing
-
-
-def test_images_of_a_ring_are_counted_once() -> None:
-    """Each of its workers records the images of all: two workers, 825 steps of 100 images each."""
-    run = RunDir(SAMPLES / json.loads((SAMPLES / "index.json").read_text())["ring"]["run"])
-    found, _ = steps_of(run.read(), records_frame(run))
-    assert found["images"].max() == 165_000
 
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
@@ -180,16 +171,6 @@ def test_runs_are_compared_from_their_first_steps() -> None:
     assert found.steps["seconds"].iloc[0] == pytest.approx(1.0)
     assert (found.marks[0].begin, found.marks[0].end) == (pytest.approx(5.0), pytest.approx(7.0))
     assert "first step" in found.clock
-
-
-def test_tests_are_those_of_the_shared_parameters() -> None:
-    run = evaluated(
-        (400, 0.9, {"message": "final parameters", "probe": 400}), (200, 0.5, {}),
-        (400, 0.95, {"message": "moving averages of the parameters"}), (300, NAN, {}),
-        (400, 0.7, {"task": "worker-1", "kind": "final"}),
-    )  # fmt: skip
-    found = run.evaluations[["global_step", "accuracy", "is_final", "seconds"]].values.tolist()
-    assert found == [[200, 0.5, False, 10], [400, 0.9, True, 20]]
 
 
 # Lines.
@@ -228,9 +209,8 @@ def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
 
 def summed(task: str, staleness_sum: int, count: int) -> TaskSummary:
     """The summary of a worker that reports the staleness of all its steps."""
-    known = {"staleness_sum": staleness_sum, "staleness_steps": count}
     bare = TaskSummary(task, "worker", 0, "tf1", [], "succeeded", 0, 1, *[None] * 7)
-    return replace(bare, **known)
+    return replace(bare, staleness_sum=staleness_sum, staleness_steps=count)
 
 
 OWN = replace(info(), spec=replace(info().spec, own=True))
@@ -249,20 +229,20 @@ RING = trace(*steps("worker-0", step_time_s=NAN), group="ring", label="ring")
 WAITS = steps("worker-0", wait_time_s=0.025)
 # (1 x 1 s + 199 x 0.01 s) / 200 steps = 14.95 ms, and (1 x 0.5 s) / 200 steps: 17%
 FIRST_IS_SLOW = [
-    {**steps("worker-0", 1)[0], "local_step": 1, "step_time_s": 1.0, "wait_time_s": 0.5},
-    *({**row, "local_step": 100 * n, "step_time_s": 0.01, "wait_time_s": 0.0}
-      for n, row in enumerate(steps("worker-0", 3)[1:], 1)),
-]  # fmt: skip
-CURVE = [(100, 0.4, {}), (200, 0.6, {}), (400, 0.7, {"probe": 400})]
-NO_OWN_STEPS = {"local_step": NAN, "examples": NAN}
+    *steps("worker-0", 1, local_step=1, step_time_s=1.0, wait_time_s=0.5),
+    *steps("worker-0", 1, 1, local_step=200, global_step=40, step_time_s=0.01, wait_time_s=0.0),
+]
+CURVE = [(400, 0.7, {"probe": 400, "message": "final parameters"}), (200, 0.6, {}), (100, 0.4, {})]
+NOT_OF_THE_PARAMETERS = [(300, NAN, {}), (400, 0.7, {"task": "worker-1", "kind": "final"}),
+                         (400, 0.95, {"message": "moving averages of the parameters"})]  # fmt: skip
 
 RUNS = {
     "nothing": [trace(info=info(cluster={}))],
-    "one worker": [trace(*steps("worker-0"))],
     "two workers": [two_workers()],
     "three runs": [from_first_step(two_workers(label=str(n))) for n in range(3)],
-    "global steps alone": [trace(*steps("worker-0", **NO_OWN_STEPS))],
-    "epochs alone": [trace(*steps("worker-0", **NO_OWN_STEPS, global_step=NAN))],
+    "epochs alone": [
+        trace(*steps("worker-0", local_step=NAN, examples=NAN, global_step=NAN))
+    ],
     "an own program": [trace(*steps("worker-0", 3, global_step=NAN, examples=NAN), info=OWN)],
     "a diverged worker": [diverged(NAN)],
     "a diverged worker of several runs": [
@@ -282,24 +262,20 @@ RUNS = {
     "several with single records": [trace(*steps("worker-0", 1))] * 2,
     "a failed run beside another": [trace(*WAITS, label="good"), trace(label="failed")],
     "GPUs": [two_workers(samples=SAMPLED)],
-    "a worker that waits": [trace(*WAITS, *steps("worker-1"))],
+    "a worker that waits and is paused": [trace(*WAITS, *steps("worker-1"), marks=PAUSED)],
     "a slow first step": [trace(*FIRST_IS_SLOW)],
     "a group without step times": [trace(*WAITS), RING],
     "marks": [two_workers(marks=MARKS[:2])],
     "a record beside others": [trace(*steps("worker-0", 1)), two_workers()],
-    "a paused and a slowed worker": [
-        trace(*steps("worker-0", 4), *steps("worker-1", 8),
-              *steps("worker-0", 1, 7, step_time_s=0.4, local_step=80), marks=PAUSED)
-    ],
     "a short and a long gap": [
         trace(*steps("worker-0", 6, step_time_s=0.095),
               *({**row, "time_unix": row["time_unix"] + 4} for row in steps("worker-0", 8)[6:]))
     ],
     "sums of the staleness": [two_workers(tasks=SUMS)],
-    "tests": [evaluated(*CURVE)],
+    "tests": [evaluated(*CURVE, *NOT_OF_THE_PARAMETERS)],
     "tests at the end": [evaluated((390, 0.8, {}), (400, 0.82, {"probe": 400}))],
     "tests of two groups": [
-        evaluated(*CURVE[:2], label="a"),
+        evaluated(*CURVE[1:], label="a"),
         evaluated((100, 0.3, {}), (200, 0.5, {"probe": 200}), label="b", group="sync"),
     ],
     "no global steps beside others": [
@@ -315,22 +291,19 @@ RUNS = {
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
-def test_the_sentences_of_a_figure(chart: Chart, snapshot: SnapshotAssertion) -> None:
+def test_the_caption_and_the_sentences_of_a_figure(
+    chart: Chart, snapshot: SnapshotAssertion
+) -> None:
     """Each sentence with the runs that have it; `no: ` where there is no figure."""
     found: dict[str, list[str]] = {}
     for name, runs in RUNS.items():
-        is_drawn = chart.draw(runs) is not None
-        for each in chart.describe(runs) if is_drawn else [f"no: {chart.missing(runs)}"]:
+        sentences = [f"no: {chart.missing(runs)}"]
+        if chart.draw(runs) is not None:
+            sentences = [chart.caption(runs), *chart.describe(runs)]
+        for each in sentences:
             found.setdefault(each, []).append(name)
     assert "nan" not in str([*found])
     assert {each: ", ".join(names) for each, names in found.items()} == snapshot
-
-
-def test_the_captions_of_the_figures(snapshot: SnapshotAssertion) -> None:
-    found = {
-        chart.name: sorted({chart.caption(runs) for runs in RUNS.values()}) for chart in CHARTS
-    }
-    assert found == snapshot
 
 
 # The pictures.
@@ -358,19 +331,19 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
     (run,) = RUNS[name]
     axes = shown(loss.draw([run])).axes
     assert [each.get_xlabel() for each in axes] == panels
-    drawn = [line for each in axes for line in each.get_lines()]
-    wanted = [
-        np.column_stack([rows[AGAINST[panel]], values])[::every]
-        for panel in panels
-        for rows in map(run.of, run.workers[: len(drawn) // len(panels) // 2])
-        for values in (rows["loss"], smoothing.smoothed(np.asarray(rows["loss"], float)))
-    ]
-    points = np.concatenate(wanted)
-    assert np.concatenate([line.get_xydata() for line in drawn]) == pytest.approx(points)
-    assert {line.get_alpha() for line in drawn[::2]} == {alpha}
-    if points[:, 1].max() > 4 * points[:, 1].min():  # the axis is logarithmic
-        limits = 0.85 * points[:, 1].min(), 1.15 * points[:, 1].max()
-        assert axes[0].get_ylim() == pytest.approx(limits)
+    for each in axes:
+        x, drawn = AGAINST[each.get_xlabel()], each.get_lines()
+        for task, points, line in zip(run.workers, drawn[::2], drawn[1::2], strict=True):
+            for found, y in (
+                (points, run.values("loss", task)),
+                (line, smoothing.smoothed(run.values("loss", task))),
+            ):
+                wanted = np.column_stack([run.values(x, task), y])[::every]
+                assert found.get_xydata() == pytest.approx(wanted)
+            assert points.get_alpha() == alpha
+    limits = 0.85 * run.values("loss").min(), 1.15 * run.values("loss").max()
+    # The axis is logarithmic if the losses differ by more than a factor of 4.
+    assert (axes[0].get_ylim() == pytest.approx(limits)) is (name != "an own program")
 
 
 @pytest.mark.parametrize("draw", [loss.draw, progress.draw, throughput.draw])
@@ -424,15 +397,18 @@ def test_throughput_is_the_growth_of_each_number_of_steps(
     assert panels[0].get_ylim() == (0, pytest.approx(1.08 * max(rates.values())))
 
 
-def test_a_strip_is_divided_by_the_share_of_waiting() -> None:
-    (axes,) = shown(wait_time.draw(RUNS["a worker that waits"])).axes
+def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() -> None:
+    """The time of a step includes the pause; a slowed worker has no gap."""
+    (axes,) = shown(wait_time.draw(RUNS["a worker that waits and is paused"])).axes
     assert areas(axes) == [
         (style.BLUE.lower(), [0, 1, 20, 1.6]),  # worker-0 waits a quarter of its time
         (style.ORANGE.lower(), [0, 1.6, 20, 1.8]),
         (style.BLUE.lower(), [0, 0, 20, 0.8]),
         (style.ORANGE.lower(), [0, 0.8, 20, 0.8]),
         (style.PALE, [0, 1, 20, 1.8]),
+        (style.PALE, [5, 1, 7, 1.8]),
         (style.PALE, [0, 0, 20, 0.8]),
+        *[(style.ORANGE.lower(), [5, 0, 7, 1])] * 2,  # the marks
     ]
 
 
@@ -442,25 +418,22 @@ def test_a_group_has_a_bar_of_its_mean_step_if_it_recorded_one(name: str) -> Non
     assert [corners[::2] for _, corners in areas(axes)] == [[0, 75], [75, 100]]
 
 
+POINTS = [[100, 0.4], [200, 0.6], [400, 0.7]]
+
+
 @pytest.mark.parametrize(
     ("name", "points"),
     [
-        (
-            "tests",
-            {"tests": ([100, 200, 400], [0.4, 0.6, 0.7]), "final parameters": ([400], [0.7])},
-        ),
-        (
-            "tests of two groups",
-            {"async": ([100, 200], [0.4, 0.6]), "sync": ([100, 200], [0.3, 0.5])},
-        ),
+        ("tests", {"tests": POINTS, "final parameters": POINTS[2:]}),
+        ("tests of two groups", {"async": POINTS[:2], "sync": [[100, 0.3], [200, 0.5]]}),
     ],
 )
 def test_the_tests_are_drawn_by_step_and_by_time(name: str, points: dict[str, Any]) -> None:
     by_step, by_time = shown(accuracy.draw(RUNS[name])).axes
-    found = {label: tuple(line.get_xydata().T.tolist()) for label, line in lines(by_step).items()}
+    found = {label: line.get_xydata().tolist() for label, line in lines(by_step).items()}
     assert found == points
     ends = [line.get_xdata()[-1] for line in lines(by_time).values()]
-    assert ends == [x[-1] / 20 for x, _ in points.values()]
+    assert ends == [each[-1][0] / 20 for each in points.values()]
 
 
 @pytest.mark.parametrize("name", ["a diverged worker", "a diverged worker of several runs"])
@@ -471,33 +444,15 @@ def test_a_diverged_loss_has_a_dotted_line(name: str) -> None:
         assert axes.get_ylim()[0] > 0  # steep: the axis is logarithmic
 
 
-def test_marks_are_explained_below_a_figure() -> None:
+def test_marks_are_numbered_and_explained_below_a_figure() -> None:
     for draw in (loss.draw, progress.draw, throughput.draw, wait_time.draw):
         explained = "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2"
         assert explained in texts(draw(RUNS["marks"]))
         assert "faults, late starts and new starts" in texts(draw([two_workers(marks=MARKS)]))
-    # They take nothing from the height of the curves.
-    heights = [
-        shown(progress.draw([two_workers(marks=marks)])).axes[0].get_window_extent().height
-        for marks in ((), MARKS[:6])
-    ]
-    assert heights[1] > 0.95 * heights[0]
-
-
-def test_marks_are_drawn_over_time_and_numbered() -> None:
-    marks = (Mark("worker-0", "fault", "pause", 5.0, 7.0), Mark("worker-1", "late start", "x", 9.0))
-    marked = texts(progress.draw([two_workers(marks=marks)])).split("\n")
-    assert marked.count("2") == texts(progress.draw([two_workers()])).split("\n").count("2") + 2
-    axes = shown(throughput.draw([two_workers(marks=marks)])).axes[0]
-    span = axes.patches[0].get_extents().transformed(axes.transData.inverted())
-    assert (span.x0, span.x1) == (pytest.approx(5), pytest.approx(7))
-
-
-def test_a_paused_worker_has_a_gap_in_its_strip() -> None:
-    """Its steps have a time that includes the pause; a slowed worker has no gap."""
-    (axes,) = shown(wait_time.draw(RUNS["a paused and a slowed worker"])).axes
-    pale = [corners for colour, corners in areas(axes) if colour == style.PALE]
-    assert pale == [[0, 1, 8, 1.8], [5, 1, 7, 1.8], [0, 0, 8, 0.8]]
+    of_no_mark, of_two = (
+        texts(progress.draw([two_workers(marks=marks)])).split("\n") for marks in ((), MARKS[:2])
+    )
+    assert of_two.count("2") == of_no_mark.count("2") + 2  # a number in each panel
 
 
 def test_a_gap_shorter_than_a_step_is_no_pause() -> None:
@@ -552,7 +507,7 @@ def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
         HOSTILE, cluster={"ps": [f"{HOSTILE}:1"], "worker": ["_tf2:1"]}, backend=HOSTILE,
         tasks=({"task": "worker-0", "node": HOSTILE, "gpus": [HOSTILE]},),
     )  # fmt: skip
-    rows = [*steps("worker-0", wait_time_s=0.01), *steps(HOSTILE)]
+    rows = [*steps("worker-0", wait_time_s=0.01), *steps(f"_{HOSTILE}")]
     one = trace(
         *rows, info=about, label=HOSTILE, marks=(Mark("worker-0", "fault", HOSTILE, 3.0, 4.0),),
         evaluations=RUNS["tests"][0].evaluations,
@@ -565,12 +520,8 @@ def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
         assert not tags & {"script", "foreignObject", "a"}, chart.name
         assert b"\x1b" not in drawing, chart.name
         assert not {"\x1b", "\u202e"} & set(texts(figure)), chart.name
-    assert "$x^$" in texts(loss.draw(traces)).replace("…", "$x^$")
-
-
-def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
-    (legend,) = shown(loss.draw([trace(*steps("_worker"))])).legends
-    assert [text.get_text() for text in legend.get_texts()] == [" _worker"]
+    drawn = texts(loss.draw(traces))
+    assert ("$x^$" in drawn.replace("…", "$x^$"), " _<script>" in drawn) == (True, runs == 1)
 
 
 def test_the_same_run_gives_the_same_bytes_whatever_the_users_settings_are() -> None:
