@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pandas as pd
+
+from lab.records import FIELDS
 from lab.store.directory import RunDir
 from lab.volume import TaskStatus
 from lab.volume.files import write_atomically
@@ -130,3 +133,23 @@ def _worker(run_id: str, index: int, steps: int, draw: random.Random) -> Iterato
         "accuracy": accuracy, "time_unix": round(begin + elapsed, 3),
         "elapsed_s": elapsed, "status": "succeeded",
     }  # fmt: skip
+
+
+def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
+    """Records as `lab.store.dataframe` gives them."""
+    columns = ["task", *FIELDS]
+    frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
+    numbers = [name for name, kind in FIELDS.items() if kind is not str]
+    return frame.astype(dict.fromkeys(numbers, "Float64"))
+
+
+def steps(task: str, count: int = 20, later: float = 0, **fixed: Any) -> list[dict[str, Any]]:
+    """A record each ten steps and each second, of a run that began at 1000 s of Unix time."""
+    return [
+        {
+            "task": task, "local_step": 10 * n, "global_step": 20 * n, "loss": 8 / n,
+            "staleness": n % 3, "examples": 1000 * n, "step_time_s": 0.1,
+            "time_unix": 1000.0 + n + later, **fixed,
+        }
+        for n in range(1, count + 1)
+    ]  # fmt: skip

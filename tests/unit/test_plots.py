@@ -10,23 +10,21 @@ from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from syrupy.assertion import SnapshotAssertion
 
 from lab.plots import accuracy, loss, progress, smoothing, staleness, style, throughput, wait_time
 from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
 from lab.plots.registry import CHARTS, Chart
-from lab.records import FIELDS
 from lab.statistics import mean_with_ci
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary
 from lab.volume.states import State
+from tests.support.recorded import records, steps
 from tests.support.specs import HOSTILE, run_info
 
 ZERO = 1000.0
@@ -37,26 +35,6 @@ NAN = float("nan")
 def info(experiment: str = "async", **changes: Any) -> RunInfo:
     given = {"cluster": PS, "submitted_unix": ZERO, "state": State.SUCCEEDED, **changes}
     return run_info("20260101-0000-async-aaaa", experiment, **given)
-
-
-def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
-    """Records as `lab.store.dataframe` gives them."""
-    columns = ["task", *FIELDS]
-    frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
-    numbers = [name for name, kind in FIELDS.items() if kind is not str]
-    return frame.astype(dict.fromkeys(numbers, "Float64"))
-
-
-def steps(task: str, count: int = 20, later: float = 0, **fixed: Any) -> list[dict[str, Any]]:
-    """A record each ten steps and each second, from the first second on."""
-    return [
-        {
-            "task": task, "local_step": 10 * n, "global_step": 20 * n, "loss": 8 / n,
-            "staleness": n % 3, "examples": 1000 * n, "step_time_s": 0.1,
-            "time_unix": ZERO + n + later, **fixed,
-        }
-        for n in range(1, count + 1)
-    ]  # fmt: skip
 
 
 def trace(*rows: Mapping[str, Any], label: str = "one", **changes: Any) -> Trace:
@@ -112,10 +90,8 @@ def areas(axes: Axes) -> list[tuple[str, list[float]]]:
     """The colour, the corner and the opposite corner of each area of a panel."""
     found = []
     for each in [*axes.collections, *axes.patches]:
-        is_patch = isinstance(each, Patch)
-        path = each.get_path() if is_patch else each.get_paths()[0]
-        path = each.get_patch_transform().transform_path(path) if is_patch else path
-        corners = np.round(path.get_extents().get_points().ravel(), 3).tolist()
+        box = each.get_window_extent().transformed(axes.transData.inverted())
+        corners = np.round(box.extents, 3).tolist()
         found.append((to_hex(np.ravel(each.get_facecolor())[:3]), corners))
     return found
 
@@ -233,6 +209,7 @@ FIRST_IS_SLOW = [
     *steps("worker-0", 1, 1, local_step=200, global_step=40, step_time_s=0.01, wait_time_s=0.0),
 ]
 CURVE = [(400, 0.7, {"probe": 400, "message": "final parameters"}), (200, 0.6, {}), (100, 0.4, {})]
+POINTS = [[100, 0.4], [200, 0.6], [400, 0.7]]
 NOT_OF_THE_PARAMETERS = [(300, NAN, {}), (400, 0.7, {"task": "worker-1", "kind": "final"}),
                          (400, 0.95, {"message": "moving averages of the parameters"})]  # fmt: skip
 
@@ -240,9 +217,7 @@ RUNS = {
     "nothing": [trace(info=info(cluster={}))],
     "two workers": [two_workers()],
     "three runs": [from_first_step(two_workers(label=str(n))) for n in range(3)],
-    "epochs alone": [
-        trace(*steps("worker-0", local_step=NAN, examples=NAN, global_step=NAN))
-    ],
+    "epochs alone": [trace(*steps("worker-0", local_step=NAN, global_step=NAN))],
     "an own program": [trace(*steps("worker-0", 3, global_step=NAN, examples=NAN), info=OWN)],
     "a diverged worker": [diverged(NAN)],
     "a diverged worker of several runs": [
@@ -282,10 +257,8 @@ RUNS = {
         trace(*steps("worker-0", global_step=NAN)), two_workers(group="whole")
     ],
     **{
-        f"without {name}": [
-            trace(*steps("worker-0", **{name: NAN}), *steps("worker-1", **{name: NAN}))
-        ]
-        for name in ("global_step", "local_step", "staleness", "examples", "step_time_s", "loss")
+        f"without {key}": [trace(*steps("worker-0", **{key: NAN}), *steps("worker-1", **{key: NAN}))]
+        for key in ("global_step", "local_step", "staleness", "examples", "step_time_s", "loss")
     },
 }  # fmt: skip
 
@@ -377,24 +350,22 @@ def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rates", "busy"),
+    ("name", "panels"),
     [
-        ("two workers", {"global steps": 20, "worker-0": 10, "worker-1": 10}, None),
-        ("GPUs", {"global steps": 20, "worker-0": 10, "worker-1": 10}, {"worker-0": 25}),
-        ("without global_step", {"worker-0": 10, "worker-1": 10}, None),
-        ("a record beside others", {"async": 20}, None),
+        ("two workers", [{"global steps": 20, "worker-0": 10, "worker-1": 10}]),
+        ("GPUs", [{"global steps": 20, "worker-0": 10, "worker-1": 10}, {"worker-0": 25}]),
+        ("without global_step", [{"worker-0": 10, "worker-1": 10}]),
+        ("a record beside others", [{"async": 20}]),
     ],
 )
 def test_throughput_is_the_growth_of_each_number_of_steps(
-    name: str, rates: dict[str, int], busy: dict[str, int] | None
+    name: str, panels: list[dict[str, int]]
 ) -> None:
-    panels = shown(throughput.draw(RUNS[name])).axes
-    found = [{label: line.get_ydata() for label, line in lines(each).items()} for each in panels]
-    wanted = [rates, busy] if busy else [rates]
-    assert found == [
-        {label: pytest.approx(value) for label, value in each.items()} for each in wanted
-    ]
-    assert panels[0].get_ylim() == (0, pytest.approx(1.08 * max(rates.values())))
+    axes = shown(throughput.draw(RUNS[name])).axes
+    found = [{label: line.get_ydata() for label, line in lines(each).items()} for each in axes]
+    wanted = [{label: pytest.approx(value) for label, value in each.items()} for each in panels]
+    assert found == wanted
+    assert axes[0].get_ylim() == (0, pytest.approx(1.08 * max(panels[0].values())))
 
 
 def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() -> None:
@@ -408,7 +379,7 @@ def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() 
         (style.PALE, [0, 1, 20, 1.8]),
         (style.PALE, [5, 1, 7, 1.8]),
         (style.PALE, [0, 0, 20, 0.8]),
-        *[(style.ORANGE.lower(), [5, 0, 7, 1])] * 2,  # the marks
+        *[(style.ORANGE.lower(), [5, -0.2, 7, 2])] * 2,  # the marks
     ]
 
 
@@ -416,9 +387,6 @@ def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() 
 def test_a_group_has_a_bar_of_its_mean_step_if_it_recorded_one(name: str) -> None:
     (axes,) = shown(wait_time.draw(RUNS[name])).axes
     assert [corners[::2] for _, corners in areas(axes)] == [[0, 75], [75, 100]]
-
-
-POINTS = [[100, 0.4], [200, 0.6], [400, 0.7]]
 
 
 @pytest.mark.parametrize(
@@ -463,12 +431,10 @@ def test_a_gap_shorter_than_a_step_is_no_pause() -> None:
 
 def test_too_many_boxes_are_joined_by_time() -> None:
     wide = np.tile([1.0, 3.0], 2000)
-    left = np.cumsum(wide) - wide
-    lefts, widths, shares = wait_time.joined(left, wide, np.tile([1.0, 0.0], 2000))
-    assert len(lefts) == 1000
-    assert widths.sum() == pytest.approx(wide.sum())
+    waits = np.tile([1.0, 0.0], 2000)
+    lefts, widths, shares = wait_time.joined(np.cumsum(wide) - wide, wide, waits)
+    assert (len(lefts), widths.sum()) == (1000, wide.sum())
     assert shares == pytest.approx(0.25)
-    assert len(wait_time.joined(left[:9], wide[:9], wide[:9])[0]) == 9
 
 
 def test_a_histogram_counts_every_recorded_step_but_the_first() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -22,12 +21,10 @@ from absl import flags
 
 from lab.mnist import load_mnist
 from lab.task import tf1
-from lab.task.sdk.program import ProgramError
 from lab.task.tf1.flags import restore_flags
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
 from lab.task.tf1.missing import missing_file_line
 from lab.task.tf1.one_element import one_element
-from lab.task.tf1.sessions import check_checkpoint_age
 
 Load = Callable[[str], Any]
 
@@ -237,18 +234,6 @@ def test_a_batch_across_the_end_continues_in_the_next_epoch() -> None:
     assert drawn == [[0, 1], [2, 3], [4, 0], [1, 2]]
 
 
-def test_the_graphs_seed_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(seed: int | None) -> list[int]:
-        return [int(each) for each in numbered(50, seed).next_batch(50)[0]]
-
-    v1 = ModuleType("tensorflow.compat.v1")
-    vars(v1)["get_seed"] = lambda op_seed: (11, op_seed)
-    monkeypatch.setitem(sys.modules, v1.__name__, v1)
-    assert drawn(None) == drawn(11) != drawn(12)
-    vars(v1)["get_seed"] = lambda op_seed: (None, op_seed)
-    assert drawn(None) != drawn(None)
-
-
 # ---- `tf.app.flags` of TensorFlow 1.0 to 1.4, on absl's flags
 
 
@@ -297,18 +282,6 @@ def test_parsing_by_the_old_name(values: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 # ---- files
-
-
-def test_only_a_checkpoint_of_an_earlier_run_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "model.ckpt-3299"
-    check_checkpoint_age(None, 1000.0)
-    check_checkpoint_age(str(checkpoint), 1000.0)  # It was removed meanwhile.
-    index = tmp_path / "model.ckpt-3299.index"
-    index.touch()
-    os.utime(index, (1000.5, 1000.5))
-    check_checkpoint_age(str(checkpoint), 1000.0)
-    with pytest.raises(ProgramError, match=r"holds model\.ckpt-3299, a checkpoint of an earlier"):
-        check_checkpoint_age(str(checkpoint), 1001.0)
 
 
 class NotFoundError(Exception):
