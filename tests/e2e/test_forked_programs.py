@@ -25,7 +25,7 @@ import tensorflow as tf
 import platform, socket, sys
 print("keras at first", "keras" in sys.modules)
 import numpy as np
-from lab.task import program
+from lab.task.sdk import program
 
 seed = tf.random.uniform([], maxval=2**30, dtype=tf.int32)
 print("drawn", int(seed), np.random.randint(2**30), tf.keras.layers.Dense(1).name)

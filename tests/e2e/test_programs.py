@@ -241,8 +241,9 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(
     assert max(stale) > 0
     assert mean_staleness(finals) <= workers - 1
     assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
-    for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
-        assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
+    # Each tested when it had finished: parameters after its own 550 steps at least. Chance is 0.1.
+    for final in finals:
+        assert 0.15 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
 
 
 def test_a_worker_with_nothing_to_do_ends_and_a_second_training_is_refused(tmp_path: Path) -> None:
