@@ -278,6 +278,10 @@ def test_a_view_receives_what_is_collected_and_a_later_one_what_was(tmp_path: Pa
     environment = FakeEnvironment(tmp_path / "volume")
     (tmp_path / "volume").mkdir()
     environment.train()
+    for name in ("files/worker-0.log", "logs/notes.log"):  # they are not what a task printed
+        path = environment.volume.run(REQUEST.run_id) / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a file of the program\n")
     run = RunDir(tmp_path / "runs" / REQUEST.run_id)
     run.create(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
     first, second = Seen(), Seen()
@@ -299,11 +303,15 @@ def test_a_view_receives_what_is_collected_and_a_later_one_what_was(tmp_path: Pa
     assert sorted(set(second.states)) == sorted(ends)
     shrunk = environment.volume.records(REQUEST.run_id, "worker-1")
     shrunk.write_text(shrunk.read_text().partition("\n")[0] + "\n")
+    environment.volume.log(REQUEST.run_id, "worker-1").write_text("new\n")
+    # A file that the disk has damaged is read again from the run volume.
+    run.status("worker-0").write_bytes(b"\xff")
     third = Seen()
     with run.opened() as opened:
         collect(opened, environment, third)
     assert third.forgotten == ["worker-0", "worker-1", "worker-1"]
     assert third.records_of == [*wanted, ("worker-1", 0)]
+    assert third.lines == [("worker-1", "new")]
 
 
 def test_a_run_under_way_has_its_state_and_step(tmp_path: Path) -> None:
