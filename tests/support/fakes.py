@@ -268,8 +268,6 @@ class FakeBackend(Backend):
         return next((each for each in known if each.project == project), None)
 
 
-Boots = FakeBackend
-
 CLUSTER = """\
 version: 1
 name: mnist

@@ -25,10 +25,6 @@ def test_the_registry_has_the_backends_with_capabilities() -> None:
     assert {each.name for each in backends()} == {*CAPABILITIES}
 
 
-def test_it_has_the_name_by_which_it_is_found(backend: Backend) -> None:
-    assert backend_named(backend.name).name == backend.name
-
-
 def test_its_reason_is_one_line(backend: Backend) -> None:
     reason = backend.unavailable_reason()
     assert reason is None or len(reason.splitlines()) == 1

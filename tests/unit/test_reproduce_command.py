@@ -21,7 +21,7 @@ from lab.service import batches
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
-from tests.support.fakes import Boots, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.support.reproducing import run_of, worker, write_run
 from tests.support.specs import update
 
@@ -40,7 +40,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume", project="book")
-    monkeypatch.setattr("lab.service.run.backends", lambda: [Boots("local", made=made)])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [FakeBackend("local", made=made)])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -145,7 +145,7 @@ def test_a_run_that_did_not_start_is_not_judged(
     def up(*_: object, **__: object) -> None:
         raise LabError("port 2222 is in use", "end the program that uses it")
 
-    monkeypatch.setattr(Boots, "up", up)
+    monkeypatch.setattr(FakeBackend, "up", up)
     assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 1
     out, err = capsys.readouterr()
     assert out == ""
