@@ -24,12 +24,12 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 
 heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes)
 
-test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (10 minutes)
+test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 minutes)
 	$(MAKE) --no-print-directory .proxy/.complete
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
-test-all: test  ## run all tests but Slurm's: also containers, programs of 2017, notebooks, long faults (40 minutes)
+test-all: test  ## run all tests but Slurm's: also containers, programs of 2017, notebooks, long faults (35 minutes)
 	$(BIN)/python -m pytest tests/e2e -m "long and not slurm"
 
 test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
