@@ -20,6 +20,7 @@ def dig(
     place: Annotated[str, Argument(parse=one_of("here", "there"))],
     *,
     depth: Annotated[int | Sequence[int], Flag(parse=counts(9), shows="METRES")] = 1,
+    soil: Annotated[str, Flag(parse=str.encode)] = "",
     CPU: Annotated[bool, Switch()] = False,  # noqa: N803
 ) -> dict[str, object]:
     """Dig.
@@ -28,6 +29,7 @@ def dig(
         place: Where.
         depth: Depths of the hole, each in
             metres.
+        soil: Its name, as bytes.
         CPU: CPU cores dig, too.
 
     Raises:
@@ -50,14 +52,15 @@ def _digs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_digs")
 def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "there", "--depth", "2,3", "--loud"]) == 0
-    assert capsys.readouterr().out == "{'place': 'there', 'depth': (2, 3), 'CPU': False} True\n"
+    assert main(["simulate", "there", "--depth", "2,3", "--soil", "x", "--loud"]) == 0
+    dug = {"place": "there", "depth": (2, 3), "soil": b"x", "CPU": False}
+    assert capsys.readouterr().out == f"{dug} True\n"
     assert main(["simulate", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "  --depth METRES   depths of the hole, each in metres (default: 1)\n" in shown
     assert "  --CPU            CPU cores dig, too\n" in shown
     (spec,) = [each for each in specs() if each.name == "simulate"]
-    assert [each.name for each in spec.options] == ["depth", "CPU", "loud", "help"]
+    assert [each.name for each in spec.options] == ["depth", "soil", "CPU", "loud", "help"]
     assert spec.arguments[0].choices == ("here", "there")
 
 
@@ -73,4 +76,6 @@ def test_a_wrong_value_names_the_flag_or_the_argument(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("depth", [2, [2], "2", (2,)])
 def test_python_gives_a_value_a_list_or_a_text(depth: int | Sequence[int] | str) -> None:
-    assert dig("here", depth=depth, CPU=True) == {"place": "here", "depth": (2,), "CPU": True}
+    found = dig("here", depth=depth, CPU=True)
+    assert found == {"place": "here", "depth": (2,), "soil": "", "CPU": True}
+    assert dig("here")["depth"] == 1  # a default is a value, not a text
