@@ -13,17 +13,36 @@ import TensorFlow; this package does not.
 
 from __future__ import annotations
 
-from lab.api.planning import load, plan
-from lab.api.reports import Comparison, compare, report
-from lab.api.reproductions import Reproduction, reproduce
-from lab.api.results import Run, Runs, figure, find, runs
-from lab.api.simulations import Simulation, simulate
-from lab.api.sweeps import Sweep, sweep
-from lab.api.training import run
-from lab.config import Cluster
-from lab.errors import ConfigError, InputError, LabError
-from lab.placement.plan import Plan
-from lab.service.report import Report
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lab.api.planning import load, plan
+    from lab.api.reports import Comparison, compare, report
+    from lab.api.reproductions import Reproduction, reproduce
+    from lab.api.results import Run, Runs, figure, find, runs
+    from lab.api.simulations import Simulation, simulate
+    from lab.api.sweeps import Sweep, sweep
+    from lab.api.training import run
+    from lab.config import Cluster
+    from lab.errors import ConfigError, InputError, LabError
+    from lab.placement.plan import Plan
+    from lab.service.report import Report
+
+_MODULES: Final = {
+    "lab.api.planning": "load plan",
+    "lab.api.reports": "Comparison compare report",
+    "lab.api.reproductions": "Reproduction reproduce",
+    "lab.api.results": "Run Runs figure find runs",
+    "lab.api.simulations": "Simulation simulate",
+    "lab.api.sweeps": "Sweep sweep",
+    "lab.api.training": "run",
+    "lab.config": "Cluster",
+    "lab.errors": "ConfigError InputError LabError",
+    "lab.placement.plan": "Plan",
+    "lab.service.report": "Report",
+}
+"""The names of each module, imported on their first use: a command loads only what it needs."""
 
 __all__ = [
     "Cluster",
@@ -50,3 +69,10 @@ __all__ = [
     "simulate",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

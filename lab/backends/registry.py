@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
+from lab.backends.names import AUTO, CLASS, COMPOSE, LOCAL, SLURM
 
 if TYPE_CHECKING:
     from lab.backends import Backend
@@ -20,9 +20,9 @@ _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
 """The package and the class of each backend, the preferred one first."""
 
 
-def backends() -> list[Backend]:
-    """Return all backends, the preferred one first."""
-    return [backend_named(name) for name in _CLASSES]
+def backends(name: str = AUTO) -> list[Backend]:
+    """Return the backend of a name; for `auto` all backends, the preferred one first."""
+    return [backend_named(each) for each in (_CLASSES if name == AUTO else [name])]
 
 
 def backend_named(name: str) -> Backend:

@@ -153,10 +153,10 @@ def prepare_run(
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
     spec = _resolve(spec, options, experiment, project.cluster, planned.plan, notify=notify)
-    known = backends()
+    known = backends(options.backend)
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
-        status = status_or_warn(resumes, StatusProber(lambda: known), notify)
+        status = status_or_warn(resumes, StatusProber(backends), notify)
         spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
     check_joins(experiment, spec, planned.plan, data)
     if options.detach:

@@ -26,7 +26,7 @@ from lab.store.directory import RunDir, find_run
 from lab.store.status import RunStatus
 from lab.volume.states import State
 from tests.support import recorded
-from tests.support.cli import Cli
+from tests.support.cli import Cli, replace_backends
 
 RUN, OTHER = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
 Damage = Callable[[dict[str, bytes]], None]
@@ -36,8 +36,7 @@ Damage = Callable[[dict[str, bytes]], None]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    for module in ("report", "compare"):
-        monkeypatch.setattr(f"lab.service.{module}.backends", list)
+    replace_backends(monkeypatch)
     monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
     recorded.make(tmp_path / "runs", RUN, steps=60)
     return tmp_path

@@ -37,7 +37,7 @@ from lab.volume import Volume
 from lab.volume.control import submit
 from lab.volume.states import State
 from tests.support.agents import wait_for
-from tests.support.cli import CLUSTER, Cli
+from tests.support.cli import CLUSTER, Cli, replace_backends
 from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
 
@@ -312,8 +312,7 @@ def left(up: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """What is left of another environment than the one that is up; in a project's directory."""
     found = FakeEnvironment(tmp_path / "left", project="left", is_left=True)
     made = FakeBackend("local", up, others=[found])
-    for name in ("cli.commands.ls", "cli.commands.up", "service.environments"):
-        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
+    replace_backends(monkeypatch, made)
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.verification import GpuView
+from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeEnvironment
 
 GIB = 2**30
@@ -61,7 +62,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
     """A host with GPUs, and the environments that are up."""
     up: list[Environment] = []
     monkeypatch.setattr(gpus_command, "read_host", lambda: BOX)
-    monkeypatch.setattr(gpus_command, "backends", list)
+    replace_backends(monkeypatch)
     monkeypatch.setattr(gpus_command, "list_running", lambda known: up)
     return up
 

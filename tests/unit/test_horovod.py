@@ -13,6 +13,7 @@ from lab.program.own import read_program
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.volume import Request, RunSpec, TaskProgram
+from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
 
 WORKERS = "worker: {on: [tf1, tf2]}"
@@ -49,7 +50,7 @@ def test_a_program_that_imports_horovod(source: str, found: bool, tmp_path: Path
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lab.service.run.backends", lambda: [FakeBackend("local", None)])
+    replace_backends(monkeypatch, FakeBackend("local", None))
     return tmp_path
 
 

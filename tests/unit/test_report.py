@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -40,6 +39,7 @@ from lab.tf_versions import TF1
 from lab.volume import READY_S, RunSpec
 from lab.volume.states import State
 from tests.support import recorded
+from tests.support.cli import replace_backends
 from tests.support.specs import HOSTILE
 
 FIRST, SECOND, THIRD = (f"2026010{n}-0000-async-aaaa" for n in (1, 2, 3))
@@ -87,7 +87,7 @@ class Page(HTMLParser):
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    monkeypatch.setattr(importlib.import_module("lab.service.report"), "backends", list)
+    replace_backends(monkeypatch)
     # Few pixels are enough here, and take a fraction of the time.
     monkeypatch.setattr("lab.plots.style._DPI", 30)
     return tmp_path / "runs"

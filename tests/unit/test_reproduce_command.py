@@ -21,6 +21,7 @@ from lab.service import batches
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
+from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.support.reproducing import run_of, worker, write_run
 from tests.support.specs import update
@@ -40,7 +41,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume", project="book")
-    monkeypatch.setattr("lab.service.run.backends", lambda: [FakeBackend("local", made=made)])
+    replace_backends(monkeypatch, FakeBackend("local", made=made))
     yield made
     for thread in made.threads:
         thread.join(30)

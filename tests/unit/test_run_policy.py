@@ -22,7 +22,7 @@ from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
 from lab.volume.checkpoints import next_step
 from lab.volume.files import write_atomically
 from lab.volume.states import State
-from tests.support.cli import Cli
+from tests.support.cli import Cli, replace_backends
 from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
 from tests.support.specs import update
 
@@ -42,7 +42,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     made = FakeEnvironment(tmp_path / "volume")
     made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     backend = FakeBackend("local", made)
-    monkeypatch.setattr("lab.service.run.backends", lambda: [backend])
+    replace_backends(monkeypatch, backend)
     yield made
     for thread in made.threads:
         thread.join(30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 import time
@@ -20,7 +19,7 @@ from lab.store.run_info import RunInfo
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.files import write_atomically
 from lab.volume.states import State
-from tests.support.cli import Cli
+from tests.support.cli import Cli, replace_backends
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
 from tests.support.specs import held, run_info, update
 
@@ -235,8 +234,7 @@ def backend(
 ) -> FakeBackend:
     """A backend with an environment that is up, seen from a directory without a config."""
     made = FakeBackend("local", environment)
-    for name in ("cli.commands.runs", "cli.commands.show", "service.environments"):
-        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
+    replace_backends(monkeypatch, made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     run.create(info())
@@ -266,8 +264,7 @@ def test_an_engine_that_does_not_answer_is_one_line(
     cli: Cli,
     command: list[str],
 ) -> None:
-    module = importlib.import_module(f"lab.cli.commands.{command[0]}")
-    monkeypatch.setattr(module, "backends", lambda: [Deaf("local")])
+    replace_backends(monkeypatch, Deaf("local"))
     out, err = cli(*command)
     assert "starting" in out
     assert err == "run r1: its status is unknown: the Docker engine does not answer; restart it\n"

@@ -16,6 +16,7 @@ from lab.cli import main
 from lab.config import load_cluster
 from lab.volume import Request, Volume
 from lab.volume.states import State
+from tests.support.cli import replace_backends
 from tests.support.fakes import (
     CLUSTER,
     FakeBackend,
@@ -49,7 +50,7 @@ def backend(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeBackend("local", made=environment)
-    monkeypatch.setattr("lab.service.run.backends", lambda: [made])
+    replace_backends(monkeypatch, made)
     return made
 
 

@@ -57,7 +57,7 @@ def command(
         backend,
         planned,
         project,
-        backends(),
+        backends(backend),
         runs_dir(runs_dir_),
         notify=notify,
         strict=strict,
