@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lab.backends.compose.image_build import CPU
+from lab.backends.compose.image_build import CPU, build_image
 from lab.backends.engine.client import Engine
-from lab.build import build
 from lab.classroom.image import ensure_image
 from lab.config import load_cluster
 from lab.gpu import take_inventory
@@ -86,7 +85,7 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
         variables.setenv("LAB_BASE_IMAGE", engines.make_base_image(engine.environment))
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     output: list[str] = []
-    name = build(
+    name = build_image(
         place(cluster, take_inventory("none", cluster)), root=engines.ROOT, notify=output.append
     )
     assert CPU.what in output[0]
@@ -106,7 +105,7 @@ def heritage_image(image: str) -> str:
     """The image for programs of 2017, with Horovod compiled in it."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=TF1.tensorflow)
-    return build(plan, root=engines.ROOT, notify=lambda _: None)
+    return build_image(plan, root=engines.ROOT, notify=lambda _: None)
 
 
 @pytest.fixture(scope="session")

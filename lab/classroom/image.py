@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab import build as tasks_image
 from lab.backends.compose.cli import Compose, require_builder
+from lab.backends.compose.image_build import build_image
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.errors import LabError, Notify
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -66,9 +66,9 @@ def ensure_image(
     Raises:
         LabError: There is no engine with compose, a build fails, or the directory is no project.
     """
-    base = tasks_image.ensure(_plan(gpus=gpus), root=root, notify=notify)
+    base = build_image(_plan(gpus=gpus), root=root, notify=notify, if_needed=True)
     if gpus and cpu_runs:
-        tasks_image.ensure(_plan(gpus=False), root=root, notify=notify)
+        build_image(_plan(gpus=False), root=root, notify=notify, if_needed=True)
     name, wanted = image_name(gpus=gpus), _digest(root, _image_id(engine, base))
     found = _found_digest(engine, name)
     if found == wanted:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.doctor.commands import run_command
@@ -343,31 +342,18 @@ def find_image(plan: Plan) -> TaskImage:
         LabError: The engine does not answer, compose rejects the file, or the image that the user
             has set does not fit this version of lab.
     """
-    from lab.backends.compose.cli import Compose  # noqa: PLC0415
     from lab.backends.compose.image_build import (  # noqa: PLC0415
         ImageStatus,
-        can_pull,
-        image_exists,
-        image_of,
-        image_status,
+        image_builder,
         size_of,
     )
     from lab.backends.engine.client import Engine  # noqa: PLC0415
-    from lab.render.compose import render  # noqa: PLC0415
 
-    engine = Engine()
-    with TemporaryDirectory(prefix="lab-doctor-") as folder:
-        file = Path(folder) / "docker-compose.yml"
-        file.write_text(render(plan), encoding="utf-8")
-        image = image_of(Compose(plan.name, file, Path.cwd()).config())
+    with image_builder(Engine(), plan, Path.cwd()) as builder:
+        image, found = builder.image, builder.status()
+        base_state = "" if found is ImageStatus.FITS else builder.base_state()
     size = size_of(image)
     size_bytes = None if size is None else size.image_mb * 10**6
-    found, base_state = image_status(engine, image, plan), ""
-    if found is not ImageStatus.FITS:
-        if image_exists(engine, image.base):
-            base_state = "exists"
-        elif can_pull(engine, image.base):
-            base_state = "can be downloaded"
     exists, is_old = found is not ImageStatus.MISSING, found is ImageStatus.OLD
     return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
 

@@ -39,7 +39,7 @@ class Images:
             raise docker.errors.ImageNotFound("404", explanation=f"No such image: {name}")
         return SimpleNamespace(id=self.base_id, labels=self.labels.get(name))
 
-    def ensure(self, plan: Plan, **_: object) -> str:
+    def build_image(self, plan: Plan, **_: object) -> str:
         self.with_gpus.append(bool(plan.tasks[0].gpus))
         return image_of(plan)
 
@@ -53,7 +53,7 @@ def images(monkeypatch: pytest.MonkeyPatch) -> Images:
         found.built.append(built)
         found.labels[built["image"]] = built["build"]["labels"]
 
-    monkeypatch.setattr(image.tasks_image, "ensure", found.ensure)
+    monkeypatch.setattr(image, "build_image", found.build_image)
     monkeypatch.setattr(image, "require_builder", lambda: None)
     monkeypatch.setattr(Compose, "build", build)
     monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=found))

@@ -18,7 +18,7 @@ from lab.backends.compose import ComposeBackend, backend
 from lab.backends.compose import image_build as image
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import Image, build, image_status
+from lab.backends.compose.image_build import Image, ImageBuilder
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.image_digest import IN_IMAGE, digest
@@ -195,16 +195,20 @@ def test_an_image_is_read_once(state: Path) -> None:
 # ---- Consequences
 
 
+def builder(engine: Engine, wanted: Image, plan: Plan = PLAN, compose: Any = None) -> ImageBuilder:
+    return ImageBuilder(engine, plan, compose, wanted)
+
+
 def test_an_image_named_by_the_user_is_unchanged() -> None:
     with pytest.raises(LabError) as caught:
-        image_status(an_engine(mine=OLD), MINE, PLAN)
+        builder(an_engine(mine=OLD), MINE).status()
     assert str(caught.value) == (
         "the image lab:mine (LAB_IMAGE) holds another version of lab's code than this lab; if"
         " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
         " `LAB_IMAGE= lab build` and then your own build"
     )
     with pytest.raises(LabError, match=r"lab:mine .LAB_HERITAGE_IMAGE. .* on lab:heritage-cpu, r"):
-        image_status(an_engine(mine=OLD), MINE, HERITAGE)
+        builder(an_engine(mine=OLD), MINE, HERITAGE).status()
 
 
 class Host:
@@ -241,8 +245,8 @@ class Host:
 
     def builds(self, wanted: Image = IMAGE, plan: Plan = PLAN, root: str = "/p") -> None:
         """Build an image without a boot."""
-        compose: Any = self
-        build(self.engine, compose, wanted, plan, root=Path(root), notify=self.output.append)
+        self.root = Path(root)
+        builder(self.engine, wanted, plan, self).build(self.output.append)
 
     def boots(self) -> None:
         self.backend.up(PLAN, root=Path("/p"), notify=self.output.append)
@@ -265,8 +269,8 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]
 
     def make(built: bytes = HERE, **files: bytes | None) -> Host:
         made = Host(built, **files)
-        monkeypatch.setattr(backend, "Compose", made.compose)
         for module in (image, backend):
+            monkeypatch.setattr(module, "Compose", made.compose)
             monkeypatch.setattr(module, "require_builder", made.require_builder)
         return made
 

@@ -6,11 +6,9 @@ import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.backends import Backend, Check, no_check
-from lab.backends.compose import image_build as images
 from lab.backends.compose.cleanup import NO_RESOURCES, Resources, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
@@ -21,7 +19,12 @@ from lab.backends.compose.cli import (
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import ImageStatus
+from lab.backends.compose.image_build import (
+    ImageBuilder,
+    ImageStatus,
+    image_builder,
+    image_exists,
+)
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import hold_gpus, holder_of
@@ -84,22 +87,21 @@ class ComposeBackend(Backend):
         Raises:
             LabError: The engine does not answer, or the user named an image with another version.
         """
-        image = self._image(plan, root)
-        found = images.image_status(self._engine, image, plan)
-        if found is ImageStatus.FITS:
-            return None
-        try:
-            require_builder()
-        except LabError as error:
-            return str(error)
-        if images.image_exists(self._engine, image.base) or images.can_pull(
-            self._engine, image.base
-        ):
-            return None
+        with image_builder(self._engine, plan, root, self._options) as builder:
+            found = builder.status()
+            if found is ImageStatus.FITS:
+                return None
+            try:
+                require_builder()
+            except LabError as error:
+                return str(error)
+            if builder.base_state():
+                return None
+        image = builder.image
         what = (
             f"there is no image {image.name}"
             if found is ImageStatus.MISSING
-            else images.outdated_message(image)
+            else builder.outdated_message()
         )
         return (
             f"{what}, and its base {image.base} cannot be fetched; without"
@@ -113,14 +115,8 @@ class ComposeBackend(Backend):
         Raises:
             LabError: The engine does not answer.
         """
-        return not images.image_exists(self._engine, self._image(plan, root).name)
-
-    def _image(self, plan: Plan, root: Path) -> images.Image:
-        """The plan's image, by its rendered file and the variables of this process."""
-        with TemporaryDirectory(prefix="lab-") as folder:
-            file = Path(folder) / "docker-compose.yml"
-            file.write_text(render(plan, options=self._options), encoding="utf-8")
-            return images.image_of(Compose(plan.name, file, root.absolute()).config())
+        with image_builder(self._engine, plan, root, self._options) as builder:
+            return not image_exists(self._engine, builder.image.name)
 
     def up(
         self,
@@ -154,8 +150,7 @@ class ComposeBackend(Backend):
             file = write_compose_file(plan.name, text)
             undo.callback(self._undo, plan.name, before, notify)
             compose = Compose(plan.name, file, root, lock)
-            image = images.image_of(compose.config())
-            images.ensure(self._engine, compose, image, plan, root=root, notify=notify)
+            ImageBuilder.of(self._engine, plan, compose).ensure(notify)
             compose.up(notify)
             environment = ComposeEnvironment(self._engine, plan.name)
             # First, because a task without its network becomes unhealthy after some seconds.

@@ -6,19 +6,22 @@ import io
 import json
 import re
 import tarfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.compose.cli import Compose, require_builder
+from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
 from lab.errors import LabError, Notify
 from lab.image_digest import IN_IMAGE, PACKAGE, digest
 from lab.placement.plan import Plan
 from lab.render import compose as render
+from lab.render.header import DEFAULTS, RenderOptions
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
 from lab.volume.files import write_atomically
@@ -163,88 +166,149 @@ class ImageStatus(Enum):
     FITS = auto()
 
 
-def image_status(engine: Engine, image: Image, plan: Plan) -> ImageStatus:
-    """Return whether the engine has the image, with this version of lab's code.
+@dataclass(frozen=True, slots=True)
+class ImageBuilder:
+    """Builds the image of a plan's tasks, where it is missing or holds other code than this lab.
 
-    Args:
+    Attributes:
         engine: The engine.
-        image: The image of the plan's rendered file.
         plan: The plan.
-
-    Raises:
-        LabError: The engine does not answer. Or the user named the image, and it does not fit. lab
-            does not replace such an image: it may contain more than lab's code.
-    """
-    if not image_exists(engine, image.name):
-        return ImageStatus.MISSING
-    if image_digest(engine, image.name, plan.name) == digest():
-        return ImageStatus.FITS
-    own = render.image_of(plan)
-    if image.name != own:
-        variable = f"{IMAGES[plan.tensorflow].variable}_IMAGE"
-        raise LabError(
-            f"the image {short(image.name)} ({variable}) holds another version of lab's code than"
-            " this lab",
-            f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
-            f" `{variable}= lab build` and then your own build",
-        )
-    return ImageStatus.OLD
-
-
-def outdated_message(image: Image) -> str:
-    """Return the message for an image that must be built again."""
-    return f"the image {image.name} holds another version of lab's code than this lab"
-
-
-def ensure(
-    engine: Engine, compose: Compose, image: Image, plan: Plan, *, root: Path, notify: Notify
-) -> None:
-    """Build an image, unless the engine has it with this version of lab's code; see `build`.
-
-    Raises:
-        LabError: It cannot be built, or the user named an image with another version.
-    """
-    found = image_status(engine, image, plan)
-    if found is ImageStatus.OLD:
-        notify(f"{outdated_message(image)}; building it again")
-    if found is not ImageStatus.FITS:
-        build(engine, compose, image, plan, root=root, notify=notify)
-
-
-def build(
-    engine: Engine, compose: Compose, image: Image, plan: Plan, *, root: Path, notify: Notify
-) -> None:
-    """Build an image, and check that it holds this version of lab's code.
-
-    Args:
-        engine: The engine.
-        compose: The rendered file.
+        compose: The rendered file of the plan.
         image: The image of that file.
-        plan: The plan.
+    """
+
+    engine: Engine
+    plan: Plan
+    compose: Compose
+    image: Image
+
+    @classmethod
+    def of(cls, engine: Engine, plan: Plan, compose: Compose) -> ImageBuilder:
+        """Return the builder for a rendered file.
+
+        Raises:
+            LabError: compose cannot read the file.
+        """
+        return cls(engine, plan, compose, image_of(compose.config()))
+
+    def status(self) -> ImageStatus:
+        """Return whether the engine has the image, with this version of lab's code.
+
+        Raises:
+            LabError: The engine does not answer. Or the user named the image, and it does not fit.
+                lab does not replace such an image: it may contain more than lab's code.
+        """
+        name = self.image.name
+        if not image_exists(self.engine, name):
+            return ImageStatus.MISSING
+        if image_digest(self.engine, name, self.plan.name) == digest():
+            return ImageStatus.FITS
+        own = render.image_of(self.plan)
+        if name != own:
+            variable = f"{IMAGES[self.plan.tensorflow].variable}_IMAGE"
+            raise LabError(
+                f"the image {short(name)} ({variable}) holds another version of lab's code than"
+                " this lab",
+                f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
+                f" `{variable}= lab build` and then your own build",
+            )
+        return ImageStatus.OLD
+
+    def base_state(self) -> str:
+        """Return how the build gets the base image: `exists` or `can be downloaded`; "": not."""
+        if image_exists(self.engine, self.image.base):
+            return "exists"
+        return "can be downloaded" if can_pull(self.engine, self.image.base) else ""
+
+    def outdated_message(self) -> str:
+        """Return the message for an image that must be built again."""
+        return f"the image {self.image.name} holds another version of lab's code than this lab"
+
+    def ensure(self, notify: Notify) -> None:
+        """Build the image, unless the engine has it with this version of lab's code; see `build`.
+
+        Raises:
+            LabError: It cannot be built, or the user named an image with another version.
+        """
+        found = self.status()
+        if found is ImageStatus.OLD:
+            notify(f"{self.outdated_message()}; building it again")
+        if found is not ImageStatus.FITS:
+            self.build(notify)
+
+    def build(self, notify: Notify) -> None:
+        """Build the image, and check that it holds this version of lab's code.
+
+        Args:
+            notify: Receives the size of the download, a notice if the image is not locked, and the
+                progress.
+
+        Raises:
+            LabError: There is no builder, the build failed, or the project's directory has another
+                version of lab.
+        """
+        require_builder()
+        image = self.image
+        notify(download_notice(image, has_base=image_exists(self.engine, image.base)))
+        if image.tensorflow:
+            variable = f"{IMAGES[self.plan.tensorflow].variable}_TENSORFLOW"
+            notify(
+                f"{variable} is set, so the image is not locked: pip chooses its packages and"
+                " checks no hashes"
+            )
+        self.compose.build(image.service, notify)
+        if image_digest(self.engine, image.name, self.plan.name) != digest():
+            raise LabError(
+                f"the image {short(image.name)} was built from another version of lab's code,"
+                f" {visible(str(self.compose.root / 'lab'))}, than this lab has,"
+                f" {visible(str(PACKAGE))}",
+                "use the `lab` of that directory, or update both to one version",
+            )
+
+
+@contextmanager
+def image_builder(
+    engine: Engine, plan: Plan, root: Path, options: RenderOptions = DEFAULTS
+) -> Iterator[ImageBuilder]:
+    """Yield the builder of a plan's image, without a boot.
+
+    Args:
+        engine: The engine.
+        plan: The plan. With GPUs, the image has TensorFlow for CUDA, else TensorFlow for CPUs.
         root: The project's directory, with `Dockerfile.gpu`.
-        notify: Receives the size of the download, a notice if the image is not locked, and the
-            progress.
+        options: The options of the rendered file.
 
     Raises:
-        LabError: There is no builder, the build failed, or the project's directory has another
-            version of lab.
+        LabError: There is no compose, or it cannot read the file or its variables.
     """
-    require_builder()
-    notify(download_notice(image, has_base=image_exists(engine, image.base)))
-    if image.tensorflow:
-        variable = f"{IMAGES[plan.tensorflow].variable}_TENSORFLOW"
-        notify(
-            f"{variable} is set, so the image is not locked: pip chooses its packages and checks"
-            " no hashes"
-        )
-    compose.build(image.service, notify)
-    if image_digest(engine, image.name, plan.name) != digest():
-        raise LabError(
-            f"the image {short(image.name)} was built from another version of lab's code,"
-            f" {visible(str(root / 'lab'))}, than this lab has,"
-            f" {visible(str(PACKAGE))}",
-            "use the `lab` of that directory, or update both to one version",
-        )
+    with TemporaryDirectory(prefix="lab-build-") as folder:
+        file = Path(folder) / "docker-compose.yml"
+        file.write_text(render.render(plan, options=options), encoding="utf-8")
+        yield ImageBuilder.of(engine, plan, Compose(plan.name, file, root.absolute()))
+
+
+def build_image(plan: Plan, *, root: Path, notify: Notify, if_needed: bool = False) -> str:
+    """Build the image of a plan's tasks.
+
+    Args:
+        plan: The plan.
+        root: The project's directory.
+        notify: Receives what will be downloaded and its size, then the progress.
+        if_needed: Whether to keep an image with this version of lab's code.
+
+    Returns:
+        The image's name.
+
+    Raises:
+        LabError: There is no engine with compose, the build fails, or the project's directory has
+            another version of lab than the one that runs.
+    """
+    engine = Engine()
+    engine.version()
+    compose_version()
+    with image_builder(engine, plan, root) as builder:
+        (builder.ensure if if_needed else builder.build)(notify)
+    return builder.image.name
 
 
 def image_digest(engine: Engine, name: str, project: str) -> str:

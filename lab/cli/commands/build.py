@@ -9,8 +9,8 @@ Examples:
 
 from __future__ import annotations
 
+from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
-from lab.build import build
 from lab.console import notify
 from lab.options.shared import ClusterFile, GpuMode, Tensorflow
 from lab.render import plan_file
@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Build the image of the tasks of a config."""
     path = cluster_path(cluster)
-    image = build(
+    image = build_image(
         plan_file(path, gpus, tensorflow or CURRENT.tensorflow), root=find_root(path), notify=notify
     )
     notify(f"built the image {image}; boot an environment with `lab up`")
