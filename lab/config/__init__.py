@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.config.load import load_cluster, parse_cluster
+from lab.config.load import load_cluster, parse_cluster, with_workers
 from lab.config.model import Box, Cluster, Job, LinkConfig, Node
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "Node",
     "load_cluster",
     "parse_cluster",
+    "with_workers",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -13,9 +14,11 @@ from pydantic import BaseModel, ValidationError
 from lab.config.diagnostics import Problem, describe, report
 from lab.config.messages import to_problems
 from lab.config.model import Box, Cluster, Job, LinkConfig, Node, PartialCluster, RunConfig
+from lab.config.start_schedule import WORKER
 from lab.config.validation import validate
 from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
+from lab.formatting import counted
 from lab.text import short
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -160,3 +163,30 @@ def read_file(path: Path, fix: str) -> bytes:
         # ValueError: a name with a NUL character.
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{name} cannot be read ({reason})", fix) from None
+
+
+def with_workers(cluster: Cluster, count: int) -> Cluster:
+    """Return the cluster with another number of workers, round-robin on the same nodes.
+
+    Args:
+        cluster: A valid config with the job `worker`.
+        count: The number of workers, 1 or more.
+
+    Raises:
+        InputError: It has no such job, or the number does not fit.
+    """
+    job = cluster.jobs.get(WORKER)
+    if job is None:
+        raise InputError(f"{cluster.name!r} has no job {WORKER!r}", "leave out workers")
+    nodes = tuple(islice(cycle(job.on), count))
+    jobs = {**cluster.jobs, WORKER: job.model_copy(update={"on": nodes})}
+    # Validated again: a copy would keep the old digest.
+    parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
+    changed = Cluster.model_validate({**parts, "jobs": jobs})
+    problem = next(validate(changed), None)
+    if problem is not None:
+        raise InputError(
+            f"{cluster.name!r} cannot have {counted(count, 'worker')}: {problem.text()}",
+            "use fewer, or change the config",
+        )
+    return changed

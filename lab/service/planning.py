@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab.backends.names import AUTO
 from lab.backends.registry import backend_named
-from lab.config import Cluster, load_cluster
+from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Inventory
@@ -17,7 +17,6 @@ from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place_here
 from lab.placement.plan import Plan
 from lab.run.project import cluster_path, find_root
-from lab.sweep.grid import with_workers
 from lab.tf_versions import CURRENT
 
 

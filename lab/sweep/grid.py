@@ -8,18 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.config import Cluster
 from lab.config.model import MAX_TASKS
-from lab.config.validation import validate
 from lab.errors import InputError
 from lab.experiments.registry import Experiment
-from lab.formatting import counted
 from lab.text import short, suggestion
 
 WORKERS: Final = "workers"
 """The only parameter that is not a program flag: the number of tasks of job `worker`."""
 
-_JOB: Final = "worker"
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
 
 Over = Mapping[str, tuple[str, ...]]
@@ -144,30 +140,3 @@ def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
         if dict(point.values) not in found:
             found.append(dict(point.values))
     return found
-
-
-def with_workers(cluster: Cluster, count: int) -> Cluster:
-    """Return the cluster with another number of workers, round-robin on the same nodes.
-
-    Args:
-        cluster: A valid config with the job `worker`.
-        count: The number of workers, 1 or more.
-
-    Raises:
-        InputError: It has no such job, or the number does not fit.
-    """
-    job = cluster.jobs.get(_JOB)
-    if job is None:
-        raise InputError(f"{cluster.name!r} has no job {_JOB!r}", "leave out workers")
-    nodes = tuple(itertools.islice(itertools.cycle(job.on), count))
-    jobs = {**cluster.jobs, _JOB: job.model_copy(update={"on": nodes})}
-    # Validated again: a copy would keep the old digest.
-    parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
-    changed = Cluster.model_validate({**parts, "jobs": jobs})
-    problem = next(validate(changed), None)
-    if problem is not None:
-        raise InputError(
-            f"{cluster.name!r} cannot have {counted(count, 'worker')}: {problem.text()}",
-            "use fewer, or change the config",
-        )
-    return changed
