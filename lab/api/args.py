@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from lab.backends.names import BACKENDS
 from lab.errors import InputError, LabError
-from lab.program.own import names_a_program
-from lab.run import project
+from lab.program import names_a_program
+from lab.run.fitting import experiment_named
 from lab.text import short, suggestion
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def program_args(
                 f"pass it as args=[{f'--{name}={value}'!r}]",
             )
         return ()
-    known = project.experiment(experiment).flags
+    known = experiment_named(experiment).flags
     found = []
     for name, value in flags.items():
         flag = known.get(name)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lab.config import Cluster, load_cluster
 from lab.placement.plan import Plan
-from lab.run.project import DEFAULT_CLUSTER, cluster_path, find_root
-from lab.service.planning import Project, make_plan
+from lab.project import DEFAULT_CLUSTER, Project, cluster_path, find_root
+from lab.service.planning import make_plan
 
 AnyPath = str | os.PathLike[str]
 

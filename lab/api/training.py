@@ -34,8 +34,7 @@ from lab.options import (
 from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode
 from lab.options.types import one_of
-from lab.program.cluster_arguments import parse_map
-from lab.program.own import names_a_program
+from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
 from lab.run.view import View

@@ -17,7 +17,7 @@ from typing import Final
 
 from lab.errors import LabError
 from lab.network.host_block import ROUTES, is_blocked
-from lab.run.project import DEFAULT_CLUSTER
+from lab.project import DEFAULT_CLUSTER
 from lab.text import visible
 from lab.volume.files import atomic_writer, open_regular
 

@@ -220,24 +220,6 @@ def has_placeholders(
     return named is not None
 
 
-def parse_map(text: str) -> dict[str, str]:
-    """Parse `task_type=job_name,machines=worker_hosts`.
-
-    Returns:
-        Flag to meaning.
-
-    Raises:
-        ValueError: The text does not have this form.
-    """
-    found = {}
-    for part in text.split(","):
-        flag, _, meaning = (each.strip() for each in part.partition("="))
-        if not flag.strip("-") or not meaning:
-            raise ValueError("FLAG=MEANING, such as task_type=job_name")
-        found[flag] = meaning
-    return found
-
-
 def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 

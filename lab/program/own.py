@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,14 +13,16 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.program import FOR_A_TASK, SUFFIX, TASK
 from lab.program.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
 from lab.program.cluster_notice import missing_notice
 from lab.program.data_files import DataFiles, find_data_files
 from lab.program.executed_source import imports_dynamically
 from lab.program.python2 import Conversion
-from lab.program.python_source import SUFFIX, Sources, imports_horovod, uses_estimator
+from lab.program.python_source import Sources, imports_horovod, uses_estimator
 from lab.program.tensorflow_use import Need, has_coordinator, needed_tf1
 from lab.program.tf1_source import Use, tensorflow_1_use
+from lab.project import user_path
 from lab.volume import RunSpec, TaskProgram
 from lab.volume.run_spec import module_files
 
@@ -29,9 +30,7 @@ MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
 """The limits for a program's modules. A larger directory is probably the user's home directory."""
 
-_TASK: Final = r"[a-z]+-(?:0|[1-9][0-9]{0,4})"
-_FOR_A_TASK: Final = re.compile(rf"({_TASK})=(.*)", re.DOTALL)
-_NEXT_TASK: Final = re.compile(rf",(?={_TASK}=)")
+_NEXT_TASK: Final = re.compile(rf",(?={TASK}=)")
 
 _ONE_WORKER: Final[Mapping[str, int]] = {"worker": 1}
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -127,16 +126,6 @@ class OwnProgram:
         yield from self.data.notes
         for file, conversion in self.converted.items():
             yield f"{file}: {conversion}"
-
-
-def names_a_program(argument: str) -> bool:
-    """Whether an argument is the path of a program, not the name of an experiment."""
-    return argument.endswith(SUFFIX) or "/" in argument or _FOR_A_TASK.match(argument) is not None
-
-
-def user_path(argument: str) -> Path:
-    """Return the path that a user typed: `~` and `~name` become home directories if they exist."""
-    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
 def read_program(
@@ -271,7 +260,7 @@ def _paths(argument: str) -> dict[str, Path]:
     Raises:
         InputError: The argument is invalid, or the programs are in several directories.
     """
-    if not _FOR_A_TASK.match(argument):
+    if not FOR_A_TASK.match(argument):
         return {"": user_path(argument)}
     found: dict[str, Path] = {}
     for part in _NEXT_TASK.split(argument):

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
+from lab.program import SUFFIX
 from lab.program.python2 import Conversion, convert, convert_names
-
-SUFFIX: Final = ".py"
 
 _IMPORT_CALLS: Final = frozenset({"import_module", "__import__"})
 

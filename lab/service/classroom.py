@@ -28,7 +28,7 @@ from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError, Notify
 from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
-from lab.run.project import find_root
+from lab.project import find_root
 from lab.text import short
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from lab.backends.registry import backends
 from lab.backends.selection import check_folder, list_all, resolve
 from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError, Notify
+from lab.project import cluster_path, default_name, find_root
 from lab.run import run_queue
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
 from lab.run.lifecycle import has_stopped
-from lab.run.project import cluster_path, default_name, find_root
 from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
 from lab.run.status import StatusProber, finalize, volume_status
 from lab.run.view import View

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.backends.names import AUTO
 from lab.backends.registry import backend_named
-from lab.config import Cluster, load_cluster, with_workers
+from lab.config import Cluster
 from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Inventory
@@ -16,46 +16,7 @@ from lab.gpu.support import Support, build_of, by_gpus
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place_here
 from lab.placement.plan import Plan
-from lab.run.project import cluster_path, find_root
 from lab.tf_versions import CURRENT
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A config, and the directory with the programs that its tasks run.
-
-    Attributes:
-        cluster: The config.
-        path: Its file; None for a config in memory.
-        root: The project's directory.
-    """
-
-    cluster: Cluster
-    path: Path | None
-    root: Path
-
-    @classmethod
-    def load(cls, cluster_file: str | None) -> Project:
-        """Read the config that the user names, or `cluster.yaml` in this directory.
-
-        Raises:
-            InputError: The file does not exist, is invalid, or is not in a project.
-        """
-        path = cluster_path(cluster_file)
-        return cls(load_cluster(path), path, find_root(path))
-
-    @property
-    def config_name(self) -> str:
-        """The name of the config in messages: its path, or its name if it has no file."""
-        return str(self.path or self.cluster.name)
-
-    def with_workers(self, count: int | None) -> Project:
-        """Return the project with another number of workers; None: as in the config.
-
-        Raises:
-            InputError: The config has no workers, or the number does not fit.
-        """
-        return self if count is None else replace(self, cluster=with_workers(self.cluster, count))
 
 
 @dataclass(frozen=True, slots=True)

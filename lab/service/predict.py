@@ -16,7 +16,7 @@ from lab.predict.model_loader import load_network, saved_model, test_set
 from lab.predict.network import Network, Probabilities
 from lab.predict.prediction import Evaluation, Prediction, evaluate
 from lab.predict.preprocess import read_picture
-from lab.run.project import check_data_dir
+from lab.project import check_data_dir
 from lab.saved_model import SavedModel
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

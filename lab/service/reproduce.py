@@ -10,11 +10,11 @@ from typing import Final
 from lab.errors import InputError, Notify
 from lab.experiments.faults import parse
 from lab.extras import check_extra
+from lab.project import Project
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
-from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
 from lab.store.directory import RunDir, all_runs, find_run

@@ -18,14 +18,17 @@ from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
 from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
-from lab.program.own import OwnProgram, names_a_program, read_program
-from lab.run import project as files
+from lab.program import names_a_program
+from lab.program.own import OwnProgram, read_program
+from lab.project import Project, check_data_dir
 from lab.run.fault_injection import check_followed, check_targets
+from lab.run.fitting import check_jobs, check_program, experiment_named
+from lab.run.own_experiment import check_ranks, experiment_of
 from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.status import StatusProber, status_or_warn
 from lab.run.view import View
-from lab.service.planning import PlanResult, Project, make_plan
+from lab.service.planning import PlanResult, make_plan
 from lab.service.record_option import check_record
 from lab.service.run_steps import check_joins, resumed_args
 from lab.service.target import Target, find_target, run_in_turn
@@ -137,7 +140,9 @@ def prepare_run(
     experiment, own = _experiment(options, project, notify)
     if own is not None and own.notice:
         warn(f"warning: {own.notice}")
-    data = files.check_data_dir(options.data_dir, experiment)
+    data = check_data_dir(options.data_dir)
+    if data is not None and not experiment.has_data:
+        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
     if beside is not None:
         planned = beside.planned
     else:
@@ -285,13 +290,13 @@ def _experiment(
     if spec.listing:
         what = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(what, "give the path of a printed program, or leave out --listing")
-    wanted = files.experiment(name)
+    wanted = experiment_named(name)
     if options.tensorflow not in {None, wanted.tensorflow}:
         what = f"experiment {name!r} needs TensorFlow {wanted.tensorflow}"
         raise InputError(what, "leave out --tensorflow")
     config = project.path or Path(project.cluster.name)
-    files.check_jobs(wanted, project.cluster, config, project.root)
-    files.check_program(wanted, project.root)
+    check_jobs(wanted, project.cluster, config, project.root)
+    check_program(wanted, project.root)
     return wanted, None
 
 
@@ -302,7 +307,7 @@ def _own_experiment(
     default = CURRENT if own.need is None else TF1
     tensorflow = options.tensorflow or default.tensorflow
     horovod = own.horovod and bool(IMAGES[tensorflow].horovod)
-    made = files.experiment_of(own, project.cluster, tensorflow, horovod=horovod)
+    made = experiment_of(own, project.cluster, tensorflow, horovod=horovod)
     if own.need is not None:
         chosen = options.tensorflow is not None
         if notice := own.need.notice(own.program, tensorflow, chosen=chosen):
@@ -310,7 +315,7 @@ def _own_experiment(
     # A program that gets its job may serve without Horovod.
     gets_job = any("{job}" in each for each in (*own.cluster_args, *options.spec.args))
     if horovod and not own.programs and not gets_job:
-        files.check_ranks(own, made, project.cluster, project.config_name, project.root)
+        check_ranks(own, made, project.cluster, project.config_name, project.root)
     return made
 
 

@@ -14,10 +14,10 @@ from lab.errors import LabError, Notify
 from lab.experiments.registry import MAX_SEED, hyperparameters
 from lab.extras import check_extra
 from lab.formatting import counted
-from lab.run import project as project_files
+from lab.project import Project
+from lab.run.fitting import experiment_named
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
-from lab.service.planning import Project
 from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
 from lab.sweep.results import RunResult
@@ -65,7 +65,7 @@ def plan_sweep(
     """
     check_extra("report")
     requested = options.run.spec
-    experiment = project_files.experiment(requested.experiment)
+    experiment = experiment_named(requested.experiment)
     given = hyperparameters(experiment, requested.args)
     check_over(options.over, experiment, given)
     seed = given.get("seed")

@@ -13,9 +13,10 @@ from lab.backends.selection import check_compatible, choose
 from lab.backends.state import Busy
 from lab.errors import Notify
 from lab.placement.plan import Plan
+from lab.project import Project
 from lab.run.recovery import collect_orphans
 from lab.run.run_queue import turn
-from lab.service.planning import PlanResult, Project
+from lab.service.planning import PlanResult
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Final
 from lab.experiments.policy import FAIL, Policy
 from lab.experiments.program_flags import TRAINING_FLAGS
 from lab.experiments.registry import ProgramFlag
-from lab.program.python_source import SUFFIX
+from lab.program import SUFFIX
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.tf_versions import CURRENT

@@ -13,7 +13,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InputError
-from lab.program.cluster_arguments import find_arguments, has_placeholders, parse_map
+from lab.program import parse_map
+from lab.program.cluster_arguments import find_arguments, has_placeholders
 from lab.program.own import read_program
 from lab.volume.cluster_args import fill_in
 

@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
+from lab import project
 from lab.backends.compose import ComposeBackend
 from lab.backends.compose.channel import upload
 from lab.backends.compose.environment import ComposeEnvironment
@@ -39,7 +40,7 @@ from lab.network.link import LinkError, apply_link
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.predict import model_loader
 from lab.predict.preprocess import read_picture
-from lab.run import project
+from lab.run import fitting
 from lab.saved_model import FILE
 from lab.store.directory import RunDir, safe_run_id
 from lab.store.run_info import RunInfo
@@ -128,9 +129,9 @@ def a_syntax_error_in_a_module_that_a_program_imports(root: Path, _: pytest.Monk
     (root / "scripts/mnist_sync.py").write_text("def (")  # nothing imports it
     (root / "scripts/mnist_model.py").write_text("import session\n")
     (root / "scripts/session.py").write_text("")
-    project.check_program(ASYNC, root)
+    fitting.check_program(ASYNC, root)
     (root / "scripts/session.py").write_text("x =\n")
-    project.check_program(ASYNC, root)
+    fitting.check_program(ASYNC, root)
 
 
 # ---- Inside a task
@@ -353,9 +354,6 @@ CALLS: dict[str, Callable[[Path], object]] = {
     "a config with too many tasks of a job": lambda _: parse(a_cluster(10_001)),
     "a config with too many values": lambda _: parse("[" + "1," * 100_001 + "]"),
     "a config in a file": lambda root: load_cluster(root / "cluster.yaml/x"),
-    "data for an experiment that reads none": lambda root: project.check_data_dir(
-        str(root), EXPERIMENTS["hello"]
-    ),
     "a run without run.json": lambda root: RunDir(root).read(),
     "a request that names another directory": lambda _: safe_run_id("../up"),
     "an agent without a node": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_NODE": ""}),

@@ -10,7 +10,7 @@ import pytest
 from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
 from lab.program.own import read_program
-from lab.service.planning import Project
+from lab.project import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.volume import Request, RunSpec, TaskProgram
 from tests.support.cli import replace_backends

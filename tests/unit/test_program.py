@@ -10,8 +10,9 @@ import pytest
 
 from lab.api.args import program_args
 from lab.errors import InputError
+from lab.program import names_a_program
 from lab.program import own as programs
-from lab.program.own import names_a_program, read_program
+from lab.program.own import read_program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
 from lab.volume import Request, RunSpec

@@ -12,7 +12,7 @@ from lab.errors import InputError
 from lab.program import data_files
 from lab.program.own import read_program
 from lab.program.python2 import Conversion
-from lab.run.project import experiment_of
+from lab.run.own_experiment import experiment_of
 from lab.volume import TaskProgram
 
 OLD = """\

@@ -14,8 +14,9 @@ from lab.config import parse_cluster
 from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS
 from lab.placement.plan import Plan
+from lab.project import Project
 from lab.service import target as targets
-from lab.service.planning import PlanResult, Project
+from lab.service.planning import PlanResult
 from lab.service.target import Target, find_target
 from lab.store.directory import all_runs
 from lab.tf_versions import INSTALLED_MARKER, TF1

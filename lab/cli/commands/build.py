@@ -13,8 +13,8 @@ from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
 from lab.console import notify
 from lab.options.shared import ClusterFile, GpuMode, Tensorflow
+from lab.project import cluster_path, find_root
 from lab.render import plan_file
-from lab.run.project import cluster_path, find_root
 from lab.tf_versions import CURRENT
 
 

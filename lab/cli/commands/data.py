@@ -22,7 +22,7 @@ from lab.options import Argument, Flag
 from lab.options.shared import Force
 from lab.options.types import one_of
 from lab.outputs import check_output, write_output
-from lab.run.project import check_data_dir
+from lab.project import check_data_dir
 
 
 def command(

@@ -29,9 +29,9 @@ from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import RunsDir
+from lab.project import default_name
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
-from lab.run.project import default_name
 from lab.store.directory import LAST, runs_dir
 
 

@@ -34,8 +34,8 @@ from lab.placement.config_generator import (
     summary,
 )
 from lab.placement.place import place
+from lab.project import DEFAULT_CLUSTER, SCRIPTS
 from lab.render import write
-from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
 from lab.text import short
 
 _MAX: Final = 1000

@@ -46,6 +46,7 @@ from lab.options.types import one_of, text
 from lab.outputs import check_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.plots import is_svg
+from lab.project import cluster_path, find_root
 from lab.render import (
     DEFAULTS,
     GPUS_BY,
@@ -69,7 +70,6 @@ from lab.render.slurm import (
     slurm_options,
     time_limit,
 )
-from lab.run.project import cluster_path, find_root
 from lab.service.planning import make_plan
 from lab.text import short
 from lab.tf_versions import CURRENT, IMAGES

@@ -28,9 +28,9 @@ from lab.experiments.registry import MAX_SEED
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import BackendName, GpuMode, RunsDir
 from lab.options.types import one_of, whole
+from lab.project import Project
 from lab.reproduce.claims import ALL, NAMES, Source, load
 from lab.service.batches import run_batches, run_count
-from lab.service.planning import Project
 from lab.service.reproduce import (
     CONFIG,
     MAX_REPEATS,

@@ -25,7 +25,8 @@ from lab.options.shared import (
     Strict,
     Tensorflow,
 )
-from lab.service.planning import Project, make_plan
+from lab.project import Project
+from lab.service.planning import make_plan
 from lab.service.target import find_target
 from lab.store.directory import runs_dir
 from lab.tf_versions import CURRENT

@@ -15,7 +15,7 @@ from lab.console import notify, print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
 from lab.options.shared import AsJson, ClusterArgument, ClusterFile
-from lab.run.project import cluster_path
+from lab.project import cluster_path
 
 
 def command(

@@ -1,0 +1,106 @@
+"""Whether an experiment fits a config, and has its program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.config import Cluster, load_cluster
+from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.formatting import counted
+from lab.program.python_source import Sources
+from lab.project import DEFAULT_CLUSTER, SCRIPTS
+from lab.text import suggestion
+
+
+def experiment_named(name: str) -> Experiment:
+    """Return the experiment of this name.
+
+    Raises:
+        InputError: The experiment does not exist.
+    """
+    found = EXPERIMENTS.get(name)
+    if found is None:
+        hint = suggestion(name, EXPERIMENTS)
+        raise InputError(
+            f"no experiment {name!r}",
+            f"{hint}see `lab experiments`; run your own program by its path, such as {name}.py",
+        )
+    return found
+
+
+def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -> None:
+    """Check that the cluster has exactly the jobs that the experiment needs.
+
+    Raises:
+        InputError: A job is missing, unused, or has the wrong number of tasks. The hint names a
+            config that fits, if there is one.
+    """
+    missing = [job for job in wanted.jobs if job not in cluster.jobs]
+    idle = [job for job in cluster.jobs if job not in wanted.jobs]
+    miscounted = _miscounted(wanted, cluster)
+    if not missing and not idle and not miscounted:
+        return
+    if missing:
+        what = f"needs the job {missing[0]!r}, which {config} lacks"
+        fix = "add it under `jobs:`"
+    elif miscounted:
+        job, count = miscounted[0], wanted.counts[miscounted[0]]
+        found = len(cluster.jobs[job].on)
+        what = f"needs {counted(count, 'task')} of the job {job!r}, but {config} has {found}"
+        fix = "change the job under `jobs:`"
+    else:
+        what = f"cannot use the job {idle[0]!r} of {config}"
+        fix = "remove it from `jobs:`"
+    raise InputError(f"experiment {wanted.name!r} {what}", try_config(wanted, root) or fix)
+
+
+def check_program(wanted: Experiment, root: Path) -> None:
+    """Check the experiment's program before anything starts.
+
+    Raises:
+        InputError: The program is missing or unreadable; or the program, or a module of its
+            directory that it imports, has a syntax error.
+    """
+    path = root / SCRIPTS / wanted.program
+    if not path.exists():
+        raise InputError(
+            f"the program of experiment {wanted.name!r}, {path}, is missing", "restore the file"
+        )
+    sources = Sources()
+    sources.read(path.parent, Path(path.name))
+    sources.refuse_python_2()
+
+
+def try_config(wanted: Experiment, root: Path) -> str:
+    """Return the hint that names a config with an experiment's jobs; "" if there is none."""
+    first = [root / wanted.cluster] if wanted.cluster else []
+    fitting = next((path for path in [*first, *_configs(root)] if _fits(path, wanted)), None)
+    return f"try --cluster {_relative(fitting)}" if fitting else ""
+
+
+def _configs(root: Path) -> Sequence[Path]:
+    return [root / DEFAULT_CLUSTER, *sorted((root / "clusters").glob("*.yaml"))]
+
+
+def _miscounted(wanted: Experiment, cluster: Cluster) -> list[str]:
+    """Return the jobs whose number of tasks is not the one that the experiment needs."""
+    return [
+        job
+        for job, count in wanted.counts.items()
+        if job in cluster.jobs and len(cluster.jobs[job].on) != count
+    ]
+
+
+def _fits(path: Path, wanted: Experiment) -> bool:
+    try:
+        cluster = load_cluster(path)
+        return set(cluster.jobs) == set(wanted.jobs) and not _miscounted(wanted, cluster)
+    except (InputError, OSError):
+        return False
+
+
+def _relative(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
