@@ -15,13 +15,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
+    from lab.backends.boot import Boot
     from lab.config import Cluster
     from lab.gpu.verification import GpuView
     from lab.placement.place import Placed
@@ -385,6 +386,15 @@ class Backend(ABC):
         return ()
 
     @abstractmethod
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Boot[Any]:
+        """Return the steps of a boot, for `up`.
+
+        Args:
+            plan: The plan.
+            root: The project's directory, an absolute path.
+            notify: Receives progress.
+        """
+
     def up(
         self,
         plan: Plan,
@@ -409,6 +419,12 @@ class Backend(ABC):
             LabError: The boot failed, or another environment holds one of the GPUs. Nothing is
                 left.
         """
+        from lab.backends.boot import boot  # noqa: PLC0415  (few commands boot)
+
+        environment: Environment = boot(
+            self.boot(plan, root=root.absolute(), notify=notify), check, share=share
+        )
+        return environment
 
     @abstractmethod
     def projects(self) -> Collection[str]:

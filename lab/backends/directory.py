@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar, Generic
 
 from lab.backends import (
     NO_PARTS,
+    Backend,
     Chunk,
     Command,
     Environment,
@@ -23,11 +23,11 @@ from lab.backends import (
     no_precondition,
     remove_volume,
 )
+from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
-from lab.backends.state import Busy, lock_environment, state_directory
+from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError, Notify
-from lab.text import visible
 from lab.volume import Request, Volume, control
 from lab.volume.transfer import stream
 
@@ -37,9 +37,6 @@ _POSTS = {
     "fault": control.inject_fault,
     "collected": control.mark_collected,
 }
-
-
-_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class DirectoryEnvironment(Environment):
@@ -205,79 +202,71 @@ class DirectoryEnvironment(Environment):
             ) from error
 
 
-class EnvironmentDir:
-    """The directory of one environment: its record, its run volume, the output of its agents.
+class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
+    """An environment in a directory of this user, with a record."""
 
-    Attributes:
-        directory: The directory.
-        record: The file with the environment's record.
-        runs: The run volume.
-        kept: A file that marks a run volume as kept, because it has files that are not collected.
-    """
+    def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
+        super().__init__(state_dir.runs)
+        self._state_dir = state_dir
+        self._record = record
+        self.project = record.project
+        self.folder = record.root
+        self.cluster_sha256 = record.cluster_sha256
+        self.tensorflow = record.tensorflow
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.record = directory / "environment.json"
-        self.runs = directory / "runs"
-        self.kept = directory / "kept"
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's code that its agents run."""
+        return self._record.sources_sha256
 
     def output(self, task: str) -> Path:
         """The file with the output of a task's agent."""
-        return self.directory / "output" / f"{task}.log"
+        return self._state_dir.output(task)
 
-    def clear(self, notify: Notify) -> bool:
-        """Remove the files of a stopped environment, except ended runs of a kept run volume.
+    def is_recorded(self) -> bool:
+        """Whether its record is still that of this object."""
+        return self._state_dir.read() == self._record
 
-        A run with a damaged request also stays: nothing can collect it.
+    @abstractmethod
+    def stop(self, *, gently: bool = True) -> None:
+        """End all its processes.
 
         Args:
-            notify: Receives one line for each such run.
+            gently: First let programs end by themselves, and agents record their ends.
 
-        Returns:
-            Whether the volume is kept.
+        Raises:
+            LabError: Processes are left.
         """
-        volume = Volume(self.runs)
-        requests = {each.run_id: each for each in control.requests(volume)}
-        ended = {name for name, each in requests.items() if control.state_of(volume, each).ended}
-        if not self.kept.exists():
-            if self.directory.is_dir():
-                remove_tree(self.directory)
-            return False
-        damaged = {path.stem for path in volume.requests.glob("*.json")} - set(requests)
-        for name in sorted(damaged):
-            where = visible(str(self.runs / name))
-            notify(f"{where} is kept, but not collected: the run's request is damaged")
-        kept = ended | damaged
-        needed = {self.runs, self.record, self.kept, volume.requests}
-        directories = (self.directory, self.runs, volume.requests)
-        for path in [path for directory in directories for path in directory.iterdir()]:
-            if path not in needed and path.stem not in kept:
-                remove_tree(path)
-        return True
+
+    def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
+        """End it and remove its directory; see `DirectoryEnvironment`."""
+        self.stop(gently=gently)
+        self._state_dir.remove(keep_volume=keep_volume)
 
 
-def directory_of(backend: str, project: str) -> Path:
-    """Return the directory of an environment of this user; it may not exist.
+class RecordedBackend(Backend):
+    """A backend of such environments.
 
-    Raises:
-        LabError: The name is not valid.
+    Attributes:
+        state_dirs: The type of their directories.
+        environments: Makes an environment of its directory and its record.
     """
-    if not _PROJECT.fullmatch(project):
-        raise LabError(f"{project!r} is not a project name", "use a-z, 0-9 and hyphens")
-    return state_directory() / backend / project
 
+    state_dirs: ClassVar[type[EnvironmentDir[Any]]]
+    environments: ClassVar[Callable[..., Environment]]
 
-def remove_tree(path: Path) -> None:
-    """Remove a file, or a directory with its content.
+    def projects(self) -> list[str]:
+        """Names of all environments that have a record."""
+        return [each.directory.name for each in self.state_dirs.all()]
 
-    It uses `rm`, because Python's functions fail at a depth of some hundred directories.
+    def find_any(self, project: str) -> Environment | None:
+        """The environment of this name: up, waiting, or stopped; None: no record.
 
-    Raises:
-        LabError: Files are left.
-    """
-    done = subprocess.run(
-        ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        last = " ".join(done.stderr.strip().splitlines()[-1:])
-        raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")
+        Raises:
+            LabError: Its record cannot be read.
+        """
+        if project not in self.projects():
+            return None
+        state_dir = self.state_dirs.of(project)
+        record = state_dir.read()
+        return None if record is None else type(self).environments(state_dir, record)

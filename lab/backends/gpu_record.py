@@ -110,11 +110,11 @@ def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
 
 
 @contextmanager
-def hold_gpus(holder: Holder, *, share: bool, notify: Notify) -> Iterator[Handover]:
+def hold_gpus(holder: Holder | None, *, share: bool, notify: Notify) -> Iterator[Handover]:
     """Reserve an environment's GPUs before its boot. If the block fails, restore the record.
 
     Args:
-        holder: The environment; without GPUs nothing is done.
+        holder: The environment; without GPUs, or None, nothing is done.
         share: Whether other environments may hold the same GPUs.
         notify: Receives one line if the record has files that `lab` cannot have written.
 
@@ -124,7 +124,7 @@ def hold_gpus(holder: Holder, *, share: bool, notify: Notify) -> Iterator[Handov
     Raises:
         LabError: Another environment holds one of the GPUs, or the record cannot be used.
     """
-    if not holder.gpus:
+    if holder is None or not holder.gpus:
         yield lambda _process: None
         return
     path = directory() / holder.file_name(os.getuid())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import Backend, Check, Environment
+from lab.backends import Backend, Check, Environment, no_check
 from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host
@@ -16,7 +16,13 @@ _MAX_NAMES = 3  # more tasks are counted instead of named
 
 
 def boot(
-    backend: Backend, plan: Plan, *, root: Path, notify: Notify, share: bool = False
+    backend: Backend,
+    plan: Plan,
+    *,
+    root: Path,
+    notify: Notify,
+    share: bool = False,
+    then: Check = no_check,
 ) -> Environment:
     """Boot an environment, and verify that its tasks see the planned GPUs.
 
@@ -26,11 +32,16 @@ def boot(
         root: The project's directory.
         notify: Receives progress.
         share: Whether another environment may hold the same GPUs.
+        then: Called when the GPUs are verified. If it raises, the boot fails.
 
     Raises:
         LabError: The boot failed, or a task sees other GPUs. Nothing is left.
     """
-    check: Check = lambda up: verify_gpus(up, plan, notify)  # noqa: E731
+
+    def check(environment: Environment) -> None:
+        verify_gpus(environment, plan, notify)
+        then(environment)
+
     return backend.up(plan, root=root, notify=notify, check=check, share=share)
 
 

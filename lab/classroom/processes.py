@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.directory import remove_tree
+from lab.backends.environment_dir import remove_tree
 from lab.backends.gpu_record import VARIABLE as GPU_RECORD
 from lab.backends.state import SEAT_VARIABLE
 from lab.classroom.run_report import REPORT, RunReport, parse_report

@@ -165,7 +165,7 @@ def runs_directory() -> Directory:
 
 def state_directory() -> Directory:
     """Return the directory with the state of environments."""
-    return inspect_directory(state.base().parent, "state", "LAB_STATE")
+    return inspect_directory(state.StateDir.base().parent, "state", "LAB_STATE")
 
 
 def inspect_directory(path: Path, name: str, variable: str) -> Directory:
@@ -204,7 +204,7 @@ def judge_room(directory: Directory) -> Outcome:
 
 def local_environments() -> list[tuple[str, bool]]:
     """Return every recorded local environment, and whether its supervisor is alive."""
-    records = [place.read() for place in state.state_dirs()]
+    records = [place.read() for place in state.StateDir.all()]
     return [(each.project, each.process.alive()) for each in records if each is not None]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lab.backends import Backend, Environment
-from lab.backends.gpu_verification import verify_gpus
+from lab.backends.gpu_verification import boot
 from lab.backends.selection import check_compatible, choose
 from lab.backends.state import Busy
 from lab.errors import Notify
@@ -49,13 +49,13 @@ class Target:
         Raises:
             LabError: The environment cannot be booted, or differs from the plan; it is removed.
         """
-
-        def check(environment: Environment) -> None:
-            verify_gpus(environment, self.plan, notify)
-            defer()
-
-        return self.backend.up(
-            self.plan, root=self.root, notify=notify, check=check, share=self.share
+        return boot(
+            self.backend,
+            self.plan,
+            root=self.root,
+            notify=notify,
+            share=self.share,
+            then=lambda _environment: defer(),
         )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lab.backends import (
     NO_PARTS,
@@ -240,6 +241,9 @@ class FakeBackend(Backend):
 
     def notices(self, plan: Plan) -> Sequence[str]:
         return ["local: links are not applied"] if self.environment is None else []
+
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Any:
+        raise NotImplementedError("`up` has no steps")
 
     def up(
         self,

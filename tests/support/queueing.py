@@ -113,6 +113,9 @@ class Host(Backend):
     def missing_image(self, plan: Plan, *, root: Path) -> None:
         return None
 
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Any:
+        raise NotImplementedError("`up` has no steps")
+
     def up(
         self,
         plan: Plan,

@@ -61,7 +61,7 @@ def ignore(_line: str) -> None:
 
 def announce(*tasks: str) -> None:
     """The agents of these tasks start."""
-    agents = state.state_dir("x").runs / "agents"
+    agents = state.StateDir.of("x").runs / "agents"
     agents.mkdir(exist_ok=True)
     for task in tasks:
         about = {"address": f"{task}.host:1", "gpus": "none" if task == "ps-0" else "0,1"}

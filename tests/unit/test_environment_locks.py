@@ -56,7 +56,7 @@ def quiet(_line: str) -> None:
 
 def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     """The leftovers of a killed supervisor."""
-    place = processes.state_dir(project)
+    place = processes.StateDir.of(project)
     place.runs.mkdir(parents=True)
     record = EnvironmentRecord(
         project, "abc", "/home/ada", Isolation.PROCESSES, NOBODY, "python", (), (), "2.21", ""
@@ -70,7 +70,7 @@ def test_a_read_error_is_not_the_end_of_the_agents(
 ) -> None:
     agent = TaskRecord("worker-0", "tf1", "127.0.0.1:1", (), None, {})
     record = replace(a_dead_environment()._record, tasks=(agent,))
-    environment = LocalEnvironment(processes.state_dir("mnist"), record)
+    environment = LocalEnvironment(processes.StateDir.of("mnist"), record)
     assert has_stopped(environment)
 
     def fail(_path: Path) -> str:
@@ -225,14 +225,14 @@ def test_a_needed_one_is_not_removed() -> None:
 
         with pytest.raises(LabError, match="it is needed"):
             environment.down(quiet, unless=needed)
-    assert processes.state_dir("mnist").directory.exists()
+    assert processes.StateDir.of("mnist").directory.exists()
 
 
 def test_removal_by_another_command_is_accepted() -> None:
     environment = a_dead_environment()
     environment.down(quiet)
     environment.down(quiet)
-    anew = processes.state_dir("mnist")
+    anew = processes.StateDir.of("mnist")
     record = replace(environment._record, process=ProcessHandle.of(os.getpid()))
     anew.runs.mkdir(parents=True)
     anew.write(record)
@@ -254,7 +254,7 @@ def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) ->
     volume.request("damaged").write_text("{")
     state_dir.kept.touch()
     notices: list[str] = []
-    assert state_dir.clear(notices.append)
+    state_dir.clear(notices.append)
     why = "is kept, but not collected: the run's request is damaged"
     assert notices == [f"{volume.run('damaged')} {why}"]
     for run_id in ("damaged", "ended", "unfinished"):
@@ -264,8 +264,8 @@ def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) ->
 
 def test_leftovers_of_processes() -> None:
     environment = a_dead_environment()
-    living = processes.state_dir("living")
-    record = processes.state_dir("mnist").read()
+    living = processes.StateDir.of("living")
+    record = processes.StateDir.of("mnist").read()
     assert record is not None
     living.write(replace(record, project="living", process=ProcessHandle.of(os.getpid())))
     (found,) = LocalBackend().find_orphans()
@@ -273,7 +273,7 @@ def test_leftovers_of_processes() -> None:
     assert [each.project for each in LocalBackend().all()] == ["living"]
     environment.down(quiet)
     assert LocalBackend().find_orphans() == []
-    assert not processes.state_dir("mnist").directory.exists()
+    assert not processes.StateDir.of("mnist").directory.exists()
 
 
 def labelled(project: str) -> SimpleNamespace:

@@ -26,8 +26,8 @@ from lab import project
 from lab.backends.compose import ComposeBackend
 from lab.backends.compose.channel import upload
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.directory import remove_tree
 from lab.backends.engine.client import engine_errors
+from lab.backends.environment_dir import remove_tree
 from lab.backends.local import LocalBackend, backend, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
@@ -191,7 +191,7 @@ def a_plan() -> Plan:
 def stored(record: EnvironmentRecord | None = None, *agents: str) -> LocalEnvironment:
     """An environment with this record, where this process replaces the agents of these tasks."""
     record = record or a_record(isolation=Isolation.PROCESSES)
-    place = state.state_dir(record.project)
+    place = state.StateDir.of(record.project)
     place.runs.mkdir(parents=True)
     place.write(record)
     for task in agents:
@@ -220,7 +220,7 @@ def a_full_state_directory(root: Path, _: pytest.MonkeyPatch) -> None:
         try:
             up(root)
         finally:
-            assert list(state.base().glob("*/")) == []
+            assert list(state.StateDir.base().glob("*/")) == []
 
 
 @error
@@ -237,7 +237,7 @@ def a_run_without_all_agents(root: Path, _: pytest.MonkeyPatch) -> None:
         there.submit(changed(REQUEST, own=True), {"program": root})
     finally:
         assert there.runs() == []
-        assert not (state.state_dir("demo").runs / "incoming").exists()
+        assert not (state.StateDir.of("demo").runs / "incoming").exists()
 
 
 @error
@@ -248,7 +248,7 @@ def a_program_that_cannot_be_copied(root: Path, _: pytest.MonkeyPatch) -> None:
     try:
         with_agents().submit(changed(REQUEST, own=True), {"program": root / "program"})
     finally:
-        assert list((state.state_dir("demo").runs / "incoming").iterdir()) == []
+        assert list((state.StateDir.of("demo").runs / "incoming").iterdir()) == []
 
 
 @error
@@ -261,7 +261,7 @@ def a_second_run(_root: Path, _: pytest.MonkeyPatch) -> None:
 @error
 def a_run_volume_that_is_a_file(root: Path, _: pytest.MonkeyPatch) -> None:
     there = with_agents()
-    runs = state.state_dir("demo").runs
+    runs = state.StateDir.of("demo").runs
     runs.rename(root / "away")
     runs.write_text("a file")
     there.submit(REQUEST)

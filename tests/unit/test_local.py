@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.environment_dir import record_text
 from lab.backends.local import LocalBackend, manifest, state
 from lab.backends.local import isolation as isolations
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.manifest import check_ports_free
-from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
+from lab.backends.local.state import Isolation, StateDir
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.errors import LabError
@@ -93,29 +94,34 @@ def test_cpus(cpuset: str, cpus: set[int]) -> None:
     assert manifest.parse_cpuset(cpuset) == cpus
 
 
-def test_record_of_an_environment_survives_its_file() -> None:
+def test_record_of_an_environment_survives_its_file(tmp_path: Path) -> None:
     record = a_record()
-    assert EnvironmentRecord.from_json(record.to_json()) == record
+    place = StateDir(tmp_path)
+    place.write(record)
+    assert place.read() == record
     assert LocalEnvironment(StateDir(Path()), record).sources_sha256 == "5" * 64
     assert record.cluster_spec() == PLAN.cluster_spec()
-    raw = json.loads(record.to_json())
+    raw = json.loads(place.record.read_text())
     for part in (raw, raw["process"], raw["nodes"][0], raw["tasks"][0], raw["nodes"][1]["link"]):
         part["later"] = 1  # a field of a later version of lab
-    assert EnvironmentRecord.from_json(json.dumps(raw)) == record
+    place.record.write_text(json.dumps(raw))
+    assert place.read() == record
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", a_record().to_json().replace('"pid"', '"p"')],
+    ["", "[]", "{}", record_text(a_record()).replace('"pid"', '"p"')],
     ids=["empty", "a list", "no fields", "another field"],
 )
-def test_a_damaged_record_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        EnvironmentRecord.from_json(text)
+def test_a_damaged_record_is_refused(text: str, tmp_path: Path) -> None:
+    place = StateDir(tmp_path)
+    place.record.write_text(text)
+    with pytest.raises(LabError, match="json cannot be read: "):
+        place.read()
 
 
 def test_environment_is_found_while_its_process_runs(state_folder: Path) -> None:
-    place = state.state_dir("demo")
+    place = state.StateDir.of("demo")
     place.directory.mkdir(parents=True)
     place.write(a_record())
     backend = LocalBackend()
@@ -134,7 +140,7 @@ def test_environment_is_found_while_its_process_runs(state_folder: Path) -> None
 
 
 def test_an_environment_with_an_unreadable_record_is_unchanged(state_folder: Path) -> None:
-    place = state.state_dir("demo")
+    place = state.StateDir.of("demo")
     place.runs.mkdir(parents=True)
     place.record.write_text("{")
     backend = LocalBackend()
@@ -154,16 +160,16 @@ def test_an_environment_with_an_unreadable_record_is_unchanged(state_folder: Pat
 def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LAB_STATE")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state.base() == tmp_path / "lab" / "local"
+    assert state.StateDir.base() == tmp_path / "lab" / "local"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert state.base() == tmp_path / ".local" / "state" / "lab" / "local"
+    assert state.StateDir.base() == tmp_path / ".local" / "state" / "lab" / "local"
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-a", "x" * 40])
 def test_strange_project_names(name: str) -> None:
     with pytest.raises(LabError, match="is not a project name"):
-        state.state_dir(name)
+        state.StateDir.of(name)
 
 
 def test_identity_of_ended_process() -> None:
@@ -223,7 +229,7 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
 
 def booted(supervisor: subprocess.Popen[str], agents: dict[str, ProcessHandle]) -> LocalEnvironment:
     """An environment without namespaces with these agents, and on its run volume other ids."""
-    place = state.state_dir("demo")
+    place = state.StateDir.of("demo")
     record = a_record(process=ProcessHandle.of(supervisor.pid), isolation=Isolation.PROCESSES)
     place.runs.mkdir(parents=True)
     place.write(record)
@@ -254,13 +260,13 @@ def test_an_environment_is_up_while_an_agent_runs(supervisor: subprocess.Popen[s
     supervisor.kill()
     supervisor.wait()
     assert environment.is_up
-    state.state_dir("demo").write_agent("ps-0", replace(this, started="1"))
+    state.StateDir.of("demo").write_agent("ps-0", replace(this, started="1"))
     assert not environment.is_up
 
 
 def test_a_damaged_file_of_an_agent_is_no_agent(supervisor: subprocess.Popen[str]) -> None:
     environment = booted(supervisor, {"ps-0": ProcessHandle.of(os.getpid())})
-    (state.state_dir("demo").directory / "output/ps-0.agent").write_text("{")
+    (state.StateDir.of("demo").directory / "output/ps-0.agent").write_text("{")
     assert not environment.tasks()[0].alive
 
 

@@ -146,7 +146,7 @@ def test_a_pause_that_looks_like_a_stall_is_warned_of(
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEnvironment:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    place = state.state_dir("demo")
+    place = state.StateDir.of("demo")
     place.runs.mkdir(parents=True)
     return LocalEnvironment(place, a_record())
 
@@ -158,7 +158,7 @@ def test_nodes_without_a_network_or_an_agent(stored: LocalEnvironment) -> None:
         stored.inject_fault("r1", "kill worker-1")
     record = replace(a_record(), isolation=Isolation.PROCESSES)
     with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; use other faults"):
-        LocalEnvironment(state.state_dir("demo"), record).inject_network_fault("tf2", ["cut:5s"])
+        LocalEnvironment(state.StateDir.of("demo"), record).inject_network_fault("tf2", ["cut:5s"])
 
 
 def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab import signals
-from lab.backends.local import backend as local
-from lab.backends.local.state import StateDir
+from lab.backends import no_check
+from lab.backends.boot import Boot, boot
+from lab.backends.gpu_record import Handover
 from lab.signals import EXIT_INTERRUPTED
+from tests.support.fakes import PLAN
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -190,18 +193,31 @@ def hit_by_all() -> None:
         hit(number)
 
 
-def test_a_failed_boot_of_processes_is_always_cleaned_up(tmp_path: Path, heard: list[int]) -> None:
-    class Interrupted(subprocess.Popen[bytes]):
-        def kill(self) -> None:
-            hit_by_all()
-            super().kill()
+class Interrupted(Boot[Any]):
+    """A boot that is interrupted, and again by all signals while it is undone."""
 
-    place = StateDir(tmp_path / "demo")
-    place.directory.mkdir()
-    with Interrupted([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
-        local._undo(place, supervisor, None, keep_volume=False)
-        assert supervisor.poll() == -signal.SIGKILL
-    assert not place.directory.exists()
+    backend = "local"
+    undone = False
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self, lock: int | None, hold: Handover) -> Any:
+        raise KeyboardInterrupt
+
+    def undo(self) -> None:
+        hit_by_all()
+        self.undone = True
+
+
+def test_an_interrupted_boot_is_always_undone(
+    tmp_path: Path, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    steps = Interrupted(PLAN, tmp_path, lambda _line: None)
+    with pytest.raises(KeyboardInterrupt):
+        boot(steps, no_check, share=False)
+    assert steps.undone
     assert heard == []
 
 

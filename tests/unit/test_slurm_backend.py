@@ -66,14 +66,14 @@ def test_the_reason_of_the_wait_is_shown_once(site: Site) -> None:
         ((), True, "job 7 running"),
         (("0", "1"), True, "job 7 running"),
     ]
-    directory = state.state_dir("x").directory
+    directory = state.StateDir.of("x").directory
     parsable, name, *options = site.read("options").split()
     assert (parsable, name.startswith("--job-name=lab-x-")) == ("--parsable", True)
     assert options == [
         *(f"--output={directory}/job.log", f"--chdir={site.root}", f"{directory}/cluster.sbatch")
     ]
     assert f"LAB_JOB_DIR={directory}\n" in site.read("environ")
-    assert stat.S_IMODE(state.state_dir("x").runs.stat().st_mode) == 0o700
+    assert stat.S_IMODE(state.StateDir.of("x").runs.stat().st_mode) == 0o700
     assert environment.boot_file()[0] == "cluster.sbatch"
     assert "autorun" not in environment.boot_file()[1]
     assert environment.provenance()["slurm"] == "slurm-wlm 22.05.8"
@@ -217,11 +217,11 @@ def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) 
 def test_a_job_that_ends_before_its_tasks_run_is_an_error(site: Site, printed: str) -> None:
     def end() -> None:
         site.set("queue", "")
-        state.state_dir("x").log.write_text(printed)
+        state.StateDir.of("x").log.write_text(printed)
 
     with pytest.raises(LabError) as error:
         site.boot(end)
-    state_dir = state.state_dir("x").directory
+    state_dir = state.StateDir.of("x").directory
     unseen = f"no output; all nodes must see {state_dir} (LAB_STATE)"
     assert str(error.value) == f"the job of 'x' has ended: {printed.strip() or unseen}"
 
@@ -295,7 +295,7 @@ def test_what_a_job_cannot_do_is_refused(site: Site) -> None:
 
 
 def test_a_damaged_record_is_an_error(site: Site) -> None:
-    directory = state.state_dir("x").directory
+    directory = state.StateDir.of("x").directory
     directory.mkdir(parents=True)
     (directory / "environment.json").write_text("{")
     with pytest.raises(LabError, match=r"environment\.json cannot be read: .*; cancel its job"):

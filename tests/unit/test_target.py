@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.backends import Environment
+from lab.backends import Environment, gpu_verification
 from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.service import target as targets
 from lab.service.planning import PlanResult
 from lab.service.target import Target, find_target
 from lab.store.directory import all_runs
@@ -74,7 +73,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
         assert plan is PLAN
         order.append("proved")
 
-    monkeypatch.setattr(targets, "verify_gpus", prove)
+    monkeypatch.setattr(gpu_verification, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
     target = Target(FakeBackend(made=made), PLAN, tmp_path, None)
     assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
@@ -83,7 +82,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
     def odd(*_words: object) -> None:
         raise LabError("worker-0 sees another card")
 
-    monkeypatch.setattr(targets, "verify_gpus", odd)
+    monkeypatch.setattr(gpu_verification, "verify_gpus", odd)
     with pytest.raises(LabError, match="another card"):
         target.boot(lambda: order.append("relied on"), lambda _line: None)
     assert len(order) == 2

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend, Check, no_check
+from lab.backends import Backend
+from lab.backends.boot import Boot
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted
 from lab.backends.classroom.protocol import Order, State, Status
+from lab.backends.gpu_record import Handover
 from lab.backends.names import CLASS
 from lab.config import Cluster
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import about
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
-from lab.signals import ignore_signals
 
 _UPDATE_S: Final = 30.0
 """Seconds after which the estimate is reported again although the position is the same."""
@@ -78,39 +80,9 @@ class ClassBackend(Backend):
         """One line for each feature of the plan that works in another way in the queue."""
         return ()
 
-    def up(
-        self,
-        plan: Plan,
-        *,
-        root: Path,
-        notify: Notify,
-        check: Check = no_check,
-        share: bool = False,
-    ) -> ClassEnvironment:
-        """Take a place in the queue, wait for the turn, and wait until every agent runs.
-
-        An interrupt gives the place back.
-
-        Raises:
-            LabError: The queue refuses, or the boot failed.
-        """
-        order = Order(
-            config=plan.config,
-            with_gpus=plan.mode != "none",
-            cluster_sha256=plan.cluster_sha256,
-            folder=str(root.absolute()),
-            tensorflow=plan.tensorflow,
-        )
-        status = converted(self._queue.request("POST", "", asdict(order)), Status)
-        environment = ClassEnvironment(self._queue, status)
-        try:
-            environment = _wait(environment, notify)
-            check(environment)
-        except BaseException:
-            with ignore_signals():
-                _give_back(environment, notify)
-            raise
-        return environment
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ClassBoot:
+        """Return the steps of a boot; see `Backend`."""
+        return ClassBoot(plan, root, notify, self._queue)
 
     def projects(self) -> list[str]:
         """Names of all environments of this seat in the queue."""
@@ -123,6 +95,48 @@ class ClassBackend(Backend):
 
     def _statuses(self) -> list[Status]:
         return converted(self._queue.request("GET", ""), list[Status])
+
+
+class ClassBoot(Boot[ClassEnvironment]):
+    """The steps that take a place in the queue. An interrupt gives the place back."""
+
+    backend = CLASS
+
+    def __init__(self, plan: Plan, root: Path, notify: Notify, queue: Queue) -> None:
+        super().__init__(plan, root, notify)
+        self._queue = queue
+        self._environment: ClassEnvironment | None = None
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Return no lock: the queue has the environments."""
+        return nullcontext()
+
+    def prepare(self) -> None:
+        """Check nothing: the queue checks the order."""
+
+    def start(self, lock: int | None, hold: Handover) -> ClassEnvironment:
+        """Take a place, and wait for the turn and until every agent runs; see `Boot`."""
+        del lock, hold
+        plan = self.plan
+        order = Order(
+            config=plan.config,
+            with_gpus=plan.mode != "none",
+            cluster_sha256=plan.cluster_sha256,
+            folder=str(self.root),
+            tensorflow=plan.tensorflow,
+        )
+        status = converted(self._queue.request("POST", "", asdict(order)), Status)
+        self._environment = ClassEnvironment(self._queue, status)
+        return _wait(self._environment, self.notify)
+
+    def undo(self) -> None:
+        """Give the place of a failed boot back; an error here must not hide the boot's error."""
+        if self._environment is None:
+            return
+        try:
+            self._environment.give_back(keep=False)
+        except LabError as error:
+            self.notify(f"{self.plan.name} is not removed: {error}; run `lab down`")
 
 
 def _wait(environment: ClassEnvironment, notify: Notify) -> ClassEnvironment:
@@ -147,11 +161,3 @@ def _wait(environment: ClassEnvironment, notify: Notify) -> ClassEnvironment:
 def _place(status: Status) -> str:
     when = f", about {about(status.wait_s)}" if status.wait_s else ""
     return f"position {status.position} in the queue{when}"
-
-
-def _give_back(environment: ClassEnvironment, notify: Notify) -> None:
-    """Give the place of a failed boot back; an error here must not hide the boot's error."""
-    try:
-        environment.give_back(keep=False)
-    except LabError as error:
-        notify(f"{environment.project} is not removed: {error}; run `lab down`")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
-from lab.backends import Backend, Check, no_check
-from lab.backends.compose.cleanup import NO_RESOURCES, Resources, list_resources, projects, remove
+from lab.backends import Backend
+from lab.backends.boot import Boot
+from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
     compose_version,
@@ -27,13 +26,13 @@ from lab.backends.compose.image_build import (
 )
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.engine.client import Engine
-from lab.backends.gpu_record import hold_gpus, holder_of
-from lab.backends.state import SEAT_VARIABLE, lock_environment
+from lab.backends.gpu_record import Handover, Holder, holder_of
+from lab.backends.names import COMPOSE
+from lab.backends.state import SEAT_VARIABLE
 from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, RenderOptions
-from lab.signals import ignore_signals
 from lab.text import visible
 from lab.threads import in_background
 
@@ -45,7 +44,7 @@ class ComposeBackend(Backend):
         name: `compose`.
     """
 
-    name: Final = "compose"
+    name = COMPOSE
 
     def __init__(self, *, ready_s: float = READY_S, options: RenderOptions = DEFAULTS) -> None:
         self._engine = Engine()
@@ -118,55 +117,6 @@ class ComposeBackend(Backend):
         with image_builder(self._engine, plan, root, self._options) as builder:
             return not image_exists(self._engine, builder.image.name)
 
-    def up(
-        self,
-        plan: Plan,
-        *,
-        root: Path,
-        notify: Notify,
-        check: Check = no_check,
-        share: bool = False,
-    ) -> ComposeEnvironment:
-        """Boot an environment and wait until every agent runs.
-
-        If the boot fails, it removes what it added, and nothing else.
-
-        Raises:
-            LabError: The boot failed.
-        """
-        docker()
-        compose_version()
-        with lock_environment(self.name, plan.name) as lock:
-            self._refuse_another(plan, root.absolute())
-            with self._held(plan, root.absolute(), notify, share=share):
-                return self._up(plan, root.absolute(), notify, check, lock)
-
-    def _up(
-        self, plan: Plan, root: Path, notify: Notify, check: Check, lock: int
-    ) -> ComposeEnvironment:
-        before = list_resources(self._engine, plan.name)
-        text = render(plan, options=self._options_for(plan))
-        with ExitStack() as undo:
-            file = write_compose_file(plan.name, text)
-            undo.callback(self._undo, plan.name, before, notify)
-            compose = Compose(plan.name, file, root, lock)
-            ImageBuilder.of(self._engine, plan, compose).ensure(notify)
-            compose.up(notify)
-            environment = ComposeEnvironment(self._engine, plan.name)
-            # First, because a task without its network becomes unhealthy after some seconds.
-            restart_detached_tasks(self._engine, environment.inspect(), notify)
-            wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
-            environment.block_host(notify)
-            check(environment)
-            undo.pop_all()
-        return environment
-
-    def _options_for(self, plan: Plan) -> RenderOptions:
-        """The options of the file that is booted: Podman ignores `driver: nvidia` in silence."""
-        if any(task.gpus for task in plan.tasks) and self._engine.is_podman():
-            return replace(self._options, gpus_by="cdi")
-        return self._options
-
     def projects(self) -> set[str]:
         """Names of all environments that have a container, network or volume."""
         return projects(self._engine)
@@ -177,20 +127,39 @@ class ComposeBackend(Backend):
         exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if exists else None
 
-    def _held(
-        self, plan: Plan, root: Path, notify: Notify, *, share: bool
-    ) -> AbstractContextManager[object]:
-        """Hold the plan's GPUs in this host's record, if the engine runs on this host."""
-        if not any(task.gpus for task in plan.tasks):
-            return nullcontext()
-        if not ComposeEnvironment(self._engine, plan.name).is_local:
-            return nullcontext()
-        where = self._engine.id()
-        holder = holder_of(plan, backend=self.name, where=where, folder=root)
-        return hold_gpus(holder, share=share, notify=notify)
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ComposeBoot:
+        """Return the steps of a boot; see `Backend`."""
+        return ComposeBoot(
+            plan, root, notify, self._engine, options=self._options, ready_s=self._ready_s
+        )
 
-    def _refuse_another(self, plan: Plan, root: Path) -> None:
-        """Refuse to boot over an environment of the same name from another config or directory."""
+
+class ComposeBoot(Boot[ComposeEnvironment]):
+    """The steps that let compose start the containers, and wait until all are healthy."""
+
+    backend = COMPOSE
+
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        notify: Notify,
+        engine: Engine,
+        *,
+        options: RenderOptions,
+        ready_s: float,
+    ) -> None:
+        super().__init__(plan, root, notify)
+        self._engine = engine
+        self._options = options
+        self._ready_s = ready_s
+        self._before = NO_RESOURCES
+
+    def prepare(self) -> None:
+        """Refuse an environment of the same name from another config or directory."""
+        docker()
+        compose_version()
+        plan, root = self.plan, self.root
         containers = ComposeEnvironment(self._engine, plan.name).containers
         tasks = [each for each in containers if each.task]
         others = [each.root for each in tasks or containers if not _is_same(each.root, root)]
@@ -199,21 +168,51 @@ class ComposeBackend(Backend):
         elif others:
             origin = f"another directory, {visible(others[0])}"
         else:
+            self._before = list_resources(self._engine, plan.name)
             return
         raise LabError(
             f"environment {plan.name} exists already, booted from {origin}",
             f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
         )
 
-    def _undo(self, project: str, before: Resources, notify: Notify) -> None:
+    def holder(self) -> Holder | None:
+        """Return the holder of the plan's GPUs, if the engine runs on this host."""
+        plan, engine = self.plan, self._engine
+        if not _has_gpus(plan) or not ComposeEnvironment(engine, plan.name).is_local:
+            return None
+        return holder_of(plan, backend=self.backend, where=engine.id(), folder=self.root)
+
+    def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
+        """Let compose start the containers, and wait until all are healthy; see `Boot`."""
+        del hold
+        plan, engine, notify = self.plan, self._engine, self.notify
+        options = self._options
+        if _has_gpus(plan) and engine.is_podman():  # it ignores `driver: nvidia` in silence
+            options = replace(options, gpus_by="cdi")
+        file = write_compose_file(plan.name, render(plan, options=options))
+        compose = Compose(plan.name, file, self.root, lock)
+        ImageBuilder.of(engine, plan, compose).ensure(notify)
+        compose.up(notify)
+        environment = ComposeEnvironment(engine, plan.name)
+        # First, because a task without its network becomes unhealthy after some seconds.
+        restart_detached_tasks(engine, environment.inspect(), notify)
+        wait_until_up(engine, environment.inspect, notify, timeout_s=self._ready_s)
+        environment.block_host(notify)
+        return environment
+
+    def undo(self) -> None:
         """Remove what a failed boot added. An error here must not hide the boot's error."""
-        with ignore_signals():
-            try:
-                remove(self._engine, project, notify, keep=before)
-            except LabError as error:
-                notify(f"{project} is not fully removed: {error}; run `lab down {project}`")
-            if before == NO_RESOURCES:
-                remove_compose_file(project)
+        project = self.plan.name
+        try:
+            remove(self._engine, project, self.notify, keep=self._before)
+        except LabError as error:
+            self.notify(f"{project} is not fully removed: {error}; run `lab down {project}`")
+        if self._before == NO_RESOURCES:
+            remove_compose_file(project)
+
+
+def _has_gpus(plan: Plan) -> bool:
+    return any(task.gpus for task in plan.tasks)
 
 
 def _is_same(found: str, root: Path) -> bool:

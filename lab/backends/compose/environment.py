@@ -35,6 +35,7 @@ from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
 from lab.backends.gpu_record import release
+from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
 from lab.errors import LabError, Notify
@@ -72,7 +73,7 @@ class ComposeEnvironment(Environment):
         containers: Its containers when this object was made. Their state may have changed since.
     """
 
-    backend = "compose"
+    backend = COMPOSE
 
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine

@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from lab.backends import TaskInfo, gpu_probe
-from lab.backends.directory import DirectoryEnvironment, remove_tree
+from lab.backends.directory import RecordedEnvironment
+from lab.backends.environment_dir import record_text
 from lab.backends.gpu_record import release
 from lab.backends.local.processes import end_processes, inject_fault
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
+from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
@@ -27,30 +29,18 @@ from lab.network.fault import link_environ
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
 
-class LocalEnvironment(DirectoryEnvironment):
+class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
     """A supervisor, its agents, and their run volume."""
 
-    backend = "local"
+    backend = LOCAL
     is_local = True
 
-    def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
-        super().__init__(state_dir.runs)
-        self._state_dir = state_dir
-        self._record = record
-        self.project = record.project
-        self.folder = record.root
-        self.cluster_sha256 = record.cluster_sha256
-        self.tensorflow = record.tensorflow
+    _state_dir: StateDir
 
     @property
     def is_up(self) -> bool:
         """Whether its supervisor runs, or an agent that has not ended since its supervisor did."""
         return self._record.process.alive() or bool(self._agents())
-
-    @property
-    def sources_sha256(self) -> str:
-        """Digest of lab's code that its agents run."""
-        return self._record.sources_sha256
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
@@ -72,10 +62,6 @@ class LocalEnvironment(DirectoryEnvironment):
             )
             for each in self._record.tasks
         ]
-
-    def output(self, task: str) -> Path:
-        """The file with the output of a task's agent."""
-        return self._state_dir.output(task)
 
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
@@ -177,31 +163,15 @@ class LocalEnvironment(DirectoryEnvironment):
 
     def boot_file(self) -> tuple[str, str]:
         """`processes.json`: the nodes and the tasks with their environment variables."""
-        return "processes.json", self._record.to_json()
+        return "processes.json", record_text(self._record)
 
-    def is_recorded(self) -> bool:
-        """Whether its record is still that of this object."""
-        return self._state_dir.read() == self._record
-
-    def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
-        """End all its processes and remove its directory; the caller holds the lock.
-
-        Args:
-            gently: First let programs end by themselves, and agents record their ends.
-            keep_volume: Whether to keep the run volume and the environment's record.
-
-        Raises:
-            LabError: Parts of it are left.
-        """
+    def stop(self, *, gently: bool = True) -> None:
+        """End all its processes; see `RecordedEnvironment`."""
         end_processes(
             self._record, list(self._agents().values()), self._state_dir.log, gently=gently
         )
         if any(task.gpus for task in self._record.tasks):
             release(self.backend, self.project, str(self._state_dir.directory))
-        if keep_volume:
-            self._state_dir.kept.touch()
-        else:
-            remove_tree(self._state_dir.directory)
 
     def _agents(self) -> dict[str, ProcessHandle]:
         """Task to its agent, as this process sees it, for agents that run."""

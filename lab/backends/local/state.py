@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lab.backends.directory import EnvironmentDir, directory_of
+from lab.backends.environment_dir import EnvironmentDir
+from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
-from lab.backends.state import state_directory, state_errors
-from lab.errors import LabError
+from lab.backends.state import state_errors
 from lab.placement.plan import Link
 from lab.volume.files import read_regular, write_atomically
 
@@ -94,33 +94,18 @@ class EnvironmentRecord:
             spec.setdefault(task.task.rpartition("-")[0], []).append(task.address)
         return spec
 
-    def to_json(self) -> str:
-        """Return the record as indented JSON."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str) -> EnvironmentRecord:
-        """Parse a record.
-
-        Raises:
-            ValueError: The text is not a valid record.
-        """
-        # Imported here: few commands look for local environments.
-        import msgspec  # noqa: PLC0415
-
-        try:
-            return msgspec.json.decode(text, type=cls)  # ignores unknown keys
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(f"not an environment record: {error}") from error
-
-
-class StateDir(EnvironmentDir):
+class StateDir(EnvironmentDir[EnvironmentRecord]):
     """The state directory of one environment.
 
     Attributes:
         log: The supervisor's output.
         hosts: The nodes' /etc/hosts.
     """
+
+    backend = LOCAL
+    record_type = EnvironmentRecord
+    hint = "stop its processes"
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -153,46 +138,7 @@ class StateDir(EnvironmentDir):
     def _agent(self, task: str) -> Path:
         return self.directory / "output" / f"{task}.agent"
 
-    def read(self) -> EnvironmentRecord | None:
-        """Read the record; None if there is none.
-
-        Raises:
-            LabError: The record cannot be read.
-        """
-        try:
-            return EnvironmentRecord.from_json(self.record.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise LabError(
-                f"{self.record} cannot be read: {error}",
-                f"stop its processes, then remove {self.directory}",
-            ) from error
-
-    def write(self, record: EnvironmentRecord) -> None:
-        """Write the record atomically."""
-        write_atomically(self.record, record.to_json())
-
-
-def base() -> Path:
-    """Return the directory of all local environments of this user."""
-    return state_directory() / "local"
-
-
-def state_dir(project: str) -> StateDir:
-    """Return the state directory of this name; it may not exist.
-
-    Raises:
-        LabError: The name is not valid.
-    """
-    return StateDir(directory_of("local", project))
-
-
-def state_dirs() -> list[StateDir]:
-    """Return the state directories of all local environments, by name."""
-    return [StateDir(path.parent) for path in sorted(base().glob("*/environment.json"))]
-
 
 def namespaces_cache() -> Path:
     """Return the file that caches a successful probe for namespaces."""
-    return base() / "namespaces.known"  # no project has a name with a dot
+    return StateDir.base() / "namespaces.known"  # no project has a name with a dot

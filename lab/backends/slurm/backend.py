@@ -8,18 +8,18 @@ import secrets
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
 
 import lab
-from lab.backends import Backend, Check, no_check
+from lab.backends.boot import Boot
+from lab.backends.directory import RecordedBackend
+from lab.backends.gpu_record import Handover
 from lab.backends.names import AUTO, SLURM
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
-from lab.backends.slurm import queue, state
+from lab.backends.slurm import queue
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
-from lab.backends.state import lock_environment, state_errors
+from lab.backends.state import state_errors
 from lab.config import Cluster
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
@@ -27,14 +27,15 @@ from lab.image_digest import digest
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.render.slurm import SlurmOptions, load_for_slurm, plan_for_slurm, render_slurm
-from lab.signals import ignore_signals
 from lab.text import short
 
 
-class SlurmBackend(Backend):
+class SlurmBackend(RecordedBackend):
     """Environments as jobs of Slurm."""
 
-    name: Final = SLURM
+    name = SLURM
+    state_dirs = StateDir
+    environments = SlurmEnvironment
 
     def plan(
         self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
@@ -69,67 +70,56 @@ class SlurmBackend(Backend):
             *((f"slurm: the tasks run in {short(image)}",) if image else ()),
         )
 
-    def up(
-        self,
-        plan: Plan,
-        *,
-        root: Path,
-        notify: Notify,
-        check: Check = no_check,
-        share: bool = False,
-    ) -> SlurmEnvironment:
-        """Submit a job, wait in the queue, and wait until every agent runs; see `Backend`.
+    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> SlurmBoot:
+        """Return the steps of a boot; see `Backend`."""
+        return SlurmBoot(plan, root.resolve(), notify)
 
-        An interrupt cancels the job.
-        """
-        with ExitStack() as lock:
-            with state_errors():
-                lock.enter_context(lock_environment(self.name, plan.name))
-            return self._up(plan, root.resolve(), notify, check)
 
-    def projects(self) -> list[str]:
-        """Names of all environments that have a record."""
-        return state.projects()
+class SlurmBoot(Boot[SlurmEnvironment]):
+    """The steps that submit a job, and wait in the queue. An interrupt cancels the job."""
 
-    def find_any(self, project: str) -> SlurmEnvironment | None:
-        """The environment of this name: waiting, up, or stopped; None: no record.
+    backend = SLURM
 
-        Raises:
-            LabError: Its record cannot be read.
-        """
-        if project not in self.projects():
-            return None
-        state_dir = state.state_dir(project)
-        record = state_dir.read()
-        return None if record is None else SlurmEnvironment(state_dir, record)
+    def __init__(self, plan: Plan, root: Path, notify: Notify) -> None:
+        super().__init__(plan, root, notify)
+        self._state_dir = StateDir.of(plan.name)
+        self._environment: SlurmEnvironment | None = None
+        self._kept = False
 
-    def _up(self, plan: Plan, root: Path, notify: Notify, check: Check) -> SlurmEnvironment:
-        existing = self.find_any(plan.name)
-        if existing is not None and (job := existing.job()) is not None:
+    def prepare(self) -> None:
+        """Refuse an environment with a job, and a plan with more nodes than Slurm has."""
+        record = self._state_dir.read()
+        job = None if record is None else SlurmEnvironment(self._state_dir, record).job()
+        if job is not None:
+            name = self.plan.name
             raise LabError(
-                f"the slurm environment {plan.name!r} is job {job.id} already, {job.state.lower()}",
-                f"wait for it, or remove it with `lab down {plan.name}`",
+                f"the slurm environment {name!r} is job {job.id} already, {job.state.lower()}",
+                f"wait for it, or remove it with `lab down {name}`",
             )
-        _check_nodes(plan)
-        state_dir = state.state_dir(plan.name)
+        _check_nodes(self.plan)
+        self._kept = self._state_dir.kept.exists()
+
+    def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
+        """Submit the job, and wait until every agent runs; see `Boot`."""
+        del lock, hold
+        options = _options()
         with state_errors():
-            kept = state_dir.clear(notify)
-            state_dir.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
-            options = _options()
-            script = render_slurm(plan, None, options, cluster_file="the config")
-            state_dir.script.write_text(script, encoding="utf-8")
-            record = _record_of(plan, root, options.container)
-            state_dir.write(record)
-        environment = SlurmEnvironment(state_dir, record)
-        try:
-            _submit(state_dir, record, root)
-            environment.wait(notify)
-            check(environment)
-        except BaseException:
-            with ignore_signals():
-                environment.end(keep_volume=kept)
-            raise
-        return environment
+            self._state_dir.clear(self.notify)
+            script = render_slurm(self.plan, None, options, cluster_file="the config")
+            self._state_dir.script.write_text(script, encoding="utf-8")
+            record = _record_of(self.plan, self.root, options.container)
+            self._state_dir.write(record)
+        self._environment = SlurmEnvironment(self._state_dir, record)
+        _submit(self._state_dir, record, self.root)
+        self._environment.wait(self.notify)
+        return self._environment
+
+    def undo(self) -> None:
+        """Cancel the job and remove what a failed boot wrote; see `Boot`."""
+        if self._environment is not None:
+            self._environment.end(keep_volume=self._kept)
+        else:
+            self._state_dir.remove(keep_volume=self._kept)
 
 
 def _check_nodes(plan: Plan) -> None:

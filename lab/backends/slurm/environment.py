@@ -6,11 +6,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from lab.backends import TaskInfo
-from lab.backends.directory import DirectoryEnvironment, remove_tree
+from lab.backends.directory import RecordedEnvironment
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions
@@ -49,33 +48,24 @@ _WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 10.0
 
 
-class SlurmEnvironment(DirectoryEnvironment):
+class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
     """A job, its agents, and their run volume."""
 
     backend = SLURM
     is_local = False
 
+    _state_dir: StateDir
+
     def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
-        super().__init__(state_dir.runs)
-        self._state_dir = state_dir
-        self._record = record
+        super().__init__(state_dir, record)
         self._job: queue.Job | None = None
         self._asked_s: float | None = None
-        self.project = record.project
-        self.folder = record.root
-        self.cluster_sha256 = record.cluster_sha256
-        self.tensorflow = record.tensorflow
 
     @property
     def is_up(self) -> bool:
         """Whether its job has its nodes."""
         job = self.job()
         return job is not None and job.runs
-
-    @property
-    def sources_sha256(self) -> str:
-        """Digest of lab's code that its agents run."""
-        return self._record.sources_sha256
 
     def job(self, *, fresh: bool = False) -> queue.Job | None:
         """Return its job; None if it has ended.
@@ -199,10 +189,6 @@ class SlurmEnvironment(DirectoryEnvironment):
             offset_s = file_system_time(self._state_dir.directory) - time.time()
         return offset_s if abs(offset_s) >= _SAME_CLOCK_S else 0.0
 
-    def output(self, task: str) -> Path:
-        """The file with the output of a task's agent."""
-        return self._state_dir.output(task)
-
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
         return LabError(
@@ -289,19 +275,13 @@ class SlurmEnvironment(DirectoryEnvironment):
         """`cluster.sbatch`: the batch script."""
         return self._state_dir.script.name, self._state_dir.script.read_text(encoding="utf-8")
 
-    def is_recorded(self) -> bool:
-        """Whether its record is still that of this object."""
-        return self._state_dir.read() == self._record
-
-    def end(self, *, keep_volume: bool = False) -> None:
-        """Cancel its job and remove its directory; the caller holds the lock.
-
-        Args:
-            keep_volume: Whether to keep the run volume and the environment's record.
+    def stop(self, *, gently: bool = True) -> None:
+        """Cancel its job, always gently; see `RecordedEnvironment`.
 
         Raises:
-            LabError: The job does not end, or files are left.
+            LabError: The job does not end.
         """
+        del gently
         queue.cancel(self._record.job)
         began = time.monotonic()
         while (job := self.job(fresh=True)) is not None:
@@ -316,10 +296,6 @@ class SlurmEnvironment(DirectoryEnvironment):
                     f"see `scontrol show job {job.id}`, then try again",
                 )
             time.sleep(_POLL_S)
-        if keep_volume:
-            self._state_dir.kept.touch()
-        else:
-            remove_tree(self._state_dir.directory)
 
     def _agent(self, task: str) -> Mapping[str, str]:
         """What a task's agent reports of itself; empty if it does not run."""

@@ -6,15 +6,11 @@ output in `output/`. All nodes must see it.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from lab.backends.directory import EnvironmentDir, directory_of
+from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.names import SLURM
-from lab.backends.state import state_directory
-from lab.errors import LabError
-from lab.volume.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class EnvironmentRecord:
     container_sha256: str = ""
 
 
-class StateDir(EnvironmentDir):
+class StateDir(EnvironmentDir[EnvironmentRecord]):
     """The state directory of one environment.
 
     Attributes:
@@ -63,45 +59,11 @@ class StateDir(EnvironmentDir):
         log: The output of the batch script.
     """
 
+    backend = SLURM
+    record_type = EnvironmentRecord
+    hint = "cancel its job with `scancel`"
+
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.script = directory / "cluster.sbatch"
         self.log = directory / "job.log"
-
-    def read(self) -> EnvironmentRecord | None:
-        """Read the record; None if there is none.
-
-        Raises:
-            LabError: The record cannot be read.
-        """
-        # Imported here: few commands look for environments on Slurm.
-        import msgspec  # noqa: PLC0415
-
-        try:
-            return msgspec.json.decode(self.record.read_bytes(), type=EnvironmentRecord)
-        except FileNotFoundError:
-            return None
-        except (msgspec.MsgspecError, RecursionError, OSError) as error:
-            raise LabError(
-                f"{self.record} cannot be read: {error}",
-                f"cancel its job with `scancel`, then remove {self.directory}",
-            ) from error
-
-    def write(self, record: EnvironmentRecord) -> None:
-        """Write the record atomically."""
-        write_atomically(self.record, json.dumps(asdict(record), indent=2) + "\n")
-
-
-def state_dir(project: str) -> StateDir:
-    """Return the state directory of this name; it may not exist.
-
-    Raises:
-        LabError: The name is not valid.
-    """
-    return StateDir(directory_of(SLURM, project))
-
-
-def projects() -> list[str]:
-    """Return the names of all environments that have a record."""
-    found = (state_directory() / SLURM).glob("*/environment.json")
-    return sorted(path.parent.name for path in found)

@@ -1,0 +1,94 @@
+"""The boot of an environment: the same on every backend, but for the steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from lab.backends import Check, Environment
+from lab.backends.gpu_record import Handover, Holder, hold_gpus
+from lab.backends.state import lock_environment, state_errors
+from lab.errors import Notify
+from lab.placement.plan import Plan
+from lab.signals import ignore_signals
+
+E = TypeVar("E", bound=Environment)
+
+
+class Boot(ABC, Generic[E]):
+    """The steps of one boot.
+
+    Attributes:
+        backend: The backend's name.
+        plan: The plan.
+        root: The project's directory.
+        notify: Receives progress.
+    """
+
+    backend: str
+
+    def __init__(self, plan: Plan, root: Path, notify: Notify) -> None:
+        self.plan = plan
+        self.root = root
+        self.notify = notify
+
+    def lock(self) -> AbstractContextManager[int | None]:
+        """Return the lock that is held during the boot; its descriptor, or None."""
+        return lock_environment(self.backend, self.plan.name)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Check that the plan can be booted, and change nothing.
+
+        Raises:
+            LabError: It cannot be booted: another environment has its name or its ports.
+        """
+
+    def holder(self) -> Holder | None:
+        """Return the holder of the plan's GPUs in this host's record; None: it needs none."""
+        return None
+
+    @abstractmethod
+    def start(self, lock: int | None, hold: Handover) -> E:
+        """Start the environment, and wait until every agent runs.
+
+        Args:
+            lock: The descriptor of the lock, for a child that must hold it, too.
+            hold: Records another process than this one for the environment's GPUs.
+
+        Raises:
+            LabError: The environment does not start. The caller undoes what was done.
+        """
+
+    @abstractmethod
+    def undo(self) -> None:
+        """Remove what a failed `start` left, also if it failed at once."""
+
+
+def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
+    """Boot an environment. If a step fails or is interrupted, nothing is left.
+
+    Args:
+        steps: The backend's steps.
+        check: Called when every agent runs. If it raises, the boot fails.
+        share: Whether another environment may hold the same GPUs.
+
+    Raises:
+        Busy: Another command boots or removes the environment now.
+        LabError: The boot failed, or another environment holds one of the GPUs.
+    """
+    with ExitStack() as locked:
+        with state_errors():
+            lock = locked.enter_context(steps.lock())
+        steps.prepare()
+        with hold_gpus(steps.holder(), share=share, notify=steps.notify) as hold:
+            try:
+                environment = steps.start(lock, hold)
+                check(environment)
+            except BaseException:
+                with ignore_signals():
+                    steps.undo()
+                raise
+    return environment

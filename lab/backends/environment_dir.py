@@ -1,0 +1,198 @@
+"""The directory of an environment that has one: its record, its run volume, its agents' output."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from lab.backends.state import state_directory
+from lab.errors import LabError, Notify
+from lab.text import visible
+from lab.volume import Volume, control
+from lab.volume.files import write_atomically
+
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+
+
+class Task(Protocol):
+    """A task of a record."""
+
+    @property
+    def task(self) -> str:
+        """The task's name, `worker-0`."""
+
+
+class Record(Protocol):
+    """What every record in `environment.json` has, as a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def project(self) -> str:
+        """The project's name."""
+
+    @property
+    def cluster_sha256(self) -> str:
+        """Digest of the config."""
+
+    @property
+    def root(self) -> str:
+        """The project's directory."""
+
+    @property
+    def tensorflow(self) -> str:
+        """The TensorFlow version of its tasks, as the plan names it."""
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's code that the agents run."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks, in the plan's order."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+class EnvironmentDir(Generic[R]):
+    """The directory `<state>/<backend>/<project>/` of one environment of this user.
+
+    Attributes:
+        backend: The backend's name.
+        record_type: The type of the record.
+        hint: How to end an environment whose record cannot be read.
+        directory: The directory.
+        record: The file with the environment's record.
+        runs: The run volume.
+        kept: A file that marks a run volume as kept, because it has files that are not collected.
+    """
+
+    backend: ClassVar[str]
+    record_type: ClassVar[type[Any]]
+    hint: ClassVar[str]
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "environment.json"
+        self.runs = directory / "runs"
+        self.kept = directory / "kept"
+
+    @classmethod
+    def base(cls) -> Path:
+        """Return the directory of all environments of this backend and this user."""
+        return state_directory() / cls.backend
+
+    @classmethod
+    def of(cls, project: str) -> Self:
+        """Return the directory of an environment; it may not exist.
+
+        Raises:
+            LabError: The name is not valid.
+        """
+        if not _PROJECT.fullmatch(project):
+            raise LabError(f"{project!r} is not a project name", "use a-z, 0-9 and hyphens")
+        return cls(cls.base() / project)
+
+    @classmethod
+    def all(cls) -> list[Self]:
+        """Return the directories of all environments that have a record, by name."""
+        return [cls(path.parent) for path in sorted(cls.base().glob("*/environment.json"))]
+
+    def output(self, task: str) -> Path:
+        """The file with the output of a task's agent."""
+        return self.directory / "output" / f"{task}.log"
+
+    def read(self) -> R | None:
+        """Read the record; None if there is none.
+
+        Raises:
+            LabError: The record cannot be read.
+        """
+        # Imported here: few commands look for such environments.
+        import msgspec  # noqa: PLC0415
+
+        try:
+            # Unknown keys are ignored.
+            found: R = msgspec.json.decode(self.record.read_bytes(), type=self.record_type)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, RecursionError, OSError) as error:
+            raise LabError(
+                f"{self.record} cannot be read: {error}",
+                f"{self.hint}, then remove {self.directory}",
+            ) from error
+        return found
+
+    def write(self, record: R) -> None:
+        """Write the record atomically."""
+        write_atomically(self.record, record_text(record))
+
+    def clear(self, notify: Notify) -> None:
+        """Remove the files of a stopped environment, except ended runs of a kept run volume.
+
+        A run with a damaged request also stays: nothing can collect it. Then make the run volume.
+
+        Args:
+            notify: Receives one line for each such run.
+        """
+        if self.kept.exists():
+            self._clear_kept(notify)
+        elif self.directory.is_dir():
+            remove_tree(self.directory)
+        self.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
+
+    def _clear_kept(self, notify: Notify) -> None:
+        volume = Volume(self.runs)
+        requests = {each.run_id: each for each in control.requests(volume)}
+        ended = {name for name, each in requests.items() if control.state_of(volume, each).ended}
+        damaged = {path.stem for path in volume.requests.glob("*.json")} - set(requests)
+        for name in sorted(damaged):
+            where = visible(str(self.runs / name))
+            notify(f"{where} is kept, but not collected: the run's request is damaged")
+        kept = ended | damaged
+        needed = {self.runs, self.record, self.kept, volume.requests}
+        directories = (self.directory, self.runs, volume.requests)
+        for path in [path for directory in directories for path in directory.iterdir()]:
+            if path not in needed and path.stem not in kept:
+                remove_tree(path)
+
+    def remove(self, *, keep_volume: bool) -> None:
+        """Remove the directory of an environment that has ended.
+
+        Args:
+            keep_volume: Whether to keep the run volume and the record instead, and mark them.
+
+        Raises:
+            LabError: Files are left.
+        """
+        if keep_volume:
+            self.kept.touch()
+        elif self.directory.is_dir():
+            remove_tree(self.directory)
+
+
+def record_text(record: Record) -> str:
+    """Return a record as indented JSON."""
+    return json.dumps(asdict(record), indent=2) + "\n"
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a directory with its content.
+
+    It uses `rm`, because Python's functions fail at a depth of some hundred directories.
+
+    Raises:
+        LabError: Files are left.
+    """
+    done = subprocess.run(
+        ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")
