@@ -23,7 +23,14 @@ from tools import translations
 GENERATED = {"docs/results.md"}
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "docs/lessons/*.md", "docs/zh/**/*.md", "notebooks/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/decisions/*.md",
+        "docs/lessons/*.md",
+        "docs/zh/**/*.md",
+        "notebooks/*.md",
+    )
     for path in ROOT.glob(pattern)
 )
 
