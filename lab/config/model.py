@@ -165,7 +165,7 @@ class LinkConfig(ConfigModel):
     """The network link of a node."""
 
     rate: _Rate | None = None
-    """Rate in both directions, such as 100mbit."""
+    """Rate of what the node sends, such as 100mbit."""
 
     delay: _Delay | None = None
     """Delay of the packets that the node sends, such as 5ms."""
