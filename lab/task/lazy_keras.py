@@ -1,6 +1,6 @@
 """Import TensorFlow without Keras until the program uses Keras.
 
-`import tensorflow` always loads Keras, which takes a fifth of the import's time. With
+`import tensorflow` always loads Keras, which takes a third of the import's time. With
 `TF_USE_LEGACY_KERAS` TensorFlow looks for the legacy Keras instead. If that is not installed, it
 loads no Keras. It reads the variable again at the first use of `tf.keras`. So `lab` sets the
 variable during the import and removes it afterwards: `tf.keras` is then the installed Keras.
