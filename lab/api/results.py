@@ -19,8 +19,9 @@ from lab.extras import named_extras
 from lab.formatting import counted
 from lab.run.run_list import Row, notes, run_rows, runs_table
 from lab.run.status import StatusProber
-from lab.store import directory as run_store
-from lab.store.directory import RunDir
+from lab.store.directory import RunDir, all_runs
+from lab.store.directory import runs_dir as run_store
+from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, read_summary
@@ -169,7 +170,7 @@ def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
         InputError: No run matches, or several do.
         LabError: A `run.json` in the run store is unreadable.
     """
-    return Run(run_store.find_run(argument, runs_path(runs_dir)))
+    return Run(find_run(argument, runs_path(runs_dir)))
 
 
 def runs(runs_dir: AnyPath | None = None) -> Runs:
@@ -183,7 +184,7 @@ def runs(runs_dir: AnyPath | None = None) -> Runs:
     Raises:
         InputError: The run store is not a directory.
     """
-    return Runs(map(Run, run_store.all_runs(runs_path(runs_dir))))
+    return Runs(map(Run, all_runs(runs_path(runs_dir))))
 
 
 @named_extras()
@@ -212,7 +213,7 @@ def runs_path(runs_dir: AnyPath | None) -> Path:
     Raises:
         InputError: The path exists and is not a directory.
     """
-    return run_store.runs_dir(None if runs_dir is None else str(runs_dir))
+    return run_store(None if runs_dir is None else str(runs_dir))
 
 
 def _directories(runs: Iterable[Run]) -> list[RunDir]:

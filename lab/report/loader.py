@@ -16,12 +16,13 @@ from lab.report.markers import marks_of, not_done
 from lab.run.status import status_or_warn
 from lab.store.dataframe import DAMAGED, records_frame
 from lab.store.directory import RunDir
+from lab.store.names import NamedRun, without_copies
 from lab.store.run_info import RunInfo
 from lab.store.settings import settings_of
-from lab.store.sources import NamedRun, without_copies
 from lab.store.status import Probe
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
+from lab.text import short
 
 Notify = Callable[[str], None]
 
@@ -85,8 +86,8 @@ def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[Repo
     Raises:
         LabError: A `run.json` is missing or unreadable.
     """
-    several = without_copies(runs, notify)
-    return grouped([read_run(NamedRun(run, is_own=True), probe, notify) for run in several])
+    named = [NamedRun(run, is_own=True, origin=short(str(run.path.parent))) for run in runs]
+    return grouped([read_run(run, probe, notify) for run in without_copies(named, notify)])
 
 
 def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:

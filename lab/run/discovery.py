@@ -10,7 +10,8 @@ from lab.backends import Backend, Environment
 from lab.backends.selection import find_leftover, list_running
 from lab.errors import InputError
 from lab.run.collect import status_in
-from lab.store.directory import RunDir, before_last, infos, resolve
+from lab.store.directory import RunDir, infos
+from lab.store.names import before_last, resolve
 from lab.volume import Request, TaskStatus
 
 

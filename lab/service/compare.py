@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.backends.registry import backends
 from lab.errors import InputError, Notify
 from lab.run.status import StatusProber, status_or_warn
-from lab.store.sources import NamedRun, open_runs, read_each
+from lab.store.names import NamedRun, open_runs, read_each
 from lab.store.status import Probe
 from lab.store.summarize import sum_up
 
@@ -23,7 +23,7 @@ def compare_runs(
     """Read runs to show them side by side.
 
     Args:
-        arguments: What `lab.store.sources.open_runs` accepts.
+        arguments: What `lab.store.names.open_runs` accepts.
         store: The run store.
         notify: Receives warnings, also for each run that is left out.
         labels: No label, one for each argument, or a single one for all of them.

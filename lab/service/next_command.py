@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from lab.command_name import command_name
-from lab.store.directory import RunDir, infos
+from lab.store.directory import RunDir
+from lab.store.names import started
 from lab.store.summary import Summary
 from lab.volume.checkpoints import has_checkpoint
 from lab.volume.states import State
@@ -55,6 +56,5 @@ def _is_resumable(run: RunDir) -> bool:
 
 def _follows_a_run_of(run: RunDir, experiment: str) -> bool:
     """Whether the run before this one is of this experiment, so that a comparison makes sense."""
-    started = [info for info in infos(run.path.parent).values() if info and info.has_started]
-    pair = started[-2:]
+    pair = list(started(run.path.parent).values())[-2:]
     return len(pair) > 1 and pair[1].run_id == run.run_id and pair[0].spec.experiment == experiment

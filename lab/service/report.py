@@ -13,7 +13,7 @@ from urllib.parse import quote
 from lab.backends.registry import backends
 from lab.errors import Notify
 from lab.run.status import StatusProber
-from lab.store.sources import open_runs, read_each
+from lab.store.names import open_runs, read_each
 from lab.text import visible
 
 PAGE: Final = "report.html"
@@ -57,7 +57,7 @@ def write_report(
     """Write one page with the figures and tables of runs.
 
     Args:
-        arguments: What `lab.store.sources.open_runs` accepts; at least one.
+        arguments: What `lab.store.names.open_runs` accepts; at least one.
         store: The run store.
         notify: Receives progress and warnings, also for each run that is left out.
         labels: No label, one for each argument, or a single one for all of them.

@@ -17,8 +17,8 @@ from lab.run.prepare import Submission
 from lab.service.batches import Batch
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
-from lab.store.directory import RunDir, all_runs, find_run
-from lab.store.sources import without_copies
+from lab.store.directory import RunDir
+from lab.store.names import named_runs, without_copies
 from lab.sweep.grid import Point
 from lab.volume import RunSpec
 
@@ -107,15 +107,8 @@ def ended_runs(names: Iterable[str], runs_dir: Path, notify: Notify) -> list[Run
     Raises:
         InputError: There is no such run, or it has not ended.
     """
-    found = [run for name in names for run in _named(name, runs_dir)]
-    return without_copies(map(_ended, found), notify)
-
-
-def _named(name: str, runs_dir: Path) -> list[RunDir]:
-    path = Path(name)
-    if (path / "run.json").is_file():
-        return [RunDir(path)]
-    return all_runs(path) or [find_run(name, runs_dir)]
+    found = [run for name in names for run in named_runs(name, runs_dir)]
+    return [_ended(run.directory) for run in without_copies(found, notify)]
 
 
 def _ended(run: RunDir) -> RunDir:

@@ -32,7 +32,8 @@ from lab.service.planning import PlanResult, make_plan
 from lab.service.record_option import check_record
 from lab.service.run_steps import check_joins, resumed_args
 from lab.service.target import Target, find_target, run_in_turn
-from lab.store.directory import RunDir, find_run
+from lab.store.directory import RunDir
+from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tf_versions import CURRENT, IMAGES, TF1

@@ -15,7 +15,7 @@ from lab.errors import InputError
 from lab.experiments.faults import Fault, Kind
 from lab.formatting import counted, rate
 from lab.store.directory import runs_dir
-from lab.store.sources import open_runs
+from lab.store.names import open_runs
 from lab.tables import table_of
 from lab.text import short
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
-from lab.formatting import counted
 from lab.store.run_info import RunInfo, convert
 from lab.strict_json import parse
 from lab.volume import RUN_ID, TaskStatus
@@ -24,8 +22,6 @@ DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
 EVENTS_FILE: Final = "events.out.tfevents.lab"
 """TensorBoard's event file from a task's records; a program may have its own one beside it."""
-
-_BEFORE_LAST: Final = re.compile(rf"{LAST}~(\d{{1,6}})")
 
 _GLANCE_S: Final = 0.5
 """Seconds to wait for a run's lock: a process that only checks the lock holds it briefly."""
@@ -254,64 +250,6 @@ def infos(store: Path) -> dict[RunDir, RunInfo | None]:
         return info.started_unix if info else 0.0, run.run_id
 
     return {run: found[run] for run in sorted(found, key=start)}
-
-
-def before_last(argument: str) -> int | None:
-    """Return the number of runs between the last one and the named one.
-
-    Returns:
-        0 for `last`, 1 for `last~1` and so on; None for an id.
-    """
-    if argument == LAST:
-        return 0
-    found = _BEFORE_LAST.fullmatch(argument)
-    return int(found[1]) if found else None
-
-
-def resolve(argument: str, ids: list[str], *, where: str) -> str:
-    """Find the id of a run by the id, a unique beginning of it, `last`, or `last~1`.
-
-    Args:
-        argument: What the user typed.
-        ids: The ids to choose from, oldest first; for `last` and `last~1`, of runs that started.
-        where: The run store or environment, for the message.
-
-    Raises:
-        InputError: No run matches, or several do.
-    """
-    if not ids:
-        raise InputError(f"no run in {where} has started", "start one with `lab run async`")
-    back = before_last(argument)
-    if back is not None and back >= len(ids):
-        raise InputError(f"{argument}: {where} has {counted(len(ids), 'run')}", "see `lab runs`")
-    if back is not None:
-        return ids[-1 - back]
-    if argument in ids:
-        return argument
-    fitting = [run_id for run_id in ids if run_id.startswith(argument)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        some = ", ".join(fitting[:4])
-        raise InputError(
-            f"{argument!r} matches {len(fitting)} runs ({some})", "give more characters of the id"
-        )
-    raise InputError(f"no run {argument!r} in {where}", "see `lab runs`")
-
-
-def find_run(argument: str, store: Path) -> RunDir:
-    """Find the run of a run store that a user names; `last` is never an imported run.
-
-    Raises:
-        InputError: No run matches, or several do.
-    """
-    ids = [
-        run.run_id
-        for run, info in infos(store).items()
-        if before_last(argument) is None
-        or (info is not None and info.has_started and not info.imported)
-    ]
-    return RunDir(store / resolve(argument, ids, where=str(store)))
 
 
 def safe_run_id(run_id: str) -> str:

@@ -21,8 +21,9 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.run.discovery import find, locate
 from lab.run.prepare import check_resumable
 from lab.run.recovery import collect_one
-from lab.store import archive, sources
-from lab.store.directory import RunDir, find_run
+from lab.store import archive, names
+from lab.store.directory import RunDir
+from lab.store.names import find_run
 from lab.store.status import RunStatus
 from lab.volume.states import State
 from tests.support import recorded
@@ -261,8 +262,8 @@ def test_copies_of_a_run_are_left_out(here: Path, cli: Cli) -> None:
     notices = cli("report", *arguments, "--output", "all.html").err.splitlines()
     copied = f"a copy of run {RUN} in one"
     assert [line for line in notices if line.startswith("left out: ")] == [
-        f"left out: run {RUN} in ./runs: {copied}",
-        f"left out: run renamed in ./runs: {copied}",
+        f"left out: run {RUN} in runs: {copied}",
+        f"left out: run renamed in runs: {copied}",
         f"left out: run {RUN} in {RUN}.lab.zip: {copied}",
     ]
     page = (here / "all.html").read_text()
@@ -387,14 +388,16 @@ def test_an_import_that_cannot_be_read_or_written(here: Path, cli: Cli) -> None:
 def test_directories_that_cannot_be_read(here: Path, cli: Cli) -> None:
     (here / "empty").mkdir()
     assert "./empty has no run" in cli("report", "./empty", code=2).err
+    (here / "file").touch()
+    assert "./file is a file; import an archive" in cli("tensorboard", "./file", code=2).err
     assert (
         "cannot be read: [Errno 36] File name too long"
         in cli("report", f"./{'x' * 300}", code=1).err
     )
 
-    def read(_: sources.NamedRun) -> None:
+    def read(_: names.NamedRun) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    run = sources.NamedRun(RunDir(here / "runs" / RUN), is_own=True)
+    run = names.NamedRun(RunDir(here / "runs" / RUN), is_own=True)
     with pytest.raises(LabError, match=f"{RUN} cannot be read: Permission denied"):
-        sources.read_each([run], read, print)
+        names.read_each([run], read, print)

@@ -284,7 +284,7 @@ def test_copies_change_no_verdict_and_are_named(capsys: pytest.CaptureFixture[st
         "3 of 8 runs"
     }
     lines = "\n".join(left_out(err))
-    assert f"left out: run {ids[0]} in elsewhere: a copy of run {ids[0]} in runs" in lines
+    assert f"left out: run {ids[0]} in elsewhere: a copy of run {ids[0]} in the run store" in lines
     for run in forged:
         assert f"left out: run {run.run_id}" in lines
 

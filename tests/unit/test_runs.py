@@ -21,7 +21,8 @@ from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.view import View
-from lab.store.directory import RunDir, find_run, runs_dir
+from lab.store.directory import RunDir, runs_dir
+from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, write_summary

@@ -269,7 +269,7 @@ def test_files_alone(
     out, err = capsys.readouterr()
     assert out.splitlines() == [str(file_of(run, f"worker-{n}")) for n in (0, 1)]
     assert "event files: 2 written" in err
-    assert main(["tensorboard", "last", RUN_ID, "--write-only"]) == 0
+    assert main(["tensorboard", "last", RUN_ID, str(run.path), "--write-only"]) == 0
     assert capsys.readouterr().out == ""
 
 

@@ -19,7 +19,8 @@ from lab.console import notify, print_json
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.service.archive import described, export_run
-from lab.store.directory import find_run, runs_dir
+from lab.store.directory import runs_dir
+from lab.store.names import find_run
 
 
 def command(

@@ -22,7 +22,8 @@ from lab.options.types import count
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.service.environments import check_tasks, find_environment
-from lab.store.directory import RunDir, find_run, runs_dir
+from lab.store.directory import RunDir, runs_dir
+from lab.store.names import find_run
 from lab.text import visible
 
 

@@ -20,7 +20,8 @@ from lab.formatting import counted
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import AsJson, Force, RunsDir
 from lab.options.types import count as whole
-from lab.store.directory import find_run, runs_dir
+from lab.store.directory import runs_dir
+from lab.store.names import find_run
 from lab.text import visible
 
 if TYPE_CHECKING:

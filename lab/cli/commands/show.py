@@ -18,7 +18,8 @@ from lab.console import notify, print_json
 from lab.options import Argument, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.run.status import StatusProber, status_or_warn
-from lab.store.directory import find_run, runs_dir
+from lab.store.directory import runs_dir
+from lab.store.names import find_run
 from lab.store.summarize import sum_up
 from lab.tables import result_table, show
 from lab.text import bounded

@@ -24,7 +24,8 @@ from lab.errors import InputError, LabError
 from lab.options import Arguments, Flag, Switch
 from lab.options.shared import RunsDir
 from lab.options.types import whole
-from lab.store.directory import RunDir, all_runs, find_run, runs_dir
+from lab.store.directory import RunDir, all_runs, runs_dir
+from lab.store.names import named_runs
 from lab.text import visible
 
 _LAST_PORT = 65535
@@ -35,7 +36,7 @@ def command(
     *,
     runs: Annotated[
         tuple[str, ...],
-        Arguments("ids of runs, last, or last~1 (default: all collected runs)", shows="RUN"),
+        Arguments("ids or directories of runs, last, or last~1 (default: all)", shows="RUN"),
     ] = (),
     port: Annotated[
         int | None,
@@ -95,6 +96,5 @@ def _selected_runs(arguments: Sequence[str], store: Path) -> list[RunDir]:
         if not found:
             raise InputError(f"no run in {store}", "start one with `lab run async`")
         return found
-    return list(
-        {run.run_id: run for run in (find_run(argument, store) for argument in arguments)}.values()
-    )
+    named = [run.directory for argument in arguments for run in named_runs(argument, store)]
+    return list({run.run_id: run for run in named}.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Final, TypeVar
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.store.archive import unpack
-from lab.store.directory import RunDir, all_runs, find_run
+from lab.store.directory import LAST, RunDir, all_runs, infos
 from lab.store.run_info import RunInfo
 from lab.store.status import Probe, VolumeStatus
 from lab.text import short
@@ -21,7 +22,70 @@ from lab.text import short
 LONGEST_LABEL: Final = 60
 """The maximum number of characters of a label."""
 
+_BEFORE_LAST: Final = re.compile(rf"{LAST}(?:~(\d{{1,6}}))?")
+
 T = TypeVar("T")
+
+
+def before_last(argument: str) -> int | None:
+    """Return the number of runs between the last one and the named one.
+
+    Returns:
+        0 for `last`, 1 for `last~1` and so on; None for an id.
+    """
+    found = _BEFORE_LAST.fullmatch(argument)
+    return int(found[1] or 0) if found else None
+
+
+def resolve(argument: str, ids: list[str], *, where: str) -> str:
+    """Find the id of a run by the id, a unique beginning of it, `last`, or `last~1`.
+
+    Args:
+        argument: What the user typed.
+        ids: The ids to choose from, oldest first; for `last` and `last~1`, of runs that started.
+        where: The run store or environment, for the message.
+
+    Raises:
+        InputError: No run matches, or several do.
+    """
+    if not ids:
+        raise InputError(f"no run in {where} has started", "start one with `lab run async`")
+    back = before_last(argument)
+    if back is not None and back >= len(ids):
+        raise InputError(f"{argument}: {where} has {counted(len(ids), 'run')}", "see `lab runs`")
+    if back is not None:
+        return ids[-1 - back]
+    if argument in ids:
+        return argument
+    fitting = [run_id for run_id in ids if run_id.startswith(argument)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(fitting[:4])
+        raise InputError(
+            f"{argument!r} matches {len(fitting)} runs ({some})", "give more characters of the id"
+        )
+    raise InputError(f"no run {argument!r} in {where}", "see `lab runs`")
+
+
+def started(store: Path) -> dict[str, RunInfo]:
+    """Return the runs of a run store that `last` and `last~1` count, by id, the oldest first."""
+    return {
+        run.run_id: info
+        for run, info in infos(store).items()
+        if info is not None and info.has_started and not info.imported
+    }
+
+
+def find_run(argument: str, store: Path) -> RunDir:
+    """Find the run of a run store that a user names; `last` is never an imported run.
+
+    Raises:
+        InputError: No run matches, or several do.
+    """
+    is_id = before_last(argument) is None
+    ids = [run.run_id for run in infos(store)] if is_id else list(started(store))
+    return RunDir(store / resolve(argument, ids, where=str(store)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +135,61 @@ class NamedRun:
         raise LabError(f"it is outside the run store, in {self.origin}")
 
 
+def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) -> list[NamedRun]:
+    """Find the runs that a user names.
+
+    An argument without a slash is an id, a beginning of it, `last` or `last~1`. If the run store
+    has no such run, or with a slash, it is a path: the directory of a run, a directory of runs, or
+    an archive.
+
+    Args:
+        argument: What the user typed.
+        store: The run store.
+        unpacked: Removes the directory of an unpacked archive; None: archives are not accepted.
+
+    Raises:
+        InputError: It names no run.
+        LabError: A directory cannot be read, or an archive is not valid.
+    """
+    path = Path(argument)
+    if "/" not in argument:
+        try:
+            return [NamedRun(find_run(argument, store), is_own=True)]
+        except InputError:
+            if not path.exists():
+                raise
+    shown = short(argument)
+    try:
+        if path.is_file():
+            return [_unpacked(argument, unpacked)]
+        if not path.is_dir():
+            raise InputError(f"there is no run, directory or archive {shown}", "check its path")
+        where = path if path.name not in {"", ".."} else path.resolve()
+        runs = [RunDir(where)] if RunDir(where).info_path.exists() else all_runs(where)
+        found = [
+            NamedRun(
+                run,
+                is_own=run.path.resolve().parent == store.resolve(),
+                origin=short(str(run.path.parent)),
+            )
+            for run in runs
+        ]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise LabError(f"{shown} cannot be read: {error}", "check its rights") from error
+    if not found:
+        raise InputError(f"{shown} has no run", "name a directory with run.json, or a run store")
+    return found
+
+
+def _unpacked(argument: str, unpacked: ExitStack | None) -> NamedRun:
+    archive, shown = Path(argument), short(argument)
+    if unpacked is None:
+        raise InputError(f"{shown} is a file", "import an archive with `lab import`")
+    folder = unpacked.enter_context(tempfile.TemporaryDirectory(prefix="lab-"))
+    run = unpack(archive, Path(folder))
+    return NamedRun(run, is_own=False, archive=archive, origin=shown)
+
+
 @contextmanager
 def open_runs(
     arguments: Sequence[str],
@@ -82,12 +201,10 @@ def open_runs(
 ) -> Iterator[list[NamedRun]]:
     """Find the runs that a user names, each once.
 
-    An argument without a slash is an id, a beginning of it, `last` or `last~1`. If the run store
-    has no such run, or with a slash, it is a path: the directory of a run, a directory of runs, or
-    an archive. Archives are unpacked into a temporary directory, which is removed at the end.
+    Archives are unpacked into a temporary directory, which is removed at the end.
 
     Args:
-        arguments: The arguments of the user.
+        arguments: What the user typed: see `named_runs`.
         labels: No label, one for each argument, or a single one for all of them.
         store: The run store.
         notify: Receives a warning for an archive or a copy that is left out.
@@ -106,7 +223,7 @@ def open_runs(
         found: dict[Path, NamedRun] = {}
         for argument, label in zip(arguments, of_each, strict=True):
             try:
-                runs = _named_by(argument, store, stack)
+                runs = named_runs(argument, store, stack)
             except InputError:
                 raise
             except LabError as error:
@@ -119,16 +236,11 @@ def open_runs(
                     what = f"run {run.directory.run_id} is given twice"
                     raise InputError(what, "name another run")
                 found.setdefault(run.source, replace(run, group=label))
-        yield _with_different_names(_labelled(_without_copies(found.values(), notify)))
+        yield _with_different_names(_labelled(without_copies(found.values(), notify)))
 
 
-def without_copies(runs: Iterable[RunDir], notify: Notify) -> list[RunDir]:
+def without_copies(runs: Iterable[NamedRun], notify: Notify) -> list[NamedRun]:
     """Return each run once; report each copy of another one."""
-    named = [NamedRun(run, is_own=True, origin=short(str(run.path.parent))) for run in runs]
-    return [run.directory for run in _without_copies(named, notify)]
-
-
-def _without_copies(runs: Iterable[NamedRun], notify: Notify) -> list[NamedRun]:
     found: dict[Hashable, NamedRun] = {}
     for run in runs:
         first = found.setdefault(_identity(run), run)
@@ -156,41 +268,6 @@ def _check_labels(arguments: Sequence[str], labels: Sequence[str]) -> None:
         if len(label) > LONGEST_LABEL:
             fix = f"use at most {LONGEST_LABEL} characters"
             raise InputError(f"label {short(label)!r} is too long", fix)
-
-
-def _named_by(argument: str, store: Path, stack: ExitStack) -> list[NamedRun]:
-    """Return the runs of one argument.
-
-    Raises:
-        InputError: It names no run.
-        LabError: It is an archive that is not valid.
-    """
-    path = Path(argument)
-    if "/" not in argument:
-        try:
-            return [NamedRun(find_run(argument, store), is_own=True)]
-        except InputError:
-            if not path.exists():
-                raise
-    shown = short(argument)
-    try:
-        if path.is_file():
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-"))
-            run = unpack(path, Path(folder))
-            return [NamedRun(run, is_own=False, archive=path, origin=shown)]
-        if not path.is_dir():
-            raise InputError(f"there is no run, directory or archive {shown}", "check its path")
-        own = store.resolve()
-        where = path if path.name not in {"", ".."} else path.resolve()
-        if RunDir(where).info_path.exists():
-            is_own = where.resolve().parent == own
-            return [NamedRun(RunDir(where), is_own, origin=short(str(where.parent)))]
-        runs = all_runs(where)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise LabError(f"{shown} cannot be read: {error}", "check its rights") from error
-    if not runs:
-        raise InputError(f"{shown} has no run", "name a directory with run.json, or a run store")
-    return [NamedRun(run, where.resolve() == own, origin=shown) for run in runs]
 
 
 def _labelled(runs: list[NamedRun]) -> list[NamedRun]:
