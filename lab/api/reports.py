@@ -18,7 +18,7 @@ from lab.text import visible
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
 
-    from lab.compare.view import Side
+    from lab.analysis.comparison import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `lab compare --json` prints."""
-        from lab.compare.view import as_json  # noqa: PLC0415
+        from lab.analysis.comparison_view import as_json  # noqa: PLC0415
 
         return as_json(self.sides)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Group
 
 from lab import units
+from lab.analysis.grid import RunResult, parse_over
 from lab.api.args import check_main_thread, program_args
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard, follow
@@ -27,14 +28,12 @@ from lab.options.shared import BackendName, GpuMode
 from lab.service.batches import run_batches, run_count
 from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
-from lab.sweep.grid import parse_over
-from lab.sweep.results import RunResult
 from lab.volume import STALL_S, RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.sweep.statistics import Setting, Trend
+    from lab.analysis.sweep_statistics import Setting, Trend
 
 Values = str | int | float | Sequence[object]
 """One value of a quantity, or several."""
@@ -61,14 +60,14 @@ class Sweep(Shown):
     @cached_property
     def settings(self) -> list[Setting]:
         """The mean of each metric with its interval, for each combination of values."""
-        from lab.sweep.statistics import means  # noqa: PLC0415  (SciPy takes a second)
+        from lab.analysis.sweep_statistics import means  # noqa: PLC0415  (SciPy takes a second)
 
         return means(self.results)
 
     @cached_property
     def trends(self) -> list[Trend]:
         """Whether each metric rises or falls with the quantity `along`."""
-        from lab.sweep.statistics import trends  # noqa: PLC0415
+        from lab.analysis.sweep_statistics import trends  # noqa: PLC0415
 
         return list(trends(self.results, self.along))
 
@@ -77,7 +76,7 @@ class Sweep(Shown):
         """Return a row for each run: `run_id`, `state`, its values, `repeat` and its metrics."""
         import pandas as pd  # noqa: PLC0415
 
-        from lab.sweep.view import run_rows  # noqa: PLC0415
+        from lab.analysis.sweep_view import run_rows  # noqa: PLC0415
 
         frame = pd.DataFrame(run_rows(self.results)).replace("", None)
         for name in frame.columns.difference(["run_id", "state"]):
@@ -88,7 +87,7 @@ class Sweep(Shown):
         return frame
 
     def _shown(self) -> Group:
-        from lab.sweep.view import settings_table, trends_table  # noqa: PLC0415
+        from lab.analysis.sweep_view import settings_table, trends_table  # noqa: PLC0415
 
         tables = [settings_table(self.results, self.settings)]
         return Group(*tables, *([trends_table(self.trends)] if self.trends else []))

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from lab.analysis.grid import Point
 from lab.experiments.faults import parse
 from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
 from lab.experiments.trigger import Trigger, parse_trigger
 from lab.reproduce.claims import Recipe, Source
 from lab.reproduce.metrics import RunMetrics, without_zeros
-from lab.sweep.grid import Point
 
 _ROLE: Final = "run"
 

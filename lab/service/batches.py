@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from lab import signals
+from lab.analysis.grid import Point, RunResult
 from lab.backends import Environment
 from lab.command_name import with_command_name
 from lab.errors import LabError, Notify
@@ -23,8 +24,6 @@ from lab.run.runner import execute_run, teardown
 from lab.run.view import View
 from lab.service.target import Target
 from lab.store.directory import RunDir
-from lab.sweep.grid import Point
-from lab.sweep.results import RunResult
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 
 

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from lab.backends.registry import backends
 from lab.errors import InputError, Notify
-from lab.run.status import StatusProber, status_or_warn
-from lab.store.names import NamedRun, open_runs, read_each
-from lab.store.status import Probe
-from lab.store.summarize import sum_up
+from lab.run.status import StatusProber
+from lab.store.names import open_runs, read_each
 
 if TYPE_CHECKING:
-    from lab.compare.view import Side
+    from lab.analysis.comparison import Side
 
 
 def compare_runs(
@@ -35,28 +33,10 @@ def compare_runs(
     with open_runs(arguments, labels, store, notify, repeats=False) as runs:
         if len(runs) == 1:
             raise InputError(f"run {runs[0].name} is the only run", "name another run")
+        # Imported here: importing pandas takes half a second.
+        from lab.analysis.comparison import read_side  # noqa: PLC0415
+
         prober = StatusProber(backends)
-        return read_each(runs, lambda run: _side(run, prober, notify), notify, at_least=2)
-
-
-def _side(named: NamedRun, prober: Probe, notify: Notify) -> Side:
-    """Return the column of one run, computed from its files."""
-    # Imported here: importing pandas takes half a second.
-    from lab.compare.config_diff import describe  # noqa: PLC0415
-    from lab.compare.metrics import of_run, of_task  # noqa: PLC0415
-    from lab.compare.view import Side  # noqa: PLC0415
-    from lab.store.dataframe import steps_frame  # noqa: PLC0415
-
-    run = named.directory
-    found = status_or_warn(run, named.probe(prober), notify)
-    info = found.info
-    summary = sum_up(run, info, found.statuses)
-    steps = steps_frame(run, notify=notify)
-    return Side(
-        summary=summary,
-        started_unix=info.started_unix,
-        made=describe(run, info),
-        figures=of_run(summary, steps),
-        tasks={task.task: of_task(task, steps) for task in summary.tasks},
-        label=named.label,
-    )
+        return read_each(
+            runs, lambda run: read_side(run, run.probe(prober), notify), notify, at_least=2
+        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from lab.analysis.grid import Point
 from lab.errors import InputError, Notify
 from lab.experiments.faults import parse
 from lab.extras import check_extra
@@ -19,7 +20,6 @@ from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
-from lab.sweep.grid import Point
 from lab.volume import RunSpec
 
 CONFIG: Final = "clusters/book.yaml"

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from lab.analysis.grid import Point, RunResult, check_over, grid
 from lab.errors import LabError, Notify
 from lab.experiments.registry import MAX_SEED, hyperparameters
 from lab.extras import check_extra
@@ -19,8 +20,6 @@ from lab.run.fitting import experiment_named
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
 from lab.service.run import RunOptions, prepare_run
-from lab.sweep.grid import Point, check_over, grid
-from lab.sweep.results import RunResult
 
 REPEATS: Final = 3
 """The default number of repeats."""

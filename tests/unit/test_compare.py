@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from lab.analysis.comparison import Row, describe, diff, rows
 from lab.cli import main
-from lab.compare.config_diff import describe, diff
-from lab.compare.metrics import Row, rows
 from lab.experiments.policy import OnFailure
 from lab.formatting import UNKNOWN, signed
 from lab.store.directory import RunDir
@@ -126,7 +125,7 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
         make(tmp_path, run_id, steps=number * 123_456, args=(f"--file={'x' * 300}{number}",))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("lab.tables.PIPE_WIDTH", 80)
-    monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.analysis.comparison_view.PIPE_WIDTH", 80)
     text = compare(A, B, C)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -147,7 +146,7 @@ def test_common_settings_of_a_pair_are_omitted(
     make(tmp_path, C, hyperparameters={"epochs": 5, "seed": 1})
     same = make(tmp_path, "20261121-0813-async-dddd", hyperparameters={"epochs": 2, "seed": 1})
     monkeypatch.setattr("lab.tables.PIPE_WIDTH", 80)
-    monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.analysis.comparison_view.PIPE_WIDTH", 80)
     text = compare(A, B, C, same.run_id)
     told = [line.split() for line in text.splitlines() if line.startswith(("seed ", "epochs "))]
     assert told == [["seed", "1", "2"], ["epochs", "2", "5"]]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.analysis.grid import check_over, grid, parse_over
 from lab.config import load_cluster, with_workers
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.run.collect import RESERVED
-from lab.sweep.grid import check_over, grid, parse_over
 from tests.support.shown import ROOT, commands, dead_links, examples, wrong_commands
 from tests.support.then_and_now import FATES, PAGE, Row, pieces, rows, table
 from tools import translations

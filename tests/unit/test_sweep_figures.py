@@ -13,16 +13,22 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from lab.analysis.grid import Point, RunResult, check_over, combinations, grid, parse_over
+from lab.analysis.sweep_statistics import means, trends
+from lab.analysis.sweep_view import (
+    as_csv,
+    as_json,
+    conclusion,
+    format_mean,
+    settings_table,
+    trends_table,
+)
 from lab.config import load_cluster, with_workers
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import p_value
 from lab.statistics import mean_of
 from lab.store.summary import ResultSummary, Summary
-from lab.sweep.grid import Point, check_over, combinations, grid, parse_over
-from lab.sweep.results import RunResult
-from lab.sweep.statistics import means, trends
-from lab.sweep.view import as_csv, as_json, conclusion, format_mean, settings_table, trends_table
 
 SUMMARY = Summary(
     run_id="r",

@@ -38,7 +38,7 @@ def command(
     """Print runs side by side."""
     sides = compare_runs((run, *runs), runs_dir(runs_dir_), notify, labels=label)
     # Imported here: importing pandas takes half a second.
-    from lab.compare.view import as_json, tables  # noqa: PLC0415
+    from lab.analysis.comparison_view import as_json, tables  # noqa: PLC0415
 
     if json:
         print_json(as_json(sides))

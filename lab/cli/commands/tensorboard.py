@@ -48,8 +48,7 @@ def command(
     """Show runs in TensorBoard, until Ctrl-C."""
     wanted = _selected_runs(runs, runs_dir(runs_dir_))
     # Imported here: importing pandas and TensorBoard takes a second.
-    from lab.tensorboard.export import link_events, write_events  # noqa: PLC0415
-    from lab.tensorboard.server import serve  # noqa: PLC0415
+    from lab.analysis.tensorboard import link_events, serve, write_events  # noqa: PLC0415
 
     written = [path for run in wanted for path in write_events(run, notify)]
     notify(f"event files: {len(written)} written, see {wanted[-1].path / 'tb'}")
@@ -69,7 +68,7 @@ def command(
 
 def _follow(named: Mapping[str, RunDir], folder: Path) -> None:
     """Update the event files of the runs in progress, until all of them have ended."""
-    from lab.tensorboard.export import link_events, write_events  # noqa: PLC0415
+    from lab.analysis.tensorboard import link_events, write_events  # noqa: PLC0415
 
     under_way = {name: run for name, run in named.items() if not run.read().state.ended}
     if under_way:

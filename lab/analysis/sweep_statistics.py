@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from lab.analysis.grid import RunResult, combinations, metric_names
 from lab.statistics import Mean, mean_of
-from lab.sweep.grid import combinations
-from lab.sweep.results import RunResult, metric_names
 
 Table = NDArray[np.float64]
 

@@ -6,17 +6,14 @@ import shutil
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from lab.compare.config_diff import diff
-from lab.compare.metrics import FINAL, Metrics, Row, rows
+from lab.analysis.comparison import FINAL, Row, Side, diff, rows
 from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.store.progress import FINAL_LOSS
-from lab.store.summary import Summary
 from lab.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
 from lab.text import clipped, visible
 
@@ -24,27 +21,6 @@ _NAME: Final = 24  # columns of the name of a metric or a setting
 _THREE: Final = 30  # columns of a run's value, its difference and its ratio
 _NOTHING: Final = "none"
 _TEXT: Final = 26  # columns of a setting's text
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the runs.
-
-    Attributes:
-        summary: Its summary.
-        started_unix: When the user started it, in seconds since the epoch.
-        made: Its settings.
-        figures: The metrics of the run as a whole.
-        tasks: Task to its metrics.
-        label: The user's name for it, or "".
-    """
-
-    summary: Summary
-    started_unix: float
-    made: Mapping[str, str]
-    figures: Metrics
-    tasks: Mapping[str, Metrics]
-    label: str = ""
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:

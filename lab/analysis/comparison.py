@@ -1,4 +1,4 @@
-"""The metrics of a run, for a comparison with other runs."""
+"""The settings and the metrics of runs, for a comparison with other runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pandas as pd
+
+from lab.errors import Notify
 from lab.records.results import is_number
+from lab.run.status import status_or_warn
+from lab.store.dataframe import steps_frame
+from lab.store.directory import RunDir
+from lab.store.names import NamedRun
+from lab.store.run_info import RunInfo
+from lab.store.settings import DIGITS, SEED, seed_of, settings_of
+from lab.store.status import Probe
+from lab.store.summarize import sum_up
 from lab.store.summary import Summary, TaskSummary, first_divergence
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STALENESS: Final = "staleness (mean)"
 """A metric of all steps of a run or of a task, not only of the recorded ones."""
@@ -89,19 +97,49 @@ class Row:
         ]
 
 
-def of_run(summary: Summary, steps: pd.DataFrame) -> Metrics:
-    """Return the metrics of a run as a whole.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the runs.
 
-    Args:
+    Attributes:
         summary: Its summary.
-        steps: Its step records, from `lab.store.dataframe`.
+        started_unix: When the user started it, in seconds since the epoch.
+        made: Its settings.
+        figures: The metrics of the run as a whole.
+        tasks: Task to its metrics.
+        label: The user's name for it, or "".
     """
-    return _known(_of_run(summary, steps))
+
+    summary: Summary
+    started_unix: float
+    made: Mapping[str, str]
+    figures: Metrics
+    tasks: Mapping[str, Metrics]
+    label: str = ""
 
 
-def of_task(task: TaskSummary, steps: pd.DataFrame) -> Metrics:
-    """Return the metrics of one task; `steps` are the step records of the run."""
-    return _known(_of_task(task, steps[steps["task"] == task.task]))
+def read_side(named: NamedRun, probe: Probe, notify: Notify) -> Side:
+    """Read one run.
+
+    Raises:
+        LabError: A file of the run is missing or unreadable.
+    """
+    run = named.directory
+    status = status_or_warn(run, probe, notify)
+    info = status.info
+    summary = sum_up(run, info, status.statuses)
+    steps = steps_frame(run, notify=notify)
+    return Side(
+        summary=summary,
+        started_unix=info.started_unix,
+        made=describe(run, info),
+        figures=_known(_of_run(summary, steps)),
+        tasks={
+            task.task: _known(_of_task(task, steps[steps["task"] == task.task]))
+            for task in summary.tasks
+        },
+        label=named.label,
+    )
 
 
 def rows(runs: Sequence[Metrics]) -> list[Row]:
@@ -159,3 +197,43 @@ def _known(found: Iterator[tuple[str, float | None, str]]) -> Metrics:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+_DIGEST: Final = "sha256:"
+
+
+def describe(run: RunDir, info: RunInfo) -> dict[str, str]:
+    """Return the settings of a run, its seed and its environment, without empty ones."""
+    return settings_of(run, info) | {name: text for name, text in _environment(info) if text}
+
+
+def diff(runs: Sequence[Mapping[str, str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return which settings differ between runs, and which are the same.
+
+    Returns:
+        Name to the text of each run, "" for none; and the names of the equal settings.
+    """
+    names = dict.fromkeys(chain.from_iterable(runs))
+    rows = {name: [each.get(name, "") for each in runs] for name in names}
+    alike = [name for name, texts in rows.items() if len(set(texts)) == 1]
+    return {name: texts for name, texts in rows.items() if name not in alike}, alike
+
+
+def _environment(info: RunInfo) -> Iterator[tuple[str, str]]:
+    yield SEED, seed_of(info)
+    yield "cluster", info.project
+    yield "commit", _commit(info)
+    yield from ((f"{name} (tasks)", _shown(text)) for name, text in info.provenance.items())
+    yield from ((f"{name} (client)", text) for name, text in info.versions.items())
+
+
+def _commit(info: RunInfo) -> str:
+    git = info.git or {}
+    commit = str(git.get("commit", ""))[:DIGITS]
+    return f"{commit} with changes" if commit and git.get("dirty") else commit
+
+
+def _shown(text: str) -> str:
+    """Return a digest as docker shows it; any other text unchanged."""
+    is_digest = text.startswith(_DIGEST)
+    return text.removeprefix(_DIGEST)[:DIGITS] if is_digest else text

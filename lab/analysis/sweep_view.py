@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from lab.analysis.grid import RunResult, metric_names
+from lab.analysis.sweep_statistics import Setting, Trend
 from lab.formatting import fixed, p_value
 from lab.statistics import Mean
-from lab.sweep.results import RunResult, metric_names
-from lab.sweep.statistics import Setting, Trend
 from lab.tables import table_of
 
 SIGNIFICANT: Final = 0.05

@@ -1,0 +1,1 @@
+"""Analyses of runs: a comparison, the statistics of a sweep, and curves in TensorBoard."""

@@ -1,1 +1,0 @@
-"""Compares runs: their settings and their metrics."""

@@ -1,1 +1,0 @@
-"""Runs in TensorBoard: records as event files, and a server for this host only."""
