@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends.names import BACKENDS
 from lab.errors import InputError, LabError
 from lab.program import names_a_program
 from lab.run.fitting import experiment_named
@@ -48,7 +47,7 @@ def program_args(
                 f"{suggestion(name, known)}see `lab experiments {experiment}`",
             )
         raw = str(value).lower() if isinstance(value, bool) else str(value)
-        parsed = parse_arg(name, flag.parse, raw)
+        parsed = _parse(name, flag.parse, raw)
         if not flag.is_switch:
             found.append(f"--{name}={raw}")
         elif parsed is True:
@@ -56,7 +55,7 @@ def program_args(
     return tuple(found)
 
 
-def parse_arg(name: str, parse: Callable[[str], T], raw: str) -> T:
+def _parse(name: str, parse: Callable[[str], T], raw: str) -> T:
     """Parse the value of an argument.
 
     Raises:
@@ -78,13 +77,3 @@ def check_main_thread(name: str) -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         raise LabError(f"`{name}()` must be called from the main thread", "call it from there")
-
-
-def check_backend(backend: str) -> None:
-    """Check the name of a backend.
-
-    Raises:
-        InputError: It does not exist.
-    """
-    if backend not in BACKENDS:
-        raise InputError(f"unknown backend {short(backend)!r}", f"use one of {', '.join(BACKENDS)}")

@@ -6,12 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.console import Output
+from lab.errors import Notify
 from lab.formatting import counted
-from lab.service.batches import Batch, Outcome, Progress, follow_batches, run_count
+from lab.service.batches import (
+    Batch,
+    Outcome,
+    Progress,
+    follow_batches,
+    run_batches,
+    run_count,
+)
 
 
-def follow(batches: Sequence[Batch], runs_dir: Path, out: Output, *, quiet: bool) -> Outcome:
-    """Run all batches, and show the current run and each result."""
+def follow(
+    batches: Sequence[Batch], runs_dir: Path, out: Output, *, quiet: bool, notify: Notify | None
+) -> Outcome:
+    """Run all batches, and show the current run and each result.
+
+    Args:
+        batches: The runs.
+        runs_dir: The run store.
+        out: Shows the current run in one line.
+        quiet: Whether to show nothing.
+        notify: Receives the results instead, with a bar on a terminal.
+    """
+    if notify is not None:
+        return run_batches(batches, runs_dir, notify)
     total = run_count(batches)
 
     def show(done: int, line: str) -> None:

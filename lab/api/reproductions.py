@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab import units
-from lab.api.args import check_backend, check_main_thread, parse_arg
+from lab.api.args import check_main_thread
 from lab.api.planning import AnyPath, project
 from lab.api.progress import discard, follow
 from lab.api.results import Run, Runs, runs_path
 from lab.api.tables import Shown
-from lab.backends.names import AUTO, LOCAL
+from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.console import output
-from lab.errors import InputError
+from lab.errors import InputError, LabError, Notify
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
-from lab.reproduce.claims import COUNTED, NAMES, load
+from lab.options import Argument, Flag, Switch, read_options
+from lab.options.shared import BackendName, GpuMode
+from lab.options.types import one_of
+from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
+from lab.service.batches import run_count
 from lab.service.reproduce import (
     CONFIG,
     MAX_REPEATS,
@@ -29,7 +34,8 @@ from lab.service.reproduce import (
     ended_runs,
     plan_reproduction,
 )
-from lab.text import short, suggestion, visible
+from lab.store.directory import RunDir
+from lab.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,22 +44,26 @@ if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, repr=False)
 class Reproduction(Shown):
-    """The results of a source's claims.
+    """The results of the claims of one source, or of all.
 
     Attributes:
-        evaluation: The results, also as JSON in `json`.
+        evaluations: The results of each source, also as JSON in `json`.
         runs: The runs that the claims used.
+        stopped: Why it stopped before its end; None: it did not.
+        reached: The run in which it stopped, such as `run 2 of 16 for book-async`.
     """
 
-    evaluation: Evaluation
-    runs: Runs
+    evaluations: list[Evaluation] = field(default_factory=list)
+    runs: Runs = field(default_factory=Runs)
+    stopped: BaseException | None = None
+    reached: str = ""
 
     @property
     def claims(self) -> list[Result]:
         """The result of each claim."""
-        return self.evaluation.results
+        return [each for found in self.evaluations for each in found.results]
 
     @property
     def reproduced(self) -> bool:
@@ -62,89 +72,163 @@ class Reproduction(Shown):
 
     @named_extras()
     def frame(self) -> pd.DataFrame:
-        """Return a row for each claim, with the fields of `lab reproduce --json`."""
+        """Return a row for each claim: `source`, and the fields of `lab reproduce --json`."""
         import pandas as pd  # noqa: PLC0415
 
-        return pd.json_normalize([asdict(claim) for claim in self.claims])
+        rows = [
+            {"source": found.source.name} | asdict(claim)
+            for found in self.evaluations
+            for claim in found.results
+        ]
+        return pd.json_normalize(rows)
 
-    def _shown(self) -> Group:
+    def to_json(self) -> Any:  # noqa: ANN401  (an object for one source, else a list of them)
+        """Return what `lab reproduce --json` prints."""
+        results = [each.json for each in self.evaluations]
+        return results[0] if len(results) == 1 else results
+
+    def add(
+        self,
+        source: Source,
+        runs: Sequence[RunDir],
+        store: Path,
+        notify: Notify,
+        *,
+        strict: bool = True,
+    ) -> None:
+        """Evaluate a source's claims on runs, and save the results; if this fails, it stops.
+
+        Args:
+            source: The claims.
+            runs: The runs.
+            store: The run store, which gets the file.
+            notify: Receives the path of the file, and each run that is left out.
+            strict: Whether a source without any run is an error.
+
+        Raises:
+            InputError: With `strict`, no claim can use any of the runs.
+        """
+        from lab.service.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
+
+        found = evaluate(source, runs, notify, strict=strict)
+        self.evaluations.append(found)
+        ids = {name for by_seed in found.json["runs"].values() for name in by_seed.values()}
+        ids -= {run.id for run in self.runs}
+        self.runs += [Run(run) for run in runs if run.run_id in ids]
+        try:
+            notify(f"{source.name}: {found.save(store)}")
+        except LabError as error:
+            self.stopped = self.stopped or error
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Yield the title, the table and the summary of each source."""
         from lab.reproduce import view  # noqa: PLC0415
 
-        source = self.evaluation.source
-        return Group(
-            Text(visible(f"{source.name}: {source.title}")),
-            view.results_table(source, self.claims),
-            Text(view.summary(self.claims)),
-        )
+        for place, found in enumerate(self.evaluations):
+            title = visible(f"{found.source.name}: {found.source.title}")
+            yield Text(f"\n{title}\n" if place else f"{title}\n")
+            yield view.results_table(found.source, found.results)
+            yield Text(f"\n{view.summary(found.results)}")
+
+    def _shown(self) -> Group:
+        return Group(*self.parts())
+
+
+def _run_names(raw: str) -> tuple[str, ...]:
+    """Parse names of runs, separated by commas or spaces."""
+    found = tuple(raw.replace(",", " ").split())
+    if not found:
+        raise ValueError("runs, such as last or 20261122-1533,20261122-1534")
+    return found
 
 
 @named_extras()
-def reproduce(
-    name: str,
+def reproduce(  # longer than 60 lines: each option has an argument and a line of help
+    name: Annotated[
+        str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
+    ],
     *,
-    repeats: int | None = None,
-    quick: bool = False,
-    seed: int = 1,
-    runs: Sequence[Run | str] | None = None,
-    cluster: Cluster | AnyPath | None = None,
-    backend: str = LOCAL,
-    gpus: str = AUTO,
-    runs_dir: AnyPath | None = None,
+    repeats: Annotated[int | None, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = None,
+    quick: Annotated[bool, Switch()] = False,
+    seed: Annotated[int | None, Flag(parse=units.whole(0, MAX_SEED), shows="N")] = None,
+    runs: Annotated[
+        Sequence[Run | str] | str | None, Flag(parse=_run_names, shows="RUN,RUN", separator="")
+    ] = None,
+    cluster: Annotated[
+        Cluster | AnyPath | None, Flag(f"the cluster config (default: {CONFIG})", shows="FILE")
+    ] = None,
+    backend: BackendName = AUTO,
+    gpus: GpuMode = AUTO,
+    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    check: bool = True,
     quiet: bool = False,
+    notify: Notify | None = None,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
 
     Args:
-        name: The source, such as `book-async`.
-        repeats: The most runs of each kind; None: as many as the claims need.
+        name: The source, such as `book-async`, or `all`.
+        repeats: Fewer runs of each kind than the claims need, for a first look (default: all).
         quick: Use the quick listings, and leave out the longest runs.
-        seed: The seed of the first repeat; each further repeat adds 1.
-        runs: Evaluate these runs, and start none; then the arguments of new runs have no effect.
+        seed: The seed of the first repeat; each further repeat adds 1 (default: 1).
+        runs: Evaluate these runs (ids, or directories of one or many), start none.
         cluster: The config, or its file; None: `clusters/book.yaml` of the project.
-        backend: `local` (processes), `compose` (containers), or `auto`.
+        backend: A backend, such as `local` or `compose`, or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
-        quiet: Print nothing.
+        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
+        check: Whether a stop is an error; otherwise `stopped` has the reason.
+        quiet: Print nothing but warnings.
+        notify: Receives progress and notices; None: one line that changes.
 
     Returns:
         The results. A claim that does not hold is a result, not an error.
 
     Raises:
         InputError: An argument is invalid; nothing was started.
-        LabError: The first run failed, or a run could not be executed.
-        KeyboardInterrupt: The user interrupted the runs.
+        LabError: With `check`: the first run failed, or a run could not be executed.
+        KeyboardInterrupt: With `check`: the user interrupted the runs.
     """
-    if name not in NAMES:
-        raise InputError(
-            f"no source {short(name)!r}", f"{suggestion(name, NAMES)}use one of {', '.join(NAMES)}"
-        )
-    source, store, out = load(name), runs_path(runs_dir), output()
-    report = discard if quiet else out.notify
-    if runs is not None:
-        names = [str(each.path) if isinstance(each, Run) else each for each in runs]
-        found = ended_runs(names, store, report)
-        if not found:
-            raise InputError("runs: there is no run", "give one run or several")
+    given = read_options(reproduce, locals())
+    store, out = runs_path(runs_dir), output()
+    report = notify or (discard if quiet else out.notify)
+    sources = [load(each) for each in (NAMES if name == ALL else (name,))]
+    made = Reproduction()
+    if given["runs"] is not None:
+        found = _given_runs(given, store, report)
+        for source in sources:
+            made.add(source, found, store, report, strict=name != ALL)
     else:
         check_main_thread("reproduce")
-        check_backend(backend)
-        options = ReproduceOptions(
-            backend,
-            gpus,
-            None
-            if repeats is None
-            else parse_arg("repeats", units.whole(1, MAX_REPEATS), str(repeats)),
-            parse_arg("seed", units.whole(0, MAX_SEED), str(seed)),
-            quick,
-        )
-        batches = plan_reproduction(options, source, project(cluster, CONFIG), store, report)
-        outcome = follow(batches, store, out, quiet=quiet)
-        if outcome.stopped is not None:
-            raise outcome.stopped
-        found = outcome.begun
-    from lab.service.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
+        first = 1 if given["seed"] is None else given["seed"]
+        options = ReproduceOptions(backend, gpus, given["repeats"], first, quick)
+        book = project(cluster, CONFIG)
+        for source in sources:
+            batches = plan_reproduction(options, source, book, store, report)
+            outcome = follow(batches, store, out, quiet=quiet, notify=notify)
+            begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
+            made.stopped = outcome.stopped
+            if begun:
+                made.add(source, begun, store, report)
+            if made.stopped is not None:
+                total = run_count(batches)
+                made.reached = f"run {len(outcome.begun)} of {total} for {source.name}"
+                break
+    if check and made.stopped is not None:
+        raise made.stopped
+    return made
 
-    evaluation = evaluate(source, found, report)
-    report(f"{source.name}: {evaluation.save(store)}")
-    used = {name for by_seed in evaluation.json["runs"].values() for name in by_seed.values()}
-    return Reproduction(evaluation, Runs(run for run in map(Run, found) if run.id in used))
+
+def _given_runs(given: Mapping[str, Any], store: Path, report: Notify) -> list[RunDir]:
+    """Return the runs to evaluate.
+
+    Raises:
+        InputError: There is none, one has not ended, or an option for new runs is given, too.
+    """
+    for option in ("repeats", "quick", "seed"):
+        if given[option] is not None and given[option] is not False:
+            what = f"--{option} is only for new runs"
+            raise InputError(what, f"leave out --{option} or --runs")
+    found = ended_runs(given["runs"], store, report)
+    if not found:
+        raise InputError("runs: there is no run", "give one run or several")
+    return found

@@ -46,6 +46,10 @@ class Run(Shown):
 
     directory: RunDir
 
+    def __fspath__(self) -> str:
+        """Return the absolute path of its directory, which names the run in each function."""
+        return str(self.path.absolute())
+
     @property
     def path(self) -> Path:
         """The run's directory."""

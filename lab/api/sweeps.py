@@ -25,7 +25,7 @@ from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode
-from lab.service.batches import run_batches, run_count
+from lab.service.batches import run_count
 from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.volume import STALL_S, RunSpec
@@ -152,10 +152,7 @@ def sweep(
     store, out = runs_path(runs_dir), output()
     report = notify or (discard if quiet else out.notify)
     batches = plan_sweep(options, project(cluster), store, report)
-    if notify is not None:
-        outcome = run_batches(batches, store, notify)
-    else:
-        outcome = follow(batches, store, out, quiet=quiet)
+    outcome = follow(batches, store, out, quiet=quiet, notify=notify)
     made = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,

@@ -13,9 +13,10 @@ import json
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from lab.errors import InputError
@@ -38,7 +39,8 @@ class Flag:
         parse: Reads the text; a ValueError names what is expected.
         shows: The placeholder of the value in the help.
         short: The short name, `-f`, or "".
-        separator: What joins the elements of a list from Python into the text.
+        separator: What joins the elements of a list from Python into the text; "" if each of them
+            is an element of the value as it is.
         pair: What joins a key of a mapping from Python with its value.
     """
 
@@ -198,16 +200,20 @@ class Parameter:
         """
         if given == self.default or (isinstance(given, bool) and self.is_switch):
             return given
+        if isinstance(given, os.PathLike):
+            given = os.fspath(given)
         if isinstance(self.kind, Arguments | ProgramArguments):
-            return (given,) if isinstance(given, str) else tuple(map(str, _elements(given)))
+            return tuple(_texts([given] if isinstance(given, str) else _elements(given)))
         if self.kind.parse is text:
-            return os.fspath(given) if isinstance(given, os.PathLike) else given
+            return given
         if isinstance(self.kind, Flag) and isinstance(given, Mapping):
             given = [f"{key}{self.kind.pair}{_joined(value)}" for key, value in given.items()]
         if isinstance(self.kind, RepeatedFlag):
             several = [given] if isinstance(given, str) else _elements(given)
             return tuple(_read(self.name, self.kind.parse, str(each)) for each in several)
         if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
+            if not self.kind.separator:
+                return tuple(_texts(given))
             given = self.kind.separator.join(map(str, given))
         return _read(self.name, self.kind.parse, str(given)) if given != "" else self.default
 
@@ -221,6 +227,12 @@ class Parameter:
 def _joined(value: object) -> str:
     """Return a value of a mapping as text; several with commas."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _texts(several: Iterable[object]) -> Iterator[str]:
+    """Yield each element as text; a path is absolute, so that it differs from the id of a run."""
+    for each in several:
+        yield str(Path(each).absolute()) if isinstance(each, os.PathLike) else str(each)
 
 
 def _elements(given: object) -> Iterable[object]:

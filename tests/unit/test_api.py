@@ -426,6 +426,11 @@ def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert "INCONCLUSIVE" in found._repr_html_()
     (saved,) = tmp_path.glob("reproduce-book-async-*.json")
     assert str(saved) in capfd.readouterr().err
+    every = api.reproduce("all", runs=chapter, runs_dir=tmp_path)  # a run is a path, too
+    assert [run.id for run in every.runs] == [chapter.id]
+    assert set(every.frame()["source"]) == {each.source.name for each in every.evaluations}
+    with pytest.raises(InputError, match="--seed is only for new runs"):
+        api.reproduce("book-async", runs=[chapter], seed=0)
 
 
 def test_reproduce_runs_what_is_missing(
