@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.config import Cluster, load_cluster
 from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER, Project, cluster_path, find_root
-from lab.service.planning import make_plan
+from lab.run.planning import make_plan
 
 AnyPath = str | os.PathLike[str]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from lab.console import Output
 from lab.errors import Notify
@@ -18,20 +17,17 @@ from lab.service.batches import (
 )
 
 
-def follow(
-    batches: Sequence[Batch], runs_dir: Path, out: Output, *, quiet: bool, notify: Notify | None
-) -> Outcome:
+def follow(batches: Sequence[Batch], out: Output, *, quiet: bool, notify: Notify | None) -> Outcome:
     """Run all batches, and show the current run and each result.
 
     Args:
         batches: The runs.
-        runs_dir: The run store.
         out: Shows the current run in one line.
         quiet: Whether to show nothing.
         notify: Receives the results instead, with a bar on a terminal.
     """
     if notify is not None:
-        return run_batches(batches, runs_dir, notify)
+        return run_batches(batches, notify)
     total = run_count(batches)
 
     def show(done: int, line: str) -> None:
@@ -39,7 +35,7 @@ def follow(
             out.draw(f"run {min(done + 1, total)} of {total}: {line}")
 
     report = discard if quiet else out.notify
-    outcome = follow_batches(batches, runs_dir, Progress(total, report, show))
+    outcome = follow_batches(batches, Progress(total, report, show))
     out.draw("")
     report(f"{len(outcome.results)} of {counted(total, 'run')} ended")
     return outcome

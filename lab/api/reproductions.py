@@ -204,7 +204,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         book = project(cluster, CONFIG)
         for source in sources:
             batches = plan_reproduction(options, source, book, store, report)
-            outcome = follow(batches, store, out, quiet=quiet, notify=notify)
+            outcome = follow(batches, out, quiet=quiet, notify=notify)
             begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
             made.stopped = outcome.stopped
             if begun:

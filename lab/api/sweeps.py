@@ -25,8 +25,8 @@ from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode
+from lab.run.prepared import RunOptions
 from lab.service.batches import run_count
-from lab.service.run import RunOptions
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.volume import STALL_S, RunSpec
 
@@ -152,7 +152,7 @@ def sweep(
     store, out = runs_path(runs_dir), output()
     report = notify or (discard if quiet else out.notify)
     batches = plan_sweep(options, project(cluster), store, report)
-    outcome = follow(batches, store, out, quiet=quiet, notify=notify)
+    outcome = follow(batches, out, quiet=quiet, notify=notify)
     made = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,

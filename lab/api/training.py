@@ -37,10 +37,11 @@ from lab.options.types import one_of
 from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
+from lab.run.prepared import RunOptions, prepare_run
+from lab.run.runner import RunInterruptedError, execute
 from lab.run.view import View
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
-from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.service.unread_lines import unread_notice
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,20 +16,9 @@ from lab.text import visible
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The selected backend and environment.
-
-    Attributes:
-        backend: The backend.
-        environment: The environment that is up already, or None.
-    """
-
-    backend: Backend
-    environment: Environment | None
-
-
-def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify) -> Choice:
+def choose(
+    name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify
+) -> tuple[Backend, Environment | None]:
     """Choose the environment that is up, else the first backend that can boot the plan.
 
     `auto` takes containers if the plan has GPUs, if their image is built, or if TensorFlow is
@@ -42,6 +30,9 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
         root: The project's directory.
         known: All backends, the preferred one first.
         notify: Receives one line: the backend and the reason.
+
+    Returns:
+        The backend, and its environment that is up; None: none is.
 
     Raises:
         LabError: The requested backend cannot be used here, or no backend can.
@@ -59,7 +50,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
         environment = backend.find(plan.name)
         if environment is not None:
             notify(f"backend {backend.name}: environment {plan.name!r} is up")
-            return Choice(backend, environment)
+            return backend, environment
     has_gpus = any(task.gpus for task in plan.tasks)
     candidates = usable
     if name == AUTO:
@@ -71,7 +62,7 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: 
         if reason is None:
             why = "as requested" if name != AUTO else _why(backend.name, reasons, has_gpus=has_gpus)
             notify(f"backend {backend.name}: {why}")
-            return Choice(backend, None)
+            return backend, None
         reasons[backend.name] = reason
     for each in [backend.name for backend in usable if backend.name not in reasons]:
         reasons[each] = f"request it with `--backend {each}`"

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from lab.config import Cluster
-from lab.errors import InputError
+from lab.errors import InputError, Notify
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.program.own import OwnProgram
-from lab.run.fitting import try_config
+from lab.program.own import OwnProgram, read_program
+from lab.program.record_option import check_record
+from lab.project import Project
+from lab.run.fitting import check_listing_flags, try_config
+from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.volume import RunSpec
 
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, with any program."""
@@ -22,6 +26,48 @@ CLIENT: Final = "client"
 
 CHIEF: Final = "chief"
 """The job that does this in a program with TensorFlow 2's coordinator."""
+
+
+def own_experiment(
+    spec: RunSpec, tensorflow: str | None, project: Project, notify: Notify, warn: Notify
+) -> tuple[Experiment, OwnProgram]:
+    """Read the user's own program, and return its experiment.
+
+    Args:
+        spec: The specification; its experiment is the path of the program.
+        tensorflow: The TensorFlow version that the user asks for; None: the one that it needs.
+        project: The project.
+        notify: Receives notices.
+        warn: Receives warnings.
+
+    Raises:
+        InputError: The program does not exist or has an error, or it does not fit the config.
+    """
+    if spec.record:
+        check_record(spec.record)
+    own = read_program(
+        spec.experiment,
+        module=spec.module,
+        listing=spec.listing,
+        argv=spec.args,
+        jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
+        given=spec.map,
+    )
+    check_listing_flags(spec, listing=spec.listing or own.tensorflow_1 is not None)
+    default = CURRENT if own.need is None else TF1
+    version = tensorflow or default.tensorflow
+    horovod = own.horovod and bool(IMAGES[version].horovod)
+    made = experiment_of(own, project.cluster, version, horovod=horovod)
+    chosen = tensorflow is not None
+    if own.need and (notice := own.need.notice(own.program, version, chosen=chosen)):
+        notify(notice)
+    # A program that gets its job may serve without Horovod.
+    gets_job = any("{job}" in each for each in (*own.cluster_args, *spec.args))
+    if horovod and not own.programs and not gets_job:
+        check_ranks(own, made, project.cluster, project.config_name, project.root)
+    if own.notice:
+        warn(f"warning: {own.notice}")
+    return made, own
 
 
 def experiment_of(

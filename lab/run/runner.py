@@ -17,8 +17,10 @@ from lab.run.collect import follow
 from lab.run.discovery import under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import patiently
-from lab.run.prepare import prepare_continuation
+from lab.run.prepared import PreparedRun
+from lab.run.record import create_run, prepare_continuation
 from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
+from lab.run.run_queue import turn
 from lab.run.status import PATIENCE_S
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir
@@ -43,6 +45,96 @@ DOWN_S: Final = 30.0
 
 class _OtherRunUnderWay(Exception):  # noqa: N818  (a state)
     """Another client's run is under way in the environment."""
+
+
+class RunInterruptedError(KeyboardInterrupt):
+    """The user interrupted a run that has a directory in the run store.
+
+    Attributes:
+        run: The run.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        super().__init__()
+        self.run = run
+
+
+def execute(
+    prepared: PreparedRun,
+    *,
+    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
+    notify: Notify,
+    warn: Notify | None = None,
+) -> tuple[RunDir, Summary]:
+    """Wait for the run's turn, boot an environment if none is up, train, collect, and clean up.
+
+    Args:
+        prepared: The run.
+        view: Makes the view of the run, which is entered while the run is followed.
+        notify: Receives progress.
+        warn: Receives the position in the queue; None: `notify` receives it.
+
+    Returns:
+        The run, and its summary; for a detached run, the summary so far.
+
+    Raises:
+        Busy: Another run is ahead or under way, and the run does not wait.
+        LabError: The run could not be executed.
+        RunInterruptedError: The user interrupted the run after it had begun.
+        KeyboardInterrupt: The user interrupted the run before that.
+    """
+    wait, warn = prepared.options.wait, warn or notify
+    with turn(prepared.backend, prepared.plan.name, wait=wait, notify=warn) as mine:
+        while True:
+            try:
+                if mine.waited:
+                    prepared = prepared.placed_again(notify, warn)
+                return _execute_once(prepared, mine.begin, view, notify)
+            except Busy:
+                # The other run has no ticket in this queue: another user or command submitted it.
+                if not wait:
+                    raise
+                mine.wait()
+                mine.waited = True
+
+
+def _execute_once(
+    prepared: PreparedRun,
+    begin: Notify,
+    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
+    notify: Notify,
+) -> tuple[RunDir, Summary]:
+    """Execute a run that has its turn; `begin` receives its id before the start."""
+    run = create_run(prepared)
+
+    def shown(info: RunInfo) -> AbstractContextManager[View]:
+        nonlocal run  # the run that continues an interrupted one
+        run = RunDir(prepared.runs_dir / info.run_id)
+        return view(run, info)
+
+    try:
+        begin(run.run_id)
+        notify(f"run {run.run_id}: {run.path}")
+        for line in prepared.program.notes() if prepared.program is not None else ():
+            notify(line)
+    except BaseException:
+        run.discard()
+        raise
+    try:
+        summary = execute_run(
+            run,
+            boot=lambda defer: prepared.boot(defer, notify),
+            found=prepared.environment,
+            keep=prepared.options.keep,
+            detach=prepared.options.detach,
+            view=shown,
+            notify=notify,
+        )
+    except KeyboardInterrupt:
+        if run.path.is_dir():
+            raise RunInterruptedError(run) from None
+        raise
+    return run, summary
 
 
 def execute_run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -18,11 +17,11 @@ from lab.backends import Environment
 from lab.command_name import with_command_name
 from lab.errors import LabError, Notify
 from lab.formatting import number
-from lab.run.prepare import Submission, prepare
+from lab.run.prepared import PreparedRun
+from lab.run.record import create_run
 from lab.run.run_queue import turn
 from lab.run.runner import execute_run, teardown
 from lab.run.view import View
-from lab.service.target import Target
 from lab.store.directory import RunDir
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 
@@ -33,13 +32,13 @@ class Batch:
 
     Attributes:
         points: The points of the grid.
-        submission_for: Makes the submission of the run at a point.
-        target: The backend and the environment of the runs.
+        first: The run whose environment all of them share.
+        prepared_for: Makes the run at a point.
     """
 
     points: Sequence[Point]
-    submission_for: Callable[[Point], Submission]
-    target: Target
+    first: PreparedRun
+    prepared_for: Callable[[Point], PreparedRun]
 
 
 @dataclass(slots=True)
@@ -62,37 +61,37 @@ def run_count(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
 
 
-def run_batches(batches: Sequence[Batch], runs_dir: Path, notify: Notify) -> Outcome:
+def run_batches(batches: Sequence[Batch], notify: Notify) -> Outcome:
     """Run all batches, with a bar on a terminal; see `follow_batches`."""
     with _progress(run_count(batches), notify) as progress:
-        return follow_batches(batches, runs_dir, progress)
+        return follow_batches(batches, progress)
 
 
-def follow_batches(batches: Sequence[Batch], runs_dir: Path, progress: Progress) -> Outcome:
+def follow_batches(batches: Sequence[Batch], progress: Progress) -> Outcome:
     """Run all batches; an error or interrupt stops them. Each booted environment is removed."""
     outcome = Outcome()
     try:
         for batch in batches:
-            _run(batch, runs_dir, progress, outcome)
+            _run(batch, progress, outcome)
     except (KeyboardInterrupt, LabError, OSError) as error:
         outcome.stopped = error
     return outcome
 
 
-def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> None:
-    target, notify = batch.target, progress.notify
-    environment, run = target.found, None
+def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
+    first, notify = batch.first, progress.notify
+    environment, run = first.environment, None
 
     def boot(defer: Callable[[], None]) -> Environment:
         nonlocal environment
-        environment = target.boot(defer, notify)
+        environment = first.boot(defer, notify)
         return environment
 
-    with signals.as_interrupt(), turn(target.backend, target.plan.name, wait=False, notify=notify):
+    with signals.as_interrupt(), turn(first.backend, first.plan.name, wait=False, notify=notify):
         try:
             for point in batch.points:
                 progress.begin(point.line())
-                run = prepare(batch.submission_for(point), runs_dir)
+                run = create_run(batch.prepared_for(point))
                 outcome.begun.append(run)
                 summary = execute_run(
                     run,
@@ -110,7 +109,7 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                         f"find the cause with `lab show {summary.run_id}`",
                     )
         finally:
-            if target.found is None and environment is not None and run is not None:
+            if first.environment is None and environment is not None and run is not None:
                 with signals.ignore_signals():
                     teardown(run, environment, notify)
 

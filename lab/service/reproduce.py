@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +14,8 @@ from lab.extras import check_extra
 from lab.project import Project
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
-from lab.run.prepare import Submission
+from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.service.batches import Batch
-from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
@@ -77,12 +76,11 @@ def plan_reproduction(
             prepared[role] = prepare_run(wanted, resized, runs_dir, notify=once, beside=first)
             first = first or prepared[role]
 
-        def order(point: Point) -> Submission:
-            request = prepared[role_of_point(point)].submission
-            args = (*request.spec.args, f"--seed={options.seed + point.repeat}")
-            return replace(request, spec=replace(request.spec, args=args))
+        def prepared_for(point: Point) -> PreparedRun:
+            run = prepared[role_of_point(point)]
+            return run.with_args(*run.spec.args, f"--seed={options.seed + point.repeat}")
 
-        return Batch(runs, order, next(iter(prepared.values())).target)
+        return Batch(runs, next(iter(prepared.values())), prepared_for)
 
     return [batch(workers) for workers in worker_counts(source)]
 

@@ -17,9 +17,8 @@ from lab.extras import check_extra
 from lab.formatting import counted
 from lab.project import Project
 from lab.run.fitting import experiment_named
-from lab.run.prepare import Submission
+from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.service.batches import Batch
-from lab.service.run import RunOptions, prepare_run
 
 REPEATS: Final = 3
 """The default number of repeats."""
@@ -71,11 +70,11 @@ def plan_sweep(
     first_seed = seed if isinstance(seed, int) else options.seed
     once = without_repeats(notify)
 
-    def submission_for(submission: Submission, point: Point) -> Submission:
+    def prepared_for(first: PreparedRun, point: Point) -> PreparedRun:
         args = (*experiment.args, *requested.args, *point.flags)
         if "seed" in experiment.flags:
             args = (*args, f"--seed={first_seed + point.repeat}")
-        return replace(submission, spec=replace(submission.spec, args=args))
+        return first.with_args(*args)
 
     batches = []
     for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
@@ -84,7 +83,7 @@ def plan_sweep(
             options.run, spec=replace(requested, args=(*requested.args, *points[0].flags))
         )
         prepared = prepare_run(first, project.with_workers(workers), runs_dir, notify=once)
-        batches.append(Batch(points, partial(submission_for, prepared.submission), prepared.target))
+        batches.append(Batch(points, prepared, partial(prepared_for, prepared)))
     return batches
 
 

@@ -18,7 +18,7 @@ from lab.backends.slurm import environment as environments
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.config import parse_cluster
 from lab.placement.plan import Plan
-from lab.service.planning import make_plan
+from lab.run.planning import make_plan
 
 CLUSTER = """\
 version: 1

@@ -11,12 +11,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lab.config import parse_cluster
 from lab.experiments.registry import EXPERIMENTS
-from lab.run.prepare import Submission, prepare
+from lab.placement.place import Placed
+from lab.placement.plan import Plan
+from lab.project import Project
+from lab.run.prepared import PreparedRun, RunOptions
+from lab.run.record import create_run
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec
-from tests.support.fakes import PLAN
+from tests.support.fakes import PLAN, FakeBackend
 
 T = TypeVar("T", Request, RunInfo)
 
@@ -61,11 +66,31 @@ def info() -> RunInfo:
     )
 
 
-def prepared(project: Path, *argv: str, **more: Any) -> RunDir:
-    """A run of `async` in the run store `runs` of a project, before its start."""
-    spec = RunSpec("async", args=argv).completed(EXPERIMENTS["async"])
-    order = Submission(spec, PLAN, project, project / "cluster.yaml", **more)
-    return prepare(order, project / "runs")
+CONFIG = parse_cluster(
+    b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
+)
+
+
+def prepared_run(
+    folder: Path, *argv: str, experiment: str = "async", plan: Plan = PLAN, **more: Any
+) -> PreparedRun:
+    """A run of an experiment in the run store `runs` of a project, before its start."""
+    spec = RunSpec(experiment, args=argv).completed(EXPERIMENTS[experiment])
+    facts = {
+        "options": RunOptions(spec=spec),
+        "spec": spec,
+        "project": Project(CONFIG, folder / "cluster.yaml", folder),
+        "placed": Placed(plan, None),
+        "backend": FakeBackend(),
+        "environment": None,
+        "runs_dir": folder / "runs",
+    }
+    return PreparedRun(**{**facts, **more})
+
+
+def prepared(folder: Path, *argv: str, **more: Any) -> RunDir:
+    """The directory of such a run."""
+    return create_run(prepared_run(folder, *argv, **more))
 
 
 HOLD = """\

@@ -14,7 +14,7 @@ from lab.backends.selection import choose
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.service.planning import make_plan
+from lab.run.planning import make_plan, report_warnings
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 LOCAL = FakeBackend("local")
@@ -63,7 +63,9 @@ def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) 
 
     assert gpus(make_plan(cluster, "auto", backend=CLASS).plan) == ("0", "1")
     assert gpus(make_plan(cluster, "none", backend=CLASS).plan) == ()
-    assert make_plan(cluster, "auto", backend=CLASS).without_gpus == ""
+    lines: list[str] = []
+    report_warnings(make_plan(cluster, "auto", backend=CLASS), cluster, "auto", lines.append)
+    assert lines == []
 
 
 def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:

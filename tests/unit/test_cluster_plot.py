@@ -21,10 +21,8 @@ from lab.plots import cluster
 from lab.plots.cluster import draw_shape
 from lab.plots.layout import MOST_TASKS
 from lab.plots.shape import ClusterShape, of_plan, of_run, topology_of
-from lab.run.prepare import Submission, prepare
-from lab.volume import RunSpec
 from tests.support.cli import lab, project, refused
-from tests.support.specs import run_info
+from tests.support.specs import prepared, run_info
 
 __all__ = ["project"]
 
@@ -68,9 +66,7 @@ def test_a_run_and_its_plan_are_drawn_alike(name: str, tmp_path: Path) -> None:
     config = load_cluster(ROOT / name)
     plan = place(config, take_inventory("index", config))
     experiment = EXPERIMENTS["linear" if "client" in name else "async"]
-    run = prepare(
-        Submission(RunSpec(experiment.name).completed(experiment), plan, tmp_path, None), tmp_path
-    )
+    run = prepared(tmp_path, experiment=experiment.name, plan=plan)
     assert of_run(run.read()) == of_plan(plan, experiment)
 
 

@@ -11,7 +11,7 @@ from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
 from lab.program.own import read_program
 from lab.project import Project
-from lab.service.run import PreparedRun, RunOptions, prepare_run
+from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.volume import Request, RunSpec, TaskProgram
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
@@ -86,9 +86,9 @@ def test_it_gets_a_ring_and_the_tensorflow_with_horovod(
     source: str, chosen: str, ring: bool, tensorflow: str, notice: str
 ) -> None:
     run, notices = prepared(source, **({"tensorflow": chosen} if chosen else {}))
-    spec = run.submission.spec
+    spec = run.spec
     assert (spec.horovod, spec.gang, spec.tf_config) == (ring, ring, True)
-    assert run.submission.plan.tensorflow == tensorflow
+    assert run.plan.tensorflow == tensorflow
     about = [line for line in notices if "Horovod" in line or "it runs with" in line]
     assert len(about) == bool(notice)
     assert notice in "".join(about)
@@ -114,7 +114,7 @@ def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(
     source: str, jobs: str, tf_config: bool
 ) -> None:
     run, _ = prepared(source, jobs=jobs)
-    assert run.submission.spec.tf_config is tf_config
+    assert run.spec.tf_config is tf_config
 
 
 @pytest.mark.usefixtures("project")
@@ -137,9 +137,9 @@ def test_a_ps_may_serve_a_program_that_knows_its_job() -> None:
     flags = "p.add_argument('--job_name')\np.add_argument('--task_index', type=int)\n"
     parser = f"import argparse\np = argparse.ArgumentParser()\n{flags}"
     run, _ = prepared(PROGRAM + parser, jobs=WITH_PS)
-    assert run.submission.spec.horovod
+    assert run.spec.horovod
     run, _ = prepared(PROGRAM, "{job}", jobs=WITH_PS)
-    assert run.submission.spec.horovod
+    assert run.spec.horovod
 
 
 @pytest.mark.usefixtures("project")

@@ -10,20 +10,16 @@ import pytest
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.experiments.registry import EXPERIMENTS
 from lab.records import format_record, parse_record
 from lab.records.results import Result, result_of, unexpected
-from lab.run.prepare import Submission, prepare
 from lab.service.outcome import check_succeeded
 from lab.store.directory import RunDir
 from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary
 from lab.tables import result_table, show
-from lab.volume import RunSpec
 from lab.volume.states import State
-from tests.support.fakes import PLAN
-from tests.support.specs import changed
+from tests.support.specs import changed, prepared
 
 
 @pytest.mark.parametrize(
@@ -77,13 +73,7 @@ def test_results_that_are_not_as_expected(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Submission(
-        RunSpec("async").completed(EXPERIMENTS["async"]),
-        PLAN,
-        tmp_path,
-        tmp_path / "cluster.yaml",
-    )
-    return prepare(order, tmp_path / "runs")
+    return prepared(tmp_path)
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:

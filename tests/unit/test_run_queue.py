@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,13 +17,16 @@ import pytest
 
 from lab.backends.state import Busy, locked
 from lab.errors import LabError
+from lab.run import runner
+from lab.run.prepared import PreparedRun
 from lab.run.run_queue import clean, turn
-from lab.service.target import Target, run_in_turn
+from lab.run.runner import execute
 from lab.volume import Request
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.disks import fill, read_only, small_disk
-from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
+from tests.support.fakes import REQUEST, FakeBackend, FakeEnvironment, end
+from tests.support.specs import prepared_run
 
 NONE = FakeBackend()
 
@@ -216,14 +220,16 @@ def test_a_turn_needs_no_space_on_the_disk(
         assert queue_files(folder) == []
 
 
-def test_a_disk_that_becomes_read_only_does_not_change_the_outcome(folder: Path) -> None:
-    def once(_target: Target, _begin: object) -> str:
+def test_a_disk_that_becomes_read_only_does_not_change_the_outcome(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(*_: object) -> str:
         stack.enter_context(read_only(folder))
         return "done"
 
+    monkeypatch.setattr(runner, "_execute_once", once)
     with contextlib.ExitStack() as stack:
-        target = Target(FakeBackend(), PLAN, Path(), None)
-        assert run_in_turn(target, lambda: target, once, wait=False, notify=quiet) == "done"
+        assert execute(prepared_run(Path()), view=Mock(), notify=quiet) == "done"
         assert len(queue_files(folder)) == 2
     clean("local", "mnist")
     assert queue_files(folder) == []
@@ -247,11 +253,14 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
-    target = Target(NONE, PLAN, Path(), None)
+    run = prepared_run(Path(), backend=NONE)
+    waits = replace(run, options=replace(run.options, wait=True))
     tries = Mock(side_effect=[Busy("run r1 is under way"), Busy("run r2 is under way"), "done"])
-    looks = Mock(return_value=target)
-    assert run_in_turn(target, looks, tries, wait=True, notify=quiet) == "done"
+    looks = Mock(return_value=waits)
+    monkeypatch.setattr(runner, "_execute_once", tries)
+    monkeypatch.setattr(PreparedRun, "placed_again", looks)
+    assert execute(waits, view=Mock(), notify=quiet) == "done"
     assert (tries.call_count, looks.call_count) == (3, 2)
     tries.side_effect = [Busy("run r1 is under way"), "done"]
     with pytest.raises(Busy):
-        run_in_turn(target, looks, tries, wait=False, notify=quiet)
+        execute(run, view=Mock(), notify=quiet)

@@ -18,11 +18,9 @@ import pytest
 from lab.backends import NO_PARTS, Chunk
 from lab.backends import state as locking
 from lab.errors import LabError, Notify
-from lab.experiments.registry import EXPERIMENTS
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
 from lab.run.patience import REFUSED_S, patiently
-from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
@@ -34,6 +32,7 @@ from lab.volume.statuses import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
 from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.specs import prepared
 
 
 def nothing() -> None:
@@ -119,14 +118,9 @@ def environment(tmp_path: Path, released: threading.Event) -> Iterator[Told]:
         thread.join()
 
 
-def prepared(folder: Path, store: Path) -> RunDir:
-    spec = RunSpec("async").completed(EXPERIMENTS["async"])
-    return prepare(Submission(spec, PLAN, folder, folder / "cluster.yaml"), store)
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return prepared(tmp_path, tmp_path / "runs")
+    return prepared(tmp_path)
 
 
 def go(
@@ -291,7 +285,7 @@ def test_a_run_store_that_is_full_for_a_moment(
         fillers.pop().unlink()
 
     with small_disk(tmp_path / "store") as store:
-        run, fillers = prepared(tmp_path, store), []
+        run, fillers = prepared(tmp_path, runs_dir=store), []
 
         def fill_once() -> None:
             if not notices and not fillers:

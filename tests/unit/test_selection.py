@@ -55,12 +55,12 @@ def test_the_chosen_backend_and_why(
     output: list[str] = []
     known = FakeBackend("compose", **compose), FakeBackend("local", **local)
     try:
-        chosen = choose(name, plan, Path(), known, output.append)  # type: ignore[arg-type]
+        chosen, _ = choose(name, plan, Path(), known, output.append)  # type: ignore[arg-type]
     except LabError as error:
         assert f"error: {error}" == line
         return
     assert output == [f"backend {line}"]
-    assert line.startswith(f"{chosen.backend.name}: ")
+    assert line.startswith(f"{chosen.name}: ")
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def mnist(tmp_path: Path) -> FakeEnvironment:
 def test_auto_takes_the_running_environment(mnist: FakeEnvironment) -> None:
     output: list[str] = []
     known: list[Any] = [FakeBackend("compose"), FakeBackend("local", mnist)]
-    assert choose("auto", PLAN, Path(), known, output.append).environment is mnist
+    assert choose("auto", PLAN, Path(), known, output.append)[1] is mnist
     assert output == ["backend local: environment 'mnist' is up"]
-    assert choose("compose", PLAN, Path(), known, output.append).environment is None
+    assert choose("compose", PLAN, Path(), known, output.append)[1] is None
 
 
 def test_the_environment_of_a_name(tmp_path: Path, mnist: FakeEnvironment) -> None:

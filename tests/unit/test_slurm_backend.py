@@ -21,7 +21,7 @@ from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.run.lifecycle import has_stopped
-from lab.service.planning import make_plan
+from lab.run.planning import make_plan, report_warnings
 from lab.tf_versions import INSTALLED_MARKER, TF1
 from tests.support.commands import ROOT
 from tests.support.slurm_site import (
@@ -360,6 +360,6 @@ def test_a_list_of_gpus_counts_as_its_number(pins: str) -> None:
     assert [len(task.gpus) for task in planned.plan.tasks] == [0, 1]
     assert planned.plan.cluster_sha256 == pinned.sha256
     lines: list[str] = []
-    planned.report_warnings(lines.append, strict=True)
+    report_warnings(planned, pinned, AUTO, lines.append, strict=True)
     assert lines == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
     assert not make_plan(pinned, "none", backend="slurm").plan.notices

@@ -13,35 +13,26 @@ from lab.backends.local import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS
+from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.service.planning import PlanResult
-from lab.service.target import Target, find_target
+from lab.run.prepared import find_place
 from lab.store.directory import all_runs
 from lab.tf_versions import INSTALLED_MARKER, TF1
 from lab.volume import Request, RunSpec
 from lab.volume.states import State
+from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
+from tests.support.specs import prepared_run
 
 CLUSTER = parse_cluster(
     b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
 )
-WARNING = "warning: GPU 0 is in use"
+NOTICE = "tf1: it gets fewer CPUs than the config states"
 
 
-def target_of(backend: FakeBackend, folder: Path, output: list[str]) -> Target:
-    return find_target(
-        "auto",
-        PlanResult(PLAN, (WARNING.removeprefix("warning: "),), ""),
-        Project(CLUSTER, folder / "cluster.yaml", folder),
-        [backend],
-        folder / "runs",
-        notify=output.append,
-    )
-
-
-def test_a_boot_checks_placement_and_collects_leftovers(
-    tmp_path: Path,
+def test_a_boot_reports_the_plan_and_collects_leftovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = FakeEnvironment(tmp_path / "volume")
     (tmp_path / "volume").mkdir()
@@ -59,8 +50,12 @@ def test_a_boot_checks_placement_and_collects_leftovers(
         thread.join(30)
     output: list[str] = []
     dead.is_left = True
-    target = target_of(FakeBackend(environment=dead), tmp_path, output)
-    assert (target.found, output.count(WARNING)) == (None, 1)
+    replace_backends(monkeypatch, FakeBackend(environment=dead))
+    placed = Placed(replace(PLAN, notices=(NOTICE,)), None)
+    project = Project(CLUSTER, tmp_path / "cluster.yaml", tmp_path)
+    store = tmp_path / "runs"
+    found = find_place("auto", "none", placed, project, store, notify=output.append)
+    assert (found[1], output.count(NOTICE)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
 
@@ -75,8 +70,8 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(gpu_verification, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
-    target = Target(FakeBackend(made=made), PLAN, tmp_path, None)
-    assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
+    run = prepared_run(tmp_path, backend=FakeBackend(made=made))
+    assert run.boot(lambda: order.append("relied on"), lambda _line: None) is made
     assert order == ["proved", "relied on"]
 
     def odd(*_words: object) -> None:
@@ -84,7 +79,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(gpu_verification, "verify_gpus", odd)
     with pytest.raises(LabError, match="another card"):
-        target.boot(lambda: order.append("relied on"), lambda _line: None)
+        run.boot(lambda: order.append("relied on"), lambda _line: None)
     assert len(order) == 2
 
 

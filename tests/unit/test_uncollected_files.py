@@ -10,8 +10,6 @@ import pytest
 
 from lab.console import notify
 from lab.errors import LabError
-from lab.experiments.registry import EXPERIMENTS
-from lab.run.prepare import Submission, prepare
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.service.outcome import check_succeeded
@@ -19,10 +17,11 @@ from lab.store.directory import RunDir
 from lab.store.run_info import Uncollected
 from lab.store.summary import Summary
 from lab.tables import result_table, show
-from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume import Request, TaskStatus, Volume
 from lab.volume.states import State
 from lab.volume.statuses import write_status
-from tests.support.fakes import PLAN, FakeEnvironment, end
+from tests.support.fakes import FakeEnvironment, end
+from tests.support.specs import prepared
 
 
 def executed(
@@ -31,8 +30,7 @@ def executed(
     """A run whose tasks do this."""
     (folder / "volume").mkdir()
     environment = FakeEnvironment(folder / "volume", tasks_do)
-    spec = RunSpec("async").completed(EXPERIMENTS["async"])
-    run = prepare(Submission(spec, PLAN, folder, folder / "cluster.yaml"), folder / "runs")
+    run = prepared(folder)
     summary = execute_run(
         run,
         boot=lambda _defer: environment,

@@ -70,7 +70,7 @@ from lab.render.slurm import (
     slurm_options,
     time_limit,
 )
-from lab.service.planning import make_plan
+from lab.run.planning import make_plan, report_warnings
 from lab.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
@@ -207,19 +207,19 @@ def command(  # longer than 60 lines: the parameters are the command line
     trained = planned_run(config, override)
     version = tensorflow_version(trained, tensorflow, CURRENT.tensorflow)
     reasons = notify if explain else None
-    planned = make_plan(config, gpus, tensorflow=version, explain=reasons)
-    planned.report_warnings(notify, strict=strict)
+    placed = make_plan(config, gpus, tensorflow=version, explain=reasons)
+    report_warnings(placed, config, gpus, notify, strict=strict)
     for fault in trained.faults if trained else ():
         if parse(fault).kind.on_network:
             notify(f"warning: `docker compose up` ignores the fault {fault}, which needs `lab run`")
     if picture is not None:
-        _draw(planned.plan, trained, Path(picture))
+        _draw(placed.plan, trained, Path(picture))
     if output == "-":
-        sys.stdout.write(render_plan(planned.plan, path, trained, options, root=root))
+        sys.stdout.write(render_plan(placed.plan, path, trained, options, root=root))
     else:
         written = Path(output)
         text = render_plan(
-            planned.plan, path, trained, options, relative_to=written.parent, root=root
+            placed.plan, path, trained, options, relative_to=written.parent, root=root
         )
         write(written, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""

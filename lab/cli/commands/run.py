@@ -36,9 +36,9 @@ from lab.console import notify
 from lab.errors import InterruptError, LabError
 from lab.options import Switch, presents
 from lab.options.shared import Explain
+from lab.run.runner import RunInterruptedError
 from lab.service.next_command import next_command
 from lab.service.outcome import check_succeeded
-from lab.service.run import RunInterruptedError
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
 from lab.store.summary import Summary

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.backends.registry import backends
 from lab.backends.selection import require_agents
 from lab.console import notify
 from lab.formatting import counted
@@ -26,8 +25,8 @@ from lab.options.shared import (
     Tensorflow,
 )
 from lab.project import Project
-from lab.service.planning import make_plan
-from lab.service.target import find_target
+from lab.run.planning import make_plan
+from lab.run.prepared import find_place
 from lab.store.directory import runs_dir
 from lab.tf_versions import CURRENT
 
@@ -45,7 +44,7 @@ def command(
 ) -> None:
     """Boot the environment of a config, unless it exists."""
     project = Project.load(cluster)
-    planned = make_plan(
+    placed = make_plan(
         project.cluster,
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
@@ -53,23 +52,22 @@ def command(
         file=project.path,
         explain=notify if explain else None,
     )
-    name = planned.plan.name
-    target = find_target(
+    name = placed.plan.name
+    chosen, environment = find_place(
         backend,
-        planned,
+        gpus,
+        placed,
         project,
-        backends(backend),
         runs_dir(runs_dir_),
         notify=notify,
         strict=strict,
-        share=share,
     )
-    if target.found is not None:
-        require_agents(name, target.found.tasks())
-        target.found.block_host(notify)
+    if environment is not None:
+        require_agents(name, environment.tasks())
+        environment.block_host(notify)
         notify(f"environment {name!r} is up already; train with `lab run async`")
         return
-    environment = boot(target.backend, target.plan, root=target.root, notify=notify, share=share)
+    environment = boot(chosen, placed.plan, root=project.root, notify=notify, share=share)
     tasks = counted(len(environment.tasks()), "task")
     notify(
         f"environment {environment.project!r} is up with {tasks};"

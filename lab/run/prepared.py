@@ -1,15 +1,17 @@
-"""Prepare and execute one run: everything is checked before anything starts."""
+"""Prepare a run: everything is checked before anything starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lab.backends import Backend, Environment
+from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import backends
+from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
 from lab.errors import InputError, Notify
@@ -17,27 +19,22 @@ from lab.experiments.faults import Fault, parse
 from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
 from lab.experiments.trigger import parse_trigger
+from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.program import names_a_program
-from lab.program.own import OwnProgram, read_program
 from lab.project import Project, check_data_dir
 from lab.run.fault_injection import check_followed, check_targets
-from lab.run.fitting import check_jobs, check_program, experiment_named
-from lab.run.own_experiment import check_ranks, experiment_of
-from lab.run.prepare import Submission, prepare
-from lab.run.runner import execute_run
+from lab.run.fitting import check_jobs, check_listing_flags, check_program, experiment_named
+from lab.run.planning import make_plan, report_warnings
+from lab.run.recovery import collect_orphans
 from lab.run.status import StatusProber, status_or_warn
-from lab.run.view import View
-from lab.service.planning import PlanResult, make_plan
-from lab.service.record_option import check_record
-from lab.service.run_steps import check_joins, resumed_args
-from lab.service.target import Target, find_target, run_in_turn
+from lab.run.steps import check_joins, resumed_args
 from lab.store.directory import RunDir
 from lab.store.names import find_run
-from lab.store.run_info import RunInfo
-from lab.store.summary import Summary
-from lab.tf_versions import CURRENT, IMAGES, TF1
 from lab.volume import READY_S, RunSpec
+
+if TYPE_CHECKING:
+    from lab.program.own import OwnProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,37 +77,75 @@ class RunOptions:
     resume: str | None = None
 
 
-class RunInterruptedError(KeyboardInterrupt):
-    """The user interrupted a run that has a directory in the run store.
-
-    Attributes:
-        run: The run.
-    """
-
-    def __init__(self, run: RunDir) -> None:
-        super().__init__()
-        self.run = run
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A checked run that is not started yet.
+    """A checked run that is not started yet, with its place.
 
     Attributes:
         options: The user's options.
-        submission: The checked request.
-        planned: The placement.
-        target: The backend and the environment of the run.
-        find_target: Finds the target again: the environment may have changed since.
+        spec: The complete specification.
+        project: The project.
+        placed: The placement.
+        backend: The backend.
+        environment: The environment that is already up, and stays up; None: one is booted.
         runs_dir: The local run store.
+        program: The user's own program; None for an experiment of the registry.
+        resumes: The run whose checkpoints it resumes from, or None.
+        notices: The notices of the preparation.
     """
 
     options: RunOptions
-    submission: Submission
-    planned: PlanResult
-    target: Target
-    find_target: Callable[[], Target]
+    spec: RunSpec
+    project: Project
+    placed: Placed
+    backend: Backend
+    environment: Environment | None
     runs_dir: Path
+    program: OwnProgram | None = None
+    resumes: RunDir | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """The placement of its tasks."""
+        return self.placed.plan
+
+    def with_args(self, *args: str) -> PreparedRun:
+        """Return the run with other arguments of its program."""
+        return replace(self, spec=replace(self.spec, args=args))
+
+    def placed_again(self, notify: Notify, warn: Notify | None = None) -> PreparedRun:
+        """Choose the environment again, after a wait in which it may have changed."""
+        backend, environment = find_place(
+            self.options.backend,
+            self.options.gpus,
+            self.placed,
+            self.project,
+            self.runs_dir,
+            notify=notify,
+            warn=warn,
+            strict=self.options.strict,
+        )
+        return replace(self, backend=backend, environment=environment)
+
+    def boot(self, defer: Callable[[], None], notify: Notify) -> Environment:
+        """Boot an environment and verify that its tasks have the GPUs of the plan.
+
+        Args:
+            defer: Called when the environment is up; from then on the caller must remove it.
+            notify: Receives progress.
+
+        Raises:
+            LabError: The environment cannot be booted, or differs from the plan; it is removed.
+        """
+        return boot(
+            self.backend,
+            self.plan,
+            root=self.project.root,
+            notify=notify,
+            share=self.options.share,
+            then=lambda _environment: defer(),
+        )
 
 
 def prepare_run(
@@ -130,7 +165,7 @@ def prepare_run(
         runs_dir: The local run store.
         notify: Receives explanations, the chosen backend, and notices.
         warn: Receives warnings; None: `notify` receives them.
-        beside: Another run of the same environment; this run uses its placement and target.
+        beside: Another run of the same environment; this run uses its placement and place.
 
     Raises:
         InputError: An option is invalid, or does not fit the config.
@@ -138,116 +173,89 @@ def prepare_run(
     """
     notices: list[str] = []
     notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
-    experiment, own = _experiment(options, project, notify)
-    if own is not None and own.notice:
-        warn(f"warning: {own.notice}")
-    data = check_data_dir(options.data_dir)
-    if data is not None and not experiment.has_data:
-        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
-    if beside is not None:
-        planned = beside.planned
-    else:
-        explain = notify if options.explain else None
-        planned = make_plan(
-            project.cluster,
-            options.gpus,
-            tensorflow=experiment.tensorflow,
-            backend=options.backend,
-            file=project.path,
-            explain=explain,
-        )
+    experiment, own = _experiment(options, project, notify, warn)
+    data = _own_data(options, experiment)
+    placed = beside.placed if beside is not None else _placed(options, project, experiment, notify)
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
-    spec = _resolve(spec, options, experiment, project.cluster, planned.plan, notify=notify)
-    known = backends(options.backend)
+    spec = _resolve(spec, options, experiment, project.cluster, placed.plan, notify=notify)
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
         status = status_or_warn(resumes, StatusProber(backends), notify)
         spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
-    check_joins(experiment, spec, planned.plan, data)
+    check_joins(experiment, spec, placed.plan, data)
     if options.detach:
         check_followed(map(parse, spec.faults))
-    find = partial(
-        find_target,
-        options.backend,
-        planned,
-        project,
-        known,
-        runs_dir,
-        notify=notify,
-        warn=warn,
-        strict=options.strict,
-        share=options.share,
+    if beside is not None:
+        backend, environment = beside.backend, beside.environment
+    else:
+        backend, environment = find_place(
+            options.backend,
+            options.gpus,
+            placed,
+            project,
+            runs_dir,
+            notify=notify,
+            warn=warn,
+            strict=options.strict,
+        )
+    inside = "" if data is None else backend.task_path(data, project.root)
+    return PreparedRun(
+        options=options,
+        spec=replace(spec, data_dir=inside),
+        project=project,
+        placed=placed,
+        backend=backend,
+        environment=environment,
+        runs_dir=runs_dir,
+        program=own,
+        resumes=resumes,
+        notices=tuple(notices),
     )
-    target = find() if beside is None else beside.target
-    inside = "" if data is None else target.backend.task_path(data, project.root)
-    spec = replace(spec, data_dir=inside)
-    submission = Submission(
-        spec, planned.plan, project.root, project.path, own, resumes, tuple(notices)
-    )
-    return PreparedRun(options, submission, planned, target, find, runs_dir)
 
 
-def execute(
-    prepared: PreparedRun,
+def find_place(
+    name: str,
+    mode: str,
+    placed: Placed,
+    project: Project,
+    runs_dir: Path,
     *,
-    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
     notify: Notify,
     warn: Notify | None = None,
-) -> tuple[RunDir, Summary]:
-    """Boot an environment if none is up, train, collect, and remove what was booted.
+    strict: bool = False,
+) -> tuple[Backend, Environment | None]:
+    """Choose the backend, and check whether its environment can be used; start nothing.
+
+    If no environment is up, report the warnings of the plan and the backend, and collect the runs
+    of an earlier one.
 
     Args:
-        prepared: The run.
-        view: Makes the view of the run, which is entered while the run is followed.
-        notify: Receives progress.
-        warn: Receives the position in the queue; None: `notify` receives it.
+        name: The backend's name, or `auto`.
+        mode: How GPUs were to be pinned.
+        placed: The placement.
+        project: The project.
+        runs_dir: The run store that receives the runs of a stopped environment.
+        notify: Receives the chosen backend, with the reason, and notices.
+        warn: Receives warnings; None: `notify` receives them.
+        strict: Refuse a plan with less than the config asks for, or with a GPU in use.
 
     Returns:
-        The run, and its summary; for a detached run, the summary so far.
+        The backend, and the environment that is up; None: none is.
 
     Raises:
-        LabError: The run could not be executed.
-        RunInterruptedError: The user interrupted the run after it had begun.
-        KeyboardInterrupt: The user interrupted the run before that.
+        LabError: No backend can be used, another environment has this name, or `strict` refuses.
     """
-    options, submission = prepared.options, prepared.submission
-
-    def once(target: Target, begin: Notify) -> tuple[RunDir, Summary]:
-        run = prepare(submission, prepared.runs_dir)
-
-        def shown(info: RunInfo) -> AbstractContextManager[View]:
-            nonlocal run  # the run that continues an interrupted one
-            run = RunDir(prepared.runs_dir / info.run_id)
-            return view(run, info)
-
-        try:
-            begin(run.run_id)
-            notify(f"run {run.run_id}: {run.path}")
-            for line in submission.program.notes() if submission.program is not None else ():
-                notify(line)
-        except BaseException:
-            run.discard()
-            raise
-        try:
-            summary = execute_run(
-                run,
-                boot=lambda defer: target.boot(defer, notify),
-                found=target.found,
-                keep=options.keep,
-                detach=options.detach,
-                view=shown,
-                notify=notify,
-            )
-        except KeyboardInterrupt:
-            if run.path.is_dir():
-                raise RunInterruptedError(run) from None
-            raise
-        return run, summary
-
-    return run_in_turn(
-        prepared.target, prepared.find_target, once, wait=options.wait, notify=warn or notify
-    )
+    plan = placed.plan
+    backend, environment = choose(name, plan, project.root, backends(name), notify)
+    if environment is not None:
+        check_compatible(environment, plan, project.config_name, project.root)
+        return backend, environment
+    report_warnings(placed, project.cluster, mode, notify, warn=warn, strict=strict)
+    for notice in backend.notices(plan):
+        notify(notice)
+    collect_orphans(backend, plan.name, runs_dir, notify)
+    return backend, None
 
 
 def _recorded(notify: Notify, notices: list[str]) -> Notify:
@@ -260,31 +268,37 @@ def _recorded(notify: Notify, notices: list[str]) -> Notify:
     return record
 
 
+def _own_data(options: RunOptions, experiment: Experiment) -> Path | None:
+    data = check_data_dir(options.data_dir)
+    if data is not None and not experiment.has_data:
+        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
+    return data
+
+
+def _placed(
+    options: RunOptions, project: Project, experiment: Experiment, notify: Notify
+) -> Placed:
+    return make_plan(
+        project.cluster,
+        options.gpus,
+        tensorflow=experiment.tensorflow,
+        backend=options.backend,
+        file=project.path,
+        explain=notify if options.explain else None,
+    )
+
+
 def _experiment(
-    options: RunOptions, project: Project, notify: Notify
+    options: RunOptions, project: Project, notify: Notify, warn: Notify
 ) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
-    own = None
     if spec.module or names_a_program(name):
-        if spec.record:
-            check_record(spec.record)
-        own = read_program(
-            name,
-            module=spec.module,
-            listing=spec.listing,
-            argv=spec.args,
-            jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
-            given=spec.map,
-        )
-    listing = spec.listing or (own is not None and own.tensorflow_1 is not None)
-    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
-        if given and not listing:
-            raise InputError(
-                f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
-            )
-    if own is not None:
-        return _own_experiment(own, options, project, notify), own
+        # Imported here: an experiment of the registry needs none of its modules.
+        from lab.run.own_experiment import own_experiment  # noqa: PLC0415
+
+        return own_experiment(spec, options.tensorflow, project, notify, warn)
+    check_listing_flags(spec, listing=spec.listing)
     for flag, used in (("--map", spec.map), ("--record", spec.record)):
         if used:
             raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
@@ -299,25 +313,6 @@ def _experiment(
     check_jobs(wanted, project.cluster, config, project.root)
     check_program(wanted, project.root)
     return wanted, None
-
-
-def _own_experiment(
-    own: OwnProgram, options: RunOptions, project: Project, notify: Notify
-) -> Experiment:
-    """Return the experiment of a user's own program, with the TensorFlow version that it needs."""
-    default = CURRENT if own.need is None else TF1
-    tensorflow = options.tensorflow or default.tensorflow
-    horovod = own.horovod and bool(IMAGES[tensorflow].horovod)
-    made = experiment_of(own, project.cluster, tensorflow, horovod=horovod)
-    if own.need is not None:
-        chosen = options.tensorflow is not None
-        if notice := own.need.notice(own.program, tensorflow, chosen=chosen):
-            notify(notice)
-    # A program that gets its job may serve without Horovod.
-    gets_job = any("{job}" in each for each in (*own.cluster_args, *options.spec.args))
-    if horovod and not own.programs and not gets_job:
-        check_ranks(own, made, project.cluster, project.config_name, project.root)
-    return made
 
 
 def _resolve(

@@ -1,0 +1,113 @@
+"""Place a config on this host, and warn of what the plan lacks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lab.backends.names import AUTO
+from lab.backends.registry import backend_named
+from lab.config import Cluster
+from lab.errors import LabError, Notify
+from lab.formatting import counted
+from lab.gpu import Inventory
+from lab.gpu.support import Support, build_of, by_gpus
+from lab.placement.gpu_usage import gpus_in_use
+from lab.placement.place import Placed, place_here
+from lab.placement.plan import Plan
+from lab.tf_versions import CURRENT
+
+
+def make_plan(
+    cluster: Cluster,
+    mode: str,
+    *,
+    tensorflow: str = CURRENT.tensorflow,
+    backend: str = AUTO,
+    file: Path | None = None,
+    explain: Notify | None = None,
+) -> Placed:
+    """Place a cluster on this host.
+
+    Args:
+        cluster: The config.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The tasks' TensorFlow version.
+        backend: The backend's name, or `auto`.
+        file: The file of the config, for the line of an error; None: it has none.
+        explain: Receives the reason for each node's GPUs and each task's CPUs.
+
+    Raises:
+        InputError: The config has values, or the mode is one, that the backend cannot have.
+        LabError: The cluster does not fit the host.
+    """
+    placed = (
+        place_here(cluster, mode, tensorflow)
+        if backend == AUTO
+        else backend_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
+    )
+    if explain is not None and placed.inventory is not None:
+        for reason in placed.plan.reasons:
+            explain(reason)
+    return placed
+
+
+def report_warnings(
+    placed: Placed,
+    cluster: Cluster,
+    mode: str,
+    notify: Notify,
+    *,
+    warn: Notify | None = None,
+    strict: bool = False,
+) -> None:
+    """Report the notices and warnings of a plan, before anything is booted.
+
+    Args:
+        placed: The plan and its host.
+        cluster: The config.
+        mode: How GPUs were to be pinned.
+        notify: Receives notices.
+        warn: Receives warnings; None: `notify` receives them.
+        strict: Refuse a plan with less than the config asks for, with a GPU in use, or with one
+            that TensorFlow cannot use.
+
+    Raises:
+        LabError: `strict` refuses the plan.
+    """
+    plan, inventory = placed.plan, placed.inventory
+    missing, warnings, limited = list(plan.shortfalls), list[str](), list[str]()
+    if inventory is not None:
+        if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
+            missing.insert(0, _without_gpus(cluster, inventory))
+        unusable, limited = _support(plan, inventory)
+        warnings = [*unusable, *gpus_in_use(plan, inventory)]
+    problems = [*missing, *warnings]
+    if strict and problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise LabError(
+            f"refused by --strict: {problems[0]}{more}", "change the config, or leave out --strict"
+        )
+    for notice in (*plan.notices, *limited):
+        notify(notice)
+    for line in warnings:
+        (warn or notify)(f"warning: {line}")
+
+
+def _without_gpus(cluster: Cluster, inventory: Inventory) -> str:
+    """Return why a plan has no GPUs although its config asks for some."""
+    last = inventory.notices[-1] if inventory.notices else "this host has none"
+    why = "; ".join((*inventory.left_out, last))
+    return f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
+
+
+def _support(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
+    """Return a line for the plan's GPUs that cannot be used, and for those with a limit."""
+    pinned = {device for task in plan.tasks for device in task.gpus}
+    gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
+    found = by_gpus(gpus, inventory, build_of(plan.tensorflow, os.environ))
+    lines = {each: f"{names}: {each.reason}; {each.fix}" for each, names in found.items()}
+    return (
+        [line for each, line in lines.items() if not each.status.usable],
+        [line for each, line in lines.items() if each.status is Support.NO_CUDNN],
+    )
