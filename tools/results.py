@@ -24,8 +24,8 @@ from benchmarks.marks import put
 from lab import strict_json
 from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
+from lab.reproduce.evaluation import evaluate
 from lab.reproduce.verdicts import Verdict
-from lab.service.evaluation import evaluate
 from lab.service.reproduce import ended_runs
 from tools.samples import texts_of
 

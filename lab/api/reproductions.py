@@ -40,8 +40,8 @@ from lab.text import visible
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lab.reproduce.evaluation import Evaluation
     from lab.reproduce.verdicts import Result
-    from lab.service.evaluation import Evaluation
 
 
 @dataclass(slots=True, repr=False)
@@ -63,7 +63,7 @@ class Reproduction(Shown):
     @property
     def claims(self) -> list[Result]:
         """The result of each claim."""
-        return [each for found in self.evaluations for each in found.results]
+        return [each for found in self.evaluations for each in found.claims]
 
     @property
     def reproduced(self) -> bool:
@@ -76,9 +76,9 @@ class Reproduction(Shown):
         import pandas as pd  # noqa: PLC0415
 
         rows = [
-            {"source": found.source.name} | asdict(claim)
+            {"source": found.name} | asdict(claim)
             for found in self.evaluations
-            for claim in found.results
+            for claim in found.claims
         ]
         return pd.json_normalize(rows)
 
@@ -108,12 +108,11 @@ class Reproduction(Shown):
         Raises:
             InputError: With `strict`, no claim can use any of the runs.
         """
-        from lab.service.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
+        from lab.reproduce.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
 
         found = evaluate(source, runs, notify, strict=strict)
         self.evaluations.append(found)
-        ids = {name for by_seed in found.json["runs"].values() for name in by_seed.values()}
-        ids -= {run.id for run in self.runs}
+        ids = found.run_ids - {run.id for run in self.runs}
         self.runs += [Run(run) for run in runs if run.run_id in ids]
         try:
             notify(f"{source.name}: {found.save(store)}")
@@ -122,13 +121,13 @@ class Reproduction(Shown):
 
     def parts(self) -> Iterator[RenderableType]:
         """Yield the title, the table and the summary of each source."""
-        from lab.reproduce import view  # noqa: PLC0415
+        from lab.reproduce.view import results_table  # noqa: PLC0415
 
         for place, found in enumerate(self.evaluations):
-            title = visible(f"{found.source.name}: {found.source.title}")
+            title = visible(f"{found.name}: {found.source}")
             yield Text(f"\n{title}\n" if place else f"{title}\n")
-            yield view.results_table(found.source, found.results)
-            yield Text(f"\n{view.summary(found.results)}")
+            yield results_table(found)
+            yield Text(f"\n{found.summary}")
 
     def _shown(self) -> Group:
         return Group(*self.parts())

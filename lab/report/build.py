@@ -23,7 +23,7 @@ from lab.report.conclusion import conclude, title, unequal_lengths
 from lab.report.figure import traces
 from lab.report.loader import ReportRun, by_group
 from lab.report.provenance import provenance
-from lab.report.verdicts import ClaimResults
+from lab.reproduce.evaluation import Evaluation
 from lab.statistics import mean_of
 from lab.store.progress import FINAL_LOSS
 from lab.text import short, visible
@@ -111,7 +111,7 @@ def is_a_page(begin: bytes) -> bool:
 
 def build(
     runs: Sequence[ReportRun],
-    judged: ClaimResults | None,
+    judged: Evaluation | None,
     where: OutputPaths,
     notify: Callable[[str], None],
 ) -> tuple[Path, list[Path]]:
@@ -172,7 +172,7 @@ def _unwritten(error: OSError, where: OutputPaths) -> LabError:
 
 
 def page(
-    runs: Sequence[ReportRun], figures: Sequence[PlotSection], judged: ClaimResults | None
+    runs: Sequence[ReportRun], figures: Sequence[PlotSection], judged: Evaluation | None
 ) -> str:
     """Return the page as HTML.
 

@@ -74,14 +74,14 @@ def write_report(
     from lab.report.build import build, output_paths  # noqa: PLC0415
     from lab.report.conclusion import conclude  # noqa: PLC0415
     from lab.report.loader import grouped, read_run  # noqa: PLC0415
-    from lab.report.verdicts import read_verdicts  # noqa: PLC0415
+    from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
 
     with open_runs(arguments, labels, store, notify) as runs:
         if output is None and not all(run.is_own for run in runs):
             output = PAGE
         folders = [run.directory.path for run in runs]
         where = output_paths(folders, output, store, force=force)
-        claims = read_verdicts(Path(verdicts)) if verdicts is not None else None
+        claims = read_evaluation(Path(verdicts)) if verdicts is not None else None
         prober = StatusProber(backends)
         read = read_each(runs, lambda run: read_run(run, run.probe(prober), notify), notify)
         named = grouped(read)

@@ -189,7 +189,7 @@ def convert(raw: object, kind: type[T]) -> T:
     import msgspec  # noqa: PLC0415
 
     try:
-        return msgspec.convert(raw, kind)
+        return msgspec.convert(raw, kind, str_keys=True)
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ import re
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from fnmatch import fnmatch
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -30,6 +30,7 @@ from lab.report.markers import marks_of, not_done
 from lab.report.provenance import provenance
 from lab.report.repro_command import command
 from lab.reproduce import view
+from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict
 from lab.statistics import Interval
 from lab.store.dataframe import records_frame
@@ -218,10 +219,11 @@ def test_nothing_of_a_run_becomes_markup(store: Path) -> None:
         recorded.write(run, "ps-0", iter([{"kind": "result", "name": HOSTILE, "value": 1.0}]))
         samples = {"task": HOSTILE, "gpu": HOSTILE, "time_unix": recorded.BEGAN_UNIX + 5}
         run.gpu_samples.write_text(json.dumps({**samples, "utilisation": 0.5}) + "\n")
-    claim = dict.fromkeys(("claim", "text", "kind", "where", "verdict", "why", "unit"), HOSTILE)
-    claims = {**dict.fromkeys(("name", "source", "summary"), HOSTILE), "claims": [claim],
-              "runs": {HOSTILE: {HOSTILE: HOSTILE}}, "excluded": {HOSTILE: HOSTILE}}  # fmt: skip
-    Path("claims.json").write_text(json.dumps(claims))
+    claim = Result(HOSTILE, HOSTILE, "measured", HOSTILE, 1.0, 1.0, None, HOSTILE, {},
+                   Verdict.OK, HOSTILE)  # fmt: skip
+    claims = Evaluation(name=HOSTILE, source=HOSTILE, summary=HOSTILE, fitted={}, claims=[claim],
+                        runs={HOSTILE: {1: HOSTILE}}, excluded={HOSTILE: HOSTILE})  # fmt: skip
+    Path("claims.json").write_text(json.dumps(claims.json))
     usual = {"html", "head", "meta", "title", "body", "header", "h1", "h2", "p", "main", "ul", "li",
              "b", "span", "section", "div", "table", "thead", "tbody", "tr", "th", "td", "figure",
              "img", "figcaption", "footer", "br", "strong"}  # fmt: skip
@@ -316,32 +318,28 @@ def test_a_page_that_cannot_be_written_is_an_error(
 @pytest.mark.usefixtures("blank")
 def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     recorded.make(store, FIRST, steps=STEPS)
-    number = {
-        "claim": "accuracy", "text": "accuracy of worker 2", "kind": "measured", "unit": "",
-        "where": "the last line", "printed": 0.8894, "ours": 0.8871, "values": {"1": 0.8871},
-        "interval": {"low": 0.88, "high": 0.895}, "verdict": "INCONCLUSIVE", "why": "it is wide",
-    }  # fmt: skip
-    statement = {
-        **number, "text": "they differ", "kind": "qualitative", "printed": None, "unit": "apart",
-        "interval": None, "verdict": "NOT_REPRODUCED", "why": "in 0 of 8 runs",
-    }  # fmt: skip
+    number = Result("accuracy", "accuracy of worker 2", "measured", "the last line", 0.8894, 0.8871,
+                    Interval(0.88, 0.895), "", {1: 0.8871}, Verdict.INCONCLUSIVE,
+                    "it is wide")  # fmt: skip
+    changes = {"text": "they differ", "kind": "qualitative", "printed": None, "unit": "apart",
+               "interval": None, "why": "in 0 of 8 runs"}  # fmt: skip
+    statement = replace(number, verdict=Verdict.NOT_REPRODUCED, **changes)
     # Its numbers are those of the terminal.
     result = Result("c", "words", "measured", "here", 82_499.0, 10_900.0,
                     Interval(10_678.1, 11_113.9), "", {1: 10_900.0}, Verdict.OK, "")  # fmt: skip
-    claims = [number, statement, {"claim": "sync", "verdict": "OK"}, asdict(result)]
-    Path("r.json").write_text(
-        json.dumps({"name": "book-async", "source": "the book", "made": "now",
-                    "runs": {"whole": {"1": FIRST, "2": SECOND}}, "claims": claims,
-                    "summary": "2 counted claims: 1 NOT_REPRODUCED, 1 INCONCLUSIVE",
-                    "excluded": {"a-run": "it is a copy"}})
+    found = Evaluation(
+        name="book-async", source="the book", made="now", fitted={},
+        summary="2 counted claims: 1 NOT_REPRODUCED, 1 INCONCLUSIVE",
+        claims=[number, statement, result], runs={"whole": {1: FIRST, 2: SECOND}},
+        excluded={"a-run": "it is a copy"},
     )  # fmt: skip
+    Path("r.json").write_text(json.dumps(found.json))
     page = Page(html_of("last", "--verdicts", "r.json"))
     for row in (
         ["accuracy of worker 2", "the last line", "measured", "0.8894", "0.8871", "0.8800-0.8950",
          "? inconclusive: it is wide"],
         ["they differ", "the last line", "qualitative", NONE, "0.8871 apart", NONE,
          "✗ not reproduced: in 0 of 8 runs"],
-        ["sync", NONE, NONE, NONE, NONE, NONE, "✓ ok"],
         ["words", "here", "measured", "82,499", *view.ours(result), "✓ ok"],
     ):  # fmt: skip
         assert row in page.rows

@@ -14,11 +14,10 @@ from syrupy.assertion import SnapshotAssertion
 from lab.errors import InconclusiveError, LabError
 from lab.reproduce import measures
 from lab.reproduce.claims import COUNTED, Claim, Source, load
+from lab.reproduce.evaluation import check_reproduced, evaluation_of, summary
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.reference import reference
 from lab.reproduce.verdicts import Result, Verdict, decide, judge
-from lab.reproduce.view import summary
-from lab.service.evaluation import Evaluation, check_reproduced
 from tests.support.reproducing import (
     OWN,
     RUNS,
@@ -250,7 +249,7 @@ def test_uncounted_claims_do_not_decide_the_exit_code() -> None:
             replace(each, verdict=changed.get(each.kind, each.verdict)) for each in fine.values()
         ]
         try:
-            check_reproduced([Evaluation(BOOK, results, {})])
+            check_reproduced([evaluation_of(BOOK, results, {}, {})])
         except LabError as error:
             assert isinstance(error, InconclusiveError) == (error.exit_code == 3)
             return error.exit_code

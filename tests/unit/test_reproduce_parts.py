@@ -19,11 +19,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
+from lab.reproduce.evaluation import evaluation_of, summary
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, recipe_for
 from lab.reproduce.reference import trainings
 from lab.reproduce.verdicts import Result, Verdict
-from lab.reproduce.view import as_json, path_of, results_table, summary
+from lab.reproduce.view import results_table
 from lab.statistics import SOURCE_LEVEL, Interval
 from lab.strict_json import dump
 from tests.support.reproducing import run_of, worker, write_run
@@ -265,7 +266,7 @@ def long_results(source: Source) -> list[Result]:
 
 def printed(source: Source, results: Sequence[Result]) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=80).print(results_table(source, results))
+    Console(file=text, width=80).print(results_table(evaluation_of(source, results, {}, {})))
     return text.getvalue().splitlines()
 
 
@@ -318,7 +319,7 @@ def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
     (result, *_) = long_results(BOOK)
     odd = replace(result, ours=None, interval=None, values={1: math.nan})
     assert printed(BOOK, [odd])
-    found = as_json(BOOK, [odd], {"whole": {1: "run"}}, {"other": "a reason"})
+    found = evaluation_of(BOOK, [odd], {"whole": {1: "run"}}, {"other": "a reason"}).json
     assert '"1": null' in dump(found)
     assert found["runs"] == {"whole": {1: "run"}}
     assert found["excluded"] == {"other": "a reason"}
@@ -328,11 +329,8 @@ def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
 def test_two_results_of_one_second_have_two_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.reproduce.view.time.strftime", lambda *_: "20261122-081000")
-    names = []
-    for _ in range(3):
-        path = path_of(tmp_path, BOOK)
-        path.touch()
-        names.append(path.name)
+    monkeypatch.setattr("lab.reproduce.evaluation.time.strftime", lambda *_: "20261122-081000")
+    found = evaluation_of(BOOK, [], {}, {})
+    names = [found.save(tmp_path).name for _ in range(3)]
     stem = "reproduce-book-async-20261122-081000"
     assert names == [f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"]

@@ -1,0 +1,182 @@
+"""Evaluate the claims of a source on runs; importing this module is slow because of SciPy."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.errors import InconclusiveError, InputError, LabError, Notify
+from lab.formatting import counted
+from lab.reproduce.claims import COUNTED, Source
+from lab.reproduce.metrics import RunMetrics, read_metrics
+from lab.reproduce.recipes import choose_runs
+from lab.reproduce.verdicts import Result, Verdict, judge
+from lab.store.directory import RunDir
+from lab.store.run_info import convert
+from lab.strict_json import dump, parse
+from lab.text import short
+from lab.volume.files import read_regular, write_atomically
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The results of a source's claims: the content of a file of `lab reproduce`.
+
+    Attributes:
+        name: The name of the source: `book-async`.
+        source: The source, as text.
+        made: The time of the evaluation.
+        summary: The counts of the verdicts on counted claims, as text.
+        fitted: The parameters that were fitted to the source, by role.
+        claims: The result of each claim.
+        runs: The ids of the evaluated runs, by role and seed.
+        excluded: The ids of the runs that were left out, each with the reason.
+    """
+
+    name: str
+    source: str
+    made: str = ""
+    summary: str
+    fitted: Mapping[str, tuple[str, ...]]
+    claims: Sequence[Result]
+    runs: Mapping[str, Mapping[int, str]]
+    excluded: Mapping[str, str]
+
+    @property
+    def run_ids(self) -> set[str]:
+        """The ids of the evaluated runs."""
+        return {run_id for by_seed in self.runs.values() for run_id in by_seed.values()}
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as JSON, for a program."""
+        return asdict(self)
+
+    def save(self, runs_dir: Path) -> Path:
+        """Write the results into the local run store.
+
+        Raises:
+            LabError: The file cannot be written.
+        """
+        try:
+            runs_dir.mkdir(parents=True, exist_ok=True)
+            path = _new_path(runs_dir, self.name)
+            write_atomically(path, dump(self.json, indent=2) + "\n")
+        except OSError as error:
+            raise LabError(
+                f"the results of {self.name} cannot be written into {runs_dir}: {error.strerror}",
+                "use another directory with --runs-dir",
+            ) from None
+        return path
+
+
+def evaluate(
+    source: Source, runs: Sequence[RunDir], notify: Notify, *, strict: bool = True
+) -> Evaluation:
+    """Evaluate a source's claims on runs.
+
+    Args:
+        source: The claims.
+        runs: The runs.
+        notify: Receives each run that is left out, and the reason.
+        strict: Whether a source without any run is an error.
+
+    Raises:
+        InputError: With `strict`, no claim can use any of the runs.
+    """
+    excluded: dict[str, str] = {}
+
+    def exclude(run: RunMetrics, reason: str) -> None:
+        excluded[run.run_id] = reason
+        if strict:
+            notify(f"left out: run {run.run_id}: {reason}")
+
+    # The earliest first; ids have minutes, and a random end.
+    ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))
+    given = list(map(read_metrics, ordered))
+    chosen = choose_runs(source, given, exclude)
+    if strict and not any(chosen.values()):
+        raise InputError(
+            f"no claim of {source.name} can use any of these {counted(len(given), 'run')}",
+            "see the reasons above, or leave out --runs to make the runs",
+        )
+    ids = {role: {seed: run.run_id for seed, run in each.items()} for role, each in chosen.items()}
+    return evaluation_of(source, judge(source, chosen), ids, excluded)
+
+
+def evaluation_of(
+    source: Source,
+    results: Sequence[Result],
+    runs: Mapping[str, Mapping[int, str]],
+    excluded: Mapping[str, str],
+) -> Evaluation:
+    """Return the evaluation of a source with these results."""
+    return Evaluation(
+        name=source.name,
+        source=source.title,
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        summary=summary(results),
+        fitted={role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
+        claims=results,
+        runs=runs,
+        excluded=excluded,
+    )
+
+
+def summary(results: Iterable[Result]) -> str:
+    """The counts of each verdict on counted claims: `2 of 6 claims REPRODUCED, 4 INCONCLUSIVE`."""
+    found = Counter(each.verdict for each in results if each.kind in COUNTED)
+    shown = [f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict]]
+    return f"{counted(found.total(), 'counted claim')}: {', '.join(shown)}"
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read the file of an evaluation, the value of `--verdicts`.
+
+    Raises:
+        InputError: It cannot be read, or has another content.
+    """
+    shown, fix = short(str(path)), "give a reproduce-….json of `lab reproduce`"
+    try:
+        return convert(parse(read_regular(path)), Evaluation)
+    except OSError as error:
+        reason = error.strerror or "not a file"
+        raise InputError(f"--verdicts: {shown} cannot be read ({reason})", fix) from error
+    except ValueError as error:
+        raise InputError(f"--verdicts: {shown} has no verdicts: {error}", fix) from error
+
+
+def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
+    """Check that every counted claim is reproduced.
+
+    Raises:
+        LabError: A claim is not reproduced.
+        InconclusiveError: No claim is NOT_REPRODUCED, but some are inconclusive.
+    """
+    results = [r for each in evaluations for r in each.claims if r.kind in COUNTED]
+    for verdict, error, text in (
+        (Verdict.NOT_REPRODUCED, LabError, "not reproduced"),
+        (Verdict.INCONCLUSIVE, InconclusiveError, "inconclusive"),
+    ):
+        found = [each.claim for each in results if each.verdict is verdict]
+        if found:
+            raise error(
+                f"{text}: {len(found)} of {counted(len(results), 'counted claim')}, such as"
+                f" {found[0]}",
+                "see docs/reproduce.md for the rules; a claim that is not reproduced is a result",
+            )
+
+
+def _new_path(store: Path, name: str) -> Path:
+    """A new path in the run store: `reproduce-book-async-20261122-081000.json`."""
+    stem = f"reproduce-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    found = store / f"{stem}.json"
+    count = 1
+    while found.exists():
+        count += 1
+        found = store / f"{stem}-{count}.json"
+    return found
