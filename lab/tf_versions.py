@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import lab
+from lab.variables import (
+    LAB_HERITAGE_IMAGE,
+    LAB_HERITAGE_TENSORFLOW,
+    LAB_IMAGE,
+    LAB_TENSORFLOW,
+)
 
 INSTALLED_MARKER: Final = ".complete"
 """The file that make creates in a virtual environment when its installation is complete."""
@@ -26,7 +32,8 @@ class TensorFlowVersion:
         prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
         pin: The version that is installed, `2.21.*`.
         horovod: The name of the file in `requirements/` with Horovod; "" without Horovod.
-        variable: The prefix of the environment variables that override it: `LAB` in `LAB_IMAGE`.
+        image_variable: The environment variable that names another image.
+        version_variable: The environment variable that names another version.
         environment: The directory of the virtual environment for tasks that are processes; "" for
             the Python of lab itself.
         target: The target of make that creates this environment.
@@ -36,7 +43,8 @@ class TensorFlowVersion:
     prefix: str
     pin: str
     horovod: str
-    variable: str
+    image_variable: str
+    version_variable: str
     environment: str
     target: str
 
@@ -70,7 +78,8 @@ CURRENT: Final = TensorFlowVersion(
     prefix="",
     pin="2.21.*",
     horovod="",
-    variable="LAB",
+    image_variable=LAB_IMAGE,
+    version_variable=LAB_TENSORFLOW,
     environment="",
     target="",
 )
@@ -80,7 +89,8 @@ TF1: Final = TensorFlowVersion(
     # The last version with Estimator.
     pin="2.15.1",
     horovod="horovod",
-    variable="LAB_HERITAGE",
+    image_variable=LAB_HERITAGE_IMAGE,
+    version_variable=LAB_HERITAGE_TENSORFLOW,
     environment=".venv-heritage",
     target="heritage",
 )

@@ -31,9 +31,9 @@ from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
 from lab.threads import with_timeout
+from lab.variables import LAB_GPU_RECORD
 from lab.volume.files import atomic_writer, read_regular
 
-VARIABLE: Final = "LAB_GPU_RECORD"
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)
 
 _MODE: Final = 0o1777
@@ -91,7 +91,7 @@ class _Entry:
 
 def directory() -> Path:
     """Return the record's directory; it must be the same for all users of the host."""
-    return Path(os.environ.get(VARIABLE) or DEFAULT)
+    return Path(os.environ.get(LAB_GPU_RECORD) or DEFAULT)
 
 
 def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
@@ -319,7 +319,7 @@ def _open(path: Path) -> int:
         os.close(descriptor)
         raise LabError(
             f"the GPU record {visible(str(path))} cannot be used: its mode is {mode:o}, not 1777",
-            f"set {VARIABLE} to a path that does not exist yet: `lab` creates the directory",
+            f"set {LAB_GPU_RECORD} to a path that does not exist yet: `lab` creates the directory",
         )
     return descriptor
 
@@ -340,7 +340,7 @@ def _create(path: Path) -> None:
 def _unusable(path: Path, why: str) -> LabError:
     return LabError(
         f"the GPU record {visible(str(path))} cannot be used: {why}",
-        f"create it with `sudo install -d -m 1777 {visible(str(path))}`, or set {VARIABLE}"
+        f"create it with `sudo install -d -m 1777 {visible(str(path))}`, or set {LAB_GPU_RECORD}"
         " to another directory for all users",
     )
 

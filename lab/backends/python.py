@@ -12,10 +12,11 @@ from pathlib import Path
 import lab
 from lab.placement.plan import Plan
 from lab.tf_versions import IMAGES
+from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
 # Variables that would change the behavior of an agent or of a program.
 _DROPPED = {
-    *("LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"),
+    *(LAB_LEASH, LAB_FORKSERVER, LAB_STAMPS),
     *("TF_CONFIG", "PYTHONSAFEPATH"),
 }
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")

@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 from lab.errors import LabError
-
-STATE_VARIABLE: Final = "LAB_STATE"
-"""The variable with the path of the state directory."""
-
-SEAT_VARIABLE: Final = "LAB_CLASS_DIR"
-"""The variable of the processes of a class without Docker: the directory of the class, or of their
-seat."""
+from lab.variables import LAB_STATE
 
 BUSY_S: Final = 5.0
 """Seconds that a command waits for a lock that another command holds."""
@@ -37,7 +31,7 @@ class Busy(LabError):  # noqa: N818  (a state)
 
 def state_directory() -> Path:
     """Return `LAB_STATE`, or `lab` in the user's state directory (XDG)."""
-    if state := os.environ.get(STATE_VARIABLE):
+    if state := os.environ.get(LAB_STATE):
         return Path(state).absolute()
     from platformdirs.unix import Unix  # noqa: PLC0415  (few commands need it)
 

@@ -20,7 +20,7 @@ from lab import signals
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
-from lab.backends.state import STATE_VARIABLE, locked, state_directory
+from lab.backends.state import locked, state_directory
 from lab.classroom.backend import SeatBackend, seat_backend
 from lab.classroom.config import LESSONS
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
@@ -32,6 +32,7 @@ from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.text import short, suggestion
+from lab.variables import LAB_CLASS, LAB_STATE
 
 _HUB_S: Final = 60.0
 _SEAT_S: Final = 180.0
@@ -272,8 +273,8 @@ def _start_hub(folder: ClassDir, variables: Mapping[str, str]) -> ProcessHandle:
             env={
                 **os.environ,
                 **variables,
-                "LAB_CLASS": folder.name,
-                STATE_VARIABLE: str(state_directory()),
+                LAB_CLASS: folder.name,
+                LAB_STATE: str(state_directory()),
             },
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lab.classroom import names, seat
+from lab.classroom import names
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.processes import LOOPBACK, Processes
 from lab.classroom.queue.folder import configure_queue, queue_variables
 from lab.classroom.state import TEACHER, ClassDir, StoredClass
-from lab.gpu import VISIBLE_GPUS
 from lab.render.compose import GPU_ORDER, NO_GPU
+from lab.variables import LAB_CLUSTER_CONFIG, LAB_GPUS, LAB_LESSONS
 
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
@@ -110,7 +110,7 @@ def _sign_in(c: Any, folder: ClassDir, tokens: dict[str, str]) -> None:  # noqa:
 def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
     plan = stored.plan
     seats = {each.name: each for each in plan.seats}
-    variables = {seat.LESSONS: ",".join(stored.lessons), seat.CLUSTER_CONFIG: stored.cluster}
+    variables = {LAB_LESSONS: ",".join(stored.lessons), LAB_CLUSTER_CONFIG: stored.cluster}
 
     def assign(spawner: Any) -> None:  # noqa: ANN401
         own = seats.get(spawner.user.name)
@@ -190,7 +190,7 @@ def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
 def local_gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
     """Return the variables of a seat without a container: only its GPUs are visible."""
     ids = ",".join(seat.gpus)
-    visible = {"CUDA_VISIBLE_DEVICES": ids or NO_GPU["CUDA_VISIBLE_DEVICES"], VISIBLE_GPUS: ids}
+    visible = {"CUDA_VISIBLE_DEVICES": ids or NO_GPU["CUDA_VISIBLE_DEVICES"], LAB_GPUS: ids}
     return {**GPU_ORDER, **visible}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.classroom.hub import configure
 from lab.classroom.state import ClassDir
+from lab.variables import LAB_CLASS
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  (JupyterHub defines it)
-configure(c, ClassDir(os.environ["LAB_CLASS"]))
+configure(c, ClassDir(os.environ[LAB_CLASS]))

@@ -10,9 +10,9 @@ from typing import Any
 from jupyterhub.spawner import LocalProcessSpawner
 
 from lab.classroom.processes import Processes
-from lab.classroom.queue.folder import CLASS_VARIABLE
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
+from lab.variables import LAB_CLASS
 
 
 class ProcessSpawner(LocalProcessSpawner):  # type: ignore[misc]
@@ -63,4 +63,4 @@ class ProcessSpawner(LocalProcessSpawner):  # type: ignore[misc]
 
 
 def _seats() -> Processes:
-    return Processes(ClassDir(os.environ[CLASS_VARIABLE]).stored())
+    return Processes(ClassDir(os.environ[LAB_CLASS]).stored())

@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.environment_dir import remove_tree
-from lab.backends.gpu_record import VARIABLE as GPU_RECORD
-from lab.backends.state import SEAT_VARIABLE
 from lab.classroom.run_report import REPORT, RunReport, parse_report
-from lab.classroom.seat import CLUSTER_CONFIG, LESSONS, fill
+from lab.classroom.seat import fill
 from lab.classroom.state import ClassDir, LocalPorts, StoredClass
 from lab.classroom.work import add_directory
 from lab.errors import LabError
+from lab.variables import LAB_CLASS_DIR, LAB_CLUSTER_CONFIG, LAB_GPU_RECORD, LAB_LESSONS
 
 if TYPE_CHECKING:
     import psutil
@@ -71,7 +70,7 @@ class Processes:
     @property
     def hub_variables(self) -> dict[str, str]:
         """The variable of JupyterHub and its proxy."""
-        return {SEAT_VARIABLE: str(self._folder.path)}
+        return {LAB_CLASS_DIR: str(self._folder.path)}
 
     @property
     def proxy_command(self) -> list[str]:
@@ -118,8 +117,9 @@ class Processes:
             OSError: The directory cannot be written.
         """
         self._make(seat)
-        files = {LESSONS: ",".join(self._stored.lessons), CLUSTER_CONFIG: self._stored.cluster}
-        fill(self.directory(seat), files, Path(self._stored.root))
+        stored = self._stored
+        files = {LAB_LESSONS: ",".join(stored.lessons), LAB_CLUSTER_CONFIG: stored.cluster}
+        fill(self.directory(seat), files, Path(stored.root))
 
     def directory(self, seat: str) -> Path:
         """Return the home directory of a seat."""
@@ -138,9 +138,9 @@ class Processes:
             "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
             "SHELL": _SHELL,
             "TMPDIR": str(folder / "tmp"),
-            SEAT_VARIABLE: str(folder),
+            LAB_CLASS_DIR: str(folder),
             # The host's record says that the class holds the GPUs: the seat would wait for itself.
-            GPU_RECORD: str(folder / "gpu-record"),
+            LAB_GPU_RECORD: str(folder / "gpu-record"),
         }
 
     def is_stopped(self, seat: str) -> bool:
@@ -264,7 +264,7 @@ def _processes(folder: Path) -> Iterator[psutil.Process]:
 
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            value = process.environ().get(SEAT_VARIABLE, "")
+            value = process.environ().get(LAB_CLASS_DIR, "")
             if process.pid != os.getpid() and Path(value).is_relative_to(folder):
                 yield process
 

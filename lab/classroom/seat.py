@@ -19,6 +19,7 @@ from lab.errors import LabError
 from lab.network.host_block import ROUTES, is_blocked
 from lab.project import DEFAULT_CLUSTER
 from lab.text import visible
+from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 from lab.volume.files import atomic_writer, open_regular
 
 PROJECT: Final = Path("/lab")
@@ -30,11 +31,6 @@ PARTS: Final = (
 )
 """What a student gets of the project: a copy to edit. Hidden files are an editor's."""
 
-LESSONS: Final = "LAB_LESSONS"
-"""The variable with the names of the notebooks, separated by commas; empty: all notebooks."""
-
-CLUSTER_CONFIG: Final = "LAB_CLUSTER_CONFIG"
-"""The variable with the text of the seat's cluster config; empty: that of the image."""
 
 ISOLATION_S: Final = 60.0
 """Seconds within which JupyterHub must block the host."""
@@ -76,8 +72,8 @@ def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) ->
     Raises:
         OSError: The directory cannot be written.
     """
-    lessons = set(filter(None, variables.get(LESSONS, "").split(",")))
-    if config := variables.get(CLUSTER_CONFIG):
+    lessons = set(filter(None, variables.get(LAB_LESSONS, "").split(",")))
+    if config := variables.get(LAB_CLUSTER_CONFIG):
         _write_new(folder / DEFAULT_CLUSTER, config.encode())
     for path in _files(project, lessons):
         _copy_new(project / path, folder / path)

@@ -17,6 +17,7 @@ from lab.formatting import counted
 from lab.placement.plan import Plan
 from lab.store.directory import DEFAULT_RUNS_DIR
 from lab.text import short
+from lab.variables import LAB_RUNS_DIR, LAB_STATE
 
 if TYPE_CHECKING:
     from lab.config import Cluster
@@ -159,13 +160,13 @@ class Directory:
 
 def runs_directory() -> Directory:
     """Return the directory of the run store."""
-    path = Path(os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
-    return inspect_directory(path, "runs", "LAB_RUNS_DIR")
+    path = Path(os.environ.get(LAB_RUNS_DIR) or DEFAULT_RUNS_DIR)
+    return inspect_directory(path, "runs", LAB_RUNS_DIR)
 
 
 def state_directory() -> Directory:
     """Return the directory with the state of environments."""
-    return inspect_directory(state.StateDir.base().parent, "state", "LAB_STATE")
+    return inspect_directory(state.StateDir.base().parent, "state", LAB_STATE)
 
 
 def inspect_directory(path: Path, name: str, variable: str) -> Directory:

@@ -17,6 +17,7 @@ from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.text import short
 from lab.threads import with_timeout
+from lab.variables import LAB_LOCAL_NAMESPACES
 
 PROBE_S: Final = 40.0
 """Time limit for creating a pseudo-node, in seconds; the probe has its own limit of 30 s."""
@@ -60,7 +61,7 @@ def judge_namespaces(why_no_namespaces: str | None, switches: Mapping[str, int])
     ]
     if "util-linux" in why_no_namespaces:
         fix = "`sudo apt-get install util-linux`"
-    elif "LAB_LOCAL_NAMESPACES" in why_no_namespaces:
+    elif LAB_LOCAL_NAMESPACES in why_no_namespaces:
         fix = "`unset LAB_LOCAL_NAMESPACES`"
     elif closed:
         fix = f"`sudo sysctl -w {' '.join(closed)}`"

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.variables import LAB_GPU_MEMORY_FRACTION
+
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
 _LAST_PORT: Final = 65535
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -158,5 +160,5 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 }
 """The flags that all MNIST programs share."""
 
-OF_VARIABLES: Final = {"gpu_memory_fraction": "LAB_GPU_MEMORY_FRACTION"}
+OF_VARIABLES: Final = {"gpu_memory_fraction": LAB_GPU_MEMORY_FRACTION}
 """Flags with an environment variable for their default; its value is parsed like a given one."""

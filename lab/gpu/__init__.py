@@ -8,11 +8,9 @@ from lab.gpu.inventory import (
 )
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.nvml import NoDriverError, NvmlError
-from lab.gpu.visible import VISIBLE_GPUS
 
 __all__ = [
     "MODES",
-    "VISIBLE_GPUS",
     "Condition",
     "Fault",
     "Gpu",

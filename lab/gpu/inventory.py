@@ -24,9 +24,10 @@ from lab.gpu.model import (
 )
 from lab.gpu.nvml import Library
 from lab.gpu.topology import read_pairs
-from lab.gpu.visible import VISIBLE_GPUS, allowed_ids, cuda_notices, select
+from lab.gpu.visible import allowed_ids, cuda_notices, select
 from lab.text import short
 from lab.threads import in_background, signals_blocked
+from lab.variables import LAB_GPUS
 
 if TYPE_CHECKING:
     from lab.config import Cluster
@@ -211,11 +212,11 @@ def _visible(
     ids = {item: {gpu.device_id for gpu in select(gpus, item)} for item in allowed}
     chosen = [gpu for gpu in gpus if any(gpu.device_id in found for found in ids.values())]
     unknown = [
-        f"{VISIBLE_GPUS}: this host has no GPU {short(item)}"
+        f"{LAB_GPUS}: this host has no GPU {short(item)}"
         for item, found in ids.items()
         if not found
     ]
-    limit = f"{VISIBLE_GPUS} allows {len(chosen)} of {counted(len(gpus), 'GPU')}"
+    limit = f"{LAB_GPUS} allows {len(chosen)} of {counted(len(gpus), 'GPU')}"
     return chosen, unknown, [limit] if len(chosen) < len(gpus) else []
 
 

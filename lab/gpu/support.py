@@ -107,9 +107,9 @@ def build_of(tensorflow: str, environ: Mapping[str, str]) -> Build | None:
         The build; None if it is not a known one.
     """
     image = IMAGES[tensorflow]
-    if environ.get(f"{image.variable}_IMAGE"):
+    if environ.get(image.image_variable):
         return None
-    wanted = environ.get(f"{image.variable}_TENSORFLOW")
+    wanted = environ.get(image.version_variable)
     if not wanted:
         return BUILDS[tensorflow]
     pin = wanted.partition("==")[2].strip()

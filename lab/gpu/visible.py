@@ -10,10 +10,7 @@ from typing import Final
 from lab.errors import InputError
 from lab.gpu.model import Gpu
 from lab.text import short
-
-VISIBLE_GPUS: Final = "LAB_GPUS"
-"""The variable with the UUIDs or indices of the GPUs that `lab` may use; empty: none. Commas,
-blanks or both separate them. Without it, all GPUs of the host are used."""
+from lab.variables import LAB_GPUS
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
 _ID: Final = re.compile(r"[0-9]+|(?:GPU|MIG)-[\w/-]+", re.ASCII)
@@ -25,20 +22,20 @@ def allowed_ids(environ: Mapping[str, str]) -> list[str] | None:
     Raises:
         InputError: An item is empty, or is neither a UUID nor an index.
     """
-    value = environ.get(VISIBLE_GPUS)
+    value = environ.get(LAB_GPUS)
     if value is None:
         return None
     items = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
     for position, item in enumerate(items, start=1):
         if not item:
             raise InputError(
-                f"{VISIBLE_GPUS}={short(value)}: item {position} is empty",
+                f"{LAB_GPUS}={short(value)}: item {position} is empty",
                 "put one comma between two GPUs, and none at the ends",
             )
         if not _ID.fullmatch(item):
             raise InputError(
-                f"{VISIBLE_GPUS}={short(value)}: {short(item)} is no index and no UUID of a GPU",
-                f"name GPUs as `nvidia-smi -L` does, or leave {VISIBLE_GPUS}= empty for none",
+                f"{LAB_GPUS}={short(value)}: {short(item)} is no index and no UUID of a GPU",
+                f"name GPUs as `nvidia-smi -L` does, or leave {LAB_GPUS}= empty for none",
             )
     return items
 
@@ -70,7 +67,7 @@ def cuda_notices(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> tuple[str, 
         gpus: The GPUs that `lab` uses.
     """
     value = environ.get(_CUDA)
-    if value is None or VISIBLE_GPUS in environ or not gpus:
+    if value is None or LAB_GPUS in environ or not gpus:
         return ()
     # CUDA ignores the first invalid item and all after it.
     items = list(takewhile(lambda item: select(gpus, item), map(str.strip, value.split(","))))
@@ -78,9 +75,8 @@ def cuda_notices(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> tuple[str, 
     if not seen:
         named = f"{_CUDA}={short(value)}" if value.strip() else f"an empty {_CUDA}"
         return (
-            f"{named} does not hide GPUs from lab; set an empty {VISIBLE_GPUS}=,"
-            " or use `--gpus none`",
+            f"{named} does not hide GPUs from lab; set an empty {LAB_GPUS}=, or use `--gpus none`",
         )
     if seen == {gpu.device_id for gpu in gpus}:
         return ()
-    return (f"{_CUDA}={short(value)} does not limit lab; set {VISIBLE_GPUS}={','.join(items)}",)
+    return (f"{_CUDA}={short(value)} does not limit lab; set {LAB_GPUS}={','.join(items)}",)

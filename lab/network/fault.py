@@ -26,6 +26,7 @@ from typing import Any, Final
 from lab.experiments.faults import Fault, Kind, parse
 from lab.network import link
 from lab.network.link import LinkError, link_of
+from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
 MODULE: Final = __name__
 _USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
@@ -49,7 +50,7 @@ def argv(fault: Fault) -> tuple[str, ...]:
 
 def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
     """The environment variables that describe the link of the config."""
-    values = {"LAB_LINK_RATE_BITS": rate_bits, "LAB_LINK_DELAY_US": delay_us}
+    values = {LAB_LINK_RATE_BITS: rate_bits, LAB_LINK_DELAY_US: delay_us}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -10,6 +10,8 @@ import errno
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
+
 MTU: Final = 65_535
 """Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
 
@@ -43,8 +45,8 @@ def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
         ValueError: A variable is not a valid number.
     """
     return (
-        _number(environ, "LAB_LINK_RATE_BITS", _MAX_RATE_BITS),
-        _number(environ, "LAB_LINK_DELAY_US", _MAX_DELAY_US),
+        _number(environ, LAB_LINK_RATE_BITS, _MAX_RATE_BITS),
+        _number(environ, LAB_LINK_DELAY_US, _MAX_DELAY_US),
     )
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from lab import variables as var
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
@@ -145,9 +146,9 @@ class _SharedBlocks:
 
 
 def _service(plan: Plan) -> dict[str, Value]:
-    variable = IMAGES[plan.tensorflow].variable
+    variable = IMAGES[plan.tensorflow].image_variable
     return {
-        "image": Variable(f"${{{variable}_IMAGE:-{image_of(plan)}}}"),
+        "image": Variable(f"${{{variable}:-{image_of(plan)}}}"),
         "pull_policy": "never",
         "init": True,
         "user": "1000:1000",
@@ -173,7 +174,7 @@ def _build(plan: Plan, folder: str) -> dict[str, Value]:
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
             "REQUIREMENTS": image.requirements(gpus=_has_gpus(plan)),
             # Another TensorFlow, which is not locked.
-            "TENSORFLOW": Variable(f"${{{image.variable}_TENSORFLOW:-}}"),
+            "TENSORFLOW": Variable(f"${{{image.version_variable}:-}}"),
             **horovod,
         },
     }
@@ -222,17 +223,17 @@ def _every_task(folder: str) -> dict[str, Value]:
 
 def _environment(plan: Plan) -> dict[str, Value]:
     return {
-        "LAB_PROJECT": plan.name,
-        "LAB_CLUSTER": json.dumps(plan.cluster_spec()),
-        "LAB_RUNS": "/runs",
-        "LAB_SCRIPTS": "/lab/scripts",
-        "LAB_DATA": "/lab/data",
-        "LAB_TENSORFLOW_VERSION": plan.tensorflow,
+        var.LAB_PROJECT: plan.name,
+        var.LAB_CLUSTER: json.dumps(plan.cluster_spec()),
+        var.LAB_RUNS: "/runs",
+        var.LAB_SCRIPTS: "/lab/scripts",
+        var.LAB_DATA: "/lab/data",
+        var.LAB_TENSORFLOW_VERSION: plan.tensorflow,
     }
 
 
 def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -> Block:
-    environment: dict[str, Value] = {"LAB_NODE": node.name}
+    environment: dict[str, Value] = {var.LAB_NODE: node.name}
     service: dict[str, Value] = {**build, "hostname": node.name}
     if node.link is not None:
         environment.update(_link(node.link))
@@ -246,16 +247,16 @@ def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -
 def _link(link: Link) -> dict[str, Value]:
     variables: dict[str, Value] = {}
     if link.rate_bits is not None:
-        variables["LAB_LINK_RATE_BITS"] = str(link.rate_bits)
+        variables[var.LAB_LINK_RATE_BITS] = str(link.rate_bits)
     if link.delay_us is not None:
-        variables["LAB_LINK_DELAY_US"] = str(link.delay_us)
+        variables[var.LAB_LINK_DELAY_US] = str(link.delay_us)
     return variables
 
 
 def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
-    environment: dict[str, Value] = {"LAB_NODE": task.node, "LAB_TASK": task.name}
+    environment: dict[str, Value] = {var.LAB_NODE: task.node, var.LAB_TASK: task.name}
     if task.gpu_memory_fraction is not None:
-        environment["LAB_GPU_MEMORY_FRACTION"] = f"{task.gpu_memory_fraction:.12g}"
+        environment[var.LAB_GPU_MEMORY_FRACTION] = f"{task.gpu_memory_fraction:.12g}"
     joined = f"service:{task.node}"
     service: dict[str, Value] = {
         "network_mode": joined,
@@ -284,9 +285,9 @@ def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
     """The service that starts the run. No task depends on it, so it recreates no task."""
     healthy: dict[str, Value] = {"condition": "service_healthy"}
     environment: dict[str, Value] = {
-        "LAB_RUN": Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
-        "LAB_RUN_TERMS": json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
-        "LAB_ONCE": Variable("${LAB_ONCE:-}"),
+        var.LAB_RUN: Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
+        var.LAB_RUN_TERMS: json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
+        var.LAB_ONCE: Variable("${LAB_ONCE:-}"),
     }
     service: dict[str, Value] = {
         "command": ["python", "-m", "lab.task.agent.autorun"],

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from lab.backends.engine.client import Engine
 from lab.backends.names import COMPOSE, LOCAL
-from lab.backends.state import STATE_VARIABLE, state_directory
+from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
@@ -30,6 +30,7 @@ from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
 from lab.project import find_root
 from lab.text import short
+from lab.variables import LAB_STATE
 
 T = TypeVar("T")
 
@@ -187,7 +188,7 @@ def host_facts(
         return HostFacts(inventory)
     facts = HostFacts(inventory)
     if backend == LOCAL:
-        free = inspect_directory(state_directory(), "state", STATE_VARIABLE).free
+        free = inspect_directory(state_directory(), "state", LAB_STATE).free
         return replace(facts, disk_free_bytes=free)
     networks = [network for network, _ in routes()]
     try:

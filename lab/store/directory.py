@@ -15,6 +15,7 @@ from typing import Any, Final
 from lab.errors import InputError, LabError
 from lab.store.run_info import RunInfo, convert
 from lab.strict_json import parse
+from lab.variables import LAB_RUNS_DIR
 from lab.volume import RUN_ID, TaskStatus
 from lab.volume.files import read_regular, write_atomically
 
@@ -218,7 +219,7 @@ def runs_dir(given: str | None) -> Path:
     Raises:
         InputError: The path exists and is not a directory.
     """
-    path = Path(given or os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
+    path = Path(given or os.environ.get(LAB_RUNS_DIR) or DEFAULT_RUNS_DIR)
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is not a directory", "use another directory with --runs-dir")
     return path

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Final
 
+from lab.variables import LAB_LAZY_KERAS
+
 _SWITCH: Final = "TF_USE_LEGACY_KERAS"
-_IS_OURS: Final = "LAB_LAZY_KERAS"
 
 
 def defer_keras(environ: Mapping[str, str], tensorflow: str = "") -> dict[str, str]:
@@ -25,10 +26,10 @@ def defer_keras(environ: Mapping[str, str], tensorflow: str = "") -> dict[str, s
         tensorflow: The TensorFlow version. On 2.15 nothing is deferred: Horovod needs Keras when it
             is imported.
     """
-    return {} if _SWITCH in environ or tensorflow == "2.15" else {_SWITCH: "1", _IS_OURS: "1"}
+    return {} if _SWITCH in environ or tensorflow == "2.15" else {_SWITCH: "1", LAB_LAZY_KERAS: "1"}
 
 
 def restore_keras(environ: MutableMapping[str, str]) -> None:
     """Make `tf.keras` the installed Keras again; call this after the import of TensorFlow."""
-    if environ.pop(_IS_OURS, None):
+    if environ.pop(LAB_LAZY_KERAS, None):
         environ.pop(_SWITCH, None)

@@ -23,7 +23,6 @@ These files exist::
 from lab.volume.layout import Chunk, Volume
 from lab.volume.names import (
     CLUSTER_FLAGS,
-    DATA_DIR,
     LOST_AFTER_S,
     LOST_CONTACT,
     READY_S,
@@ -41,7 +40,6 @@ from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [
     "CLUSTER_FLAGS",
-    "DATA_DIR",
     "LOST_AFTER_S",
     "LOST_CONTACT",
     "READY_S",

@@ -29,6 +29,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lab.variables import LAB_RUNS
 from lab.volume.control import (
     EXIT_BUSY,
     EXIT_NO_SUCH_RUN,
@@ -151,4 +152,4 @@ def _print_error(code: int, line: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(os.environ["LAB_RUNS"])))
+    sys.exit(main(sys.argv[1:], Path(os.environ[LAB_RUNS])))

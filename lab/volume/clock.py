@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from lab.variables import LAB_CLOCK
+
 
 def unix_time() -> float:
     """Return the time of day, in seconds since the epoch.
@@ -23,7 +25,7 @@ def unix_time() -> float:
     Raises:
         OSError: The directory of `LAB_CLOCK` cannot be used.
     """
-    directory = os.environ.get("LAB_CLOCK", "")
+    directory = os.environ.get(LAB_CLOCK, "")
     return time.monotonic() + _zero_of(directory) if directory else time.time()
 
 

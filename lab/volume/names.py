@@ -22,8 +22,6 @@ CLUSTER_FLAGS: Final[Mapping[str, str]] = {
 }
 """The flags that describe the cluster and the task to a program of lab, each with its value."""
 
-DATA_DIR: Final = "LAB_DATA_DIR"
-"""The variable with the directory of the user's own data, for programs without a flag for it."""
 
 STALL_S: Final[float] = 300
 """Default time limit without a new global step or sign of life, in seconds."""

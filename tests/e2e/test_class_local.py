@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from lab.backends.state import SEAT_VARIABLE, STATE_VARIABLE
 from lab.classroom.planning import NOT_ISOLATED
 from lab.classroom.processes import check_installed
 from lab.classroom.state import ClassDir
+from lab.variables import LAB_CLASS_DIR, LAB_STATE
 from tests.support.agents import PATIENCE_S, ROOT, processes_with
 from tests.support.browser import Browser
 from tests.support.commands import free_port
@@ -58,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory in this project with the files of a class; its state is in another one."""
     check_installed(ROOT)
     (ROOT / "build").mkdir(exist_ok=True)
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv(LAB_STATE, str(tmp_path / "state"))
     with TemporaryDirectory(dir=ROOT / "build") as folder:
         (Path(folder) / "class.yaml").write_text(CLASS.format(port=free_port()))
         (Path(folder) / "cluster.yaml").write_text(CLUSTER)
@@ -76,7 +76,7 @@ def test_a_student_signs_in_and_trains_and_the_end_collects_the_work(place: Path
     pages = ("/user/ada/lab", "/user/bob/api/contents", "/hub/admin")
     assert [browser.get(page)[0] for page in pages] == [200, 403, 403]
 
-    pids = processes_with(f"{SEAT_VARIABLE}={room.seats / 'ada'}\0")
+    pids = processes_with(f"{LAB_CLASS_DIR}={room.seats / 'ada'}\0")
     running = map(psutil.Process, sorted(pids))
     server = next(each for each in running if "jupyterhub.singleuser" in each.cmdline())
     call(room.seats / "ada/home", "run", "async", "--epochs", "1", env=server.environ())
@@ -88,4 +88,4 @@ def test_a_student_signs_in_and_trains_and_the_end_collects_the_work(place: Path
         found = [name for name in work.namelist() if re.search(r"^ada/runs/[^/]+/run\.json", name)]
     assert found
     assert not room.path.exists()
-    assert processes_with(f"{SEAT_VARIABLE}={room.seats}") == []
+    assert processes_with(f"{LAB_CLASS_DIR}={room.seats}") == []

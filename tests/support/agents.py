@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.task.agent.fork_client import VARIABLE
+from lab.variables import LAB_FORKSERVER
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.states import State
@@ -104,7 +104,7 @@ class Stage:
             **more: Further variables.
         """
         if end is not None:
-            more[VARIABLE] = str(end.fileno())
+            more[LAB_FORKSERVER] = str(end.fileno())
         with self.output(task).open("ab") as output:
             agent = subprocess.Popen(
                 [sys.executable, "-m", "lab.task.agent"],
@@ -184,6 +184,7 @@ TASKS = ("ps-0", "worker-0", "worker-1")
 
 CONTROLLED = """
 import os, signal, sys, time
+from lab.variables import LAB_FORKSERVER
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 task, attempt = flags["job_name"] + "-" + flags["task_index"], os.environ["LAB_ATTEMPT"]
 head = f"job_name={flags['job_name']} task_index={flags['task_index']}"

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from lab.backends.state import STATE_VARIABLE, state_directory
+from lab.backends.state import state_directory
 from lab.classroom.state import ClassDir
+from lab.variables import LAB_STATE
 from tests.support.docker import docker
 
 
@@ -74,7 +75,7 @@ def signed_in(room: ClassDir, user: str) -> Browser:
 def started_with(process: psutil.Process, state: str) -> bool:
     """Whether a process has this state directory: JupyterHub and its services."""
     try:
-        return process.environ().get(STATE_VARIABLE) == state
+        return process.environ().get(LAB_STATE) == state
     except psutil.Error:
         return False
 

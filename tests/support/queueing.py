@@ -22,7 +22,7 @@ from tornado.netutil import bind_sockets
 from lab.backends import Backend, Check, Environment, no_check
 from lab.backends.classroom import ClassBackend, ClassEnvironment
 from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, URL, State
+from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, State
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
 from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application
@@ -34,6 +34,7 @@ from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.threads import in_background
+from lab.variables import LAB_QUEUE_URL
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
@@ -197,7 +198,7 @@ class QueueUnderTest:
 
     def seat(self, name: str) -> ClassBackend:
         """The backend in a seat."""
-        with mock.patch.dict(os.environ, {URL: self.url, TOKEN: f"token-of-{name}"}):
+        with mock.patch.dict(os.environ, {LAB_QUEUE_URL: self.url, TOKEN: f"token-of-{name}"}):
             return ClassBackend()
 
     def cancel_reason(self, seat: str, run_id: str) -> str:

@@ -26,6 +26,7 @@ from lab.classroom import environment
 from lab.classroom.environment import down, reset, up
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
+from lab.variables import LAB_GPU_RECORD
 from tests.golden.boxes import uuid_of
 from tests.support.agents import processes_with, wait_for
 from tests.support.classes import a_plan, stored
@@ -114,7 +115,7 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
     """The seats of a class `w`. For the tested module, each look at the clock takes a second."""
     found, seconds = Seats(), count()
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv(gpu_record.VARIABLE, str(tmp_path / "gpus"))
+    monkeypatch.setenv(LAB_GPU_RECORD, str(tmp_path / "gpus"))
     clock = {"time": time.time, "monotonic": lambda: next(seconds)}
     monkeypatch.setattr(
         environment, "time", SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))

@@ -16,11 +16,12 @@ import pytest
 
 from lab.backends import Environment
 from lab.backends.classroom import ClassBackend, ClassEnvironment
-from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, URL, State
+from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, State
 from lab.backends.state import Busy
 from lab.classroom.queue.ledger import Ledger
 from lab.errors import InputError, LabError
 from lab.run.discovery import statuses_of
+from lab.variables import LAB_QUEUE_URL
 from lab.volume import Request, RunSpec
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
@@ -416,5 +417,5 @@ def test_a_seat_sends_only_a_few_requests_at_the_same_time(tmp_path: Path) -> No
 
 
 def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(URL, raising=False)
+    monkeypatch.delenv(LAB_QUEUE_URL, raising=False)
     assert "this is no seat of a class with a queue" in str(ClassBackend().unavailable_reason())

@@ -28,6 +28,7 @@ from lab.backends.registry import backends
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.variables import LAB_GPU_RECORD
 from tests.support.conditions import lacking
 
 GPU, OTHER = "GPU-00000000-1111-2222-3333-444444444444", "GPU-00000001-1111-2222-3333-444444444444"
@@ -36,7 +37,7 @@ GPU, OTHER = "GPU-00000000-1111-2222-3333-444444444444", "GPU-00000001-1111-2222
 @pytest.fixture(autouse=True)
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "gpus"
-    monkeypatch.setenv(gpu_record.VARIABLE, str(path))
+    monkeypatch.setenv(LAB_GPU_RECORD, str(path))
     return path
 
 
@@ -336,7 +337,7 @@ def test_a_directory_that_cannot_be_used(
     record.chmod(0o1777)  # as root does for all users
     take(ANNA)
     assert names(record) == ["anna"]
-    monkeypatch.setenv(gpu_record.VARIABLE, "/proc/gpus")
+    monkeypatch.setenv(LAB_GPU_RECORD, "/proc/gpus")
     refused(ANNA, "/proc/gpus cannot be used: ")
 
 
@@ -392,7 +393,7 @@ def test_users_see_each_others_environments(monkeypatch: pytest.MonkeyPatch) -> 
         lacking("only root can be two users")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        monkeypatch.setenv(gpu_record.VARIABLE, f"{folder}/gpus")
+        monkeypatch.setenv(LAB_GPU_RECORD, f"{folder}/gpus")
         with people(("anna", 12345)) as first:
             assert first == ["holds"]
             with people(("ben", 12346)) as (line,):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lab.task.own.keras_mnist import load_data
-from lab.volume import DATA_DIR
+from lab.variables import LAB_DATA_DIR
 
 RUNNER = "lab.task.own"
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,7 @@ print(sys.argv, sys.orig_argv[1:], sys.path, "lab" in sys.modules, sys.flags)
 """
 POOL = """\
 import multiprocessing, pickle, sys
+from lab.variables import LAB_DATA_DIR
 class Point:
     x = 3
 def double(point):
@@ -183,7 +184,7 @@ def test_the_users_own_data_replace_the_images(
         (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(sizes + pixels.tobytes())
         labels = np.array([0x0801, 3], ">u4").tobytes() + bytes([7, 8, 9])
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
-    monkeypatch.setenv(DATA_DIR, str(tmp_path))
+    monkeypatch.setenv(LAB_DATA_DIR, str(tmp_path))
     (images, digits), (tested, _) = load_data(path="mine.npz")
     assert (images.shape, digits.tolist(), tested.dtype) == ((3, 28, 28), [7, 8, 9], np.uint8)
     assert images[2].tobytes() == pixels[2 * 784 :].tobytes()

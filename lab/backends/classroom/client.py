@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, Final, Self
 
-from lab.backends.classroom.protocol import ERRORS, TOKEN, URL, Gone
+from lab.backends.classroom.protocol import ERRORS, TOKEN, Gone
 from lab.errors import ConfigError, LabError
 from lab.text import short
+from lab.variables import LAB_QUEUE_URL
 
 _TIMEOUT_S: Final = 45.0
 """Seconds without data after which a request fails."""
@@ -48,7 +49,7 @@ class Queue:
     @classmethod
     def here(cls) -> Self | None:
         """Return the queue of the class whose seat this is; None outside a seat."""
-        url, token = os.environ.get(URL), os.environ.get(TOKEN)
+        url, token = os.environ.get(LAB_QUEUE_URL), os.environ.get(TOKEN)
         return cls(url.rstrip("/"), token) if url and token else None
 
     def request(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  (JSON)

@@ -30,9 +30,6 @@ from lab.backends import Command
 from lab.backends.state import Busy
 from lab.errors import InputError, LabError
 
-URL: Final = "LAB_QUEUE_URL"
-"""The variable with the address of the queue, `http://proxy:8083`."""
-
 TOKEN: Final = "JUPYTERHUB_API_TOKEN"  # noqa: S105  (a variable's name)
 """The variable with the token of the seat."""
 

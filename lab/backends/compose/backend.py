@@ -28,13 +28,13 @@ from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait
 from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
-from lab.backends.state import SEAT_VARIABLE
 from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.render.header import DEFAULTS, RenderOptions
 from lab.text import visible
 from lab.threads import in_background
+from lab.variables import LAB_CLASS_DIR
 
 
 class ComposeBackend(Backend):
@@ -63,7 +63,7 @@ class ComposeBackend(Backend):
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""
-        if SEAT_VARIABLE in os.environ:  # `lab class down` would not find the containers
+        if LAB_CLASS_DIR in os.environ:  # `lab class down` would not find the containers
             return "a seat of a class without Docker has no containers; use `--backend local`"
         try:
             docker()

@@ -20,6 +20,7 @@ from lab.backends.engine.containers import RUNS_MOUNT
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.text import short
+from lab.variables import LAB_RUNS
 from lab.volume import Volume
 from lab.volume.control import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
@@ -92,7 +93,7 @@ class ReaderChannel:
                 self.project,
                 self.image,
                 [*MODULE, *arguments],
-                environment={"LAB_RUNS": RUNS_MOUNT},
+                environment={LAB_RUNS: RUNS_MOUNT},
                 volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
                 network_mode="none",
             )

@@ -205,7 +205,7 @@ class ImageBuilder:
             return ImageStatus.FITS
         own = render.image_of(self.plan)
         if name != own:
-            variable = f"{IMAGES[self.plan.tensorflow].variable}_IMAGE"
+            variable = IMAGES[self.plan.tensorflow].image_variable
             raise LabError(
                 f"the image {short(name)} ({variable}) holds another version of lab's code than"
                 " this lab",
@@ -251,7 +251,7 @@ class ImageBuilder:
         image = self.image
         notify(download_notice(image, has_base=image_exists(self.engine, image.base)))
         if image.tensorflow:
-            variable = f"{IMAGES[self.plan.tensorflow].variable}_TENSORFLOW"
+            variable = IMAGES[self.plan.tensorflow].version_variable
             notify(
                 f"{variable} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"

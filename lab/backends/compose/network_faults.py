@@ -16,13 +16,14 @@ from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
 from lab.network.fault import MODULE
+from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
     from lab.backends.compose.channel import Output
 
-_LINK: Final = ("LAB_LINK_RATE_BITS", "LAB_LINK_DELAY_US")
+_LINK: Final = (LAB_LINK_RATE_BITS, LAB_LINK_DELAY_US)
 _STOP_S: Final = 5
 _GONE_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.1

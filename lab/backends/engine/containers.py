@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.text import short
+from lab.variables import LAB_CLUSTER
 from lab.volume import TASK as TASK_NAME
 from lab.volume import task_names
 
@@ -32,7 +33,6 @@ stopped environment, starts a run or injects a network fault."""
 FAULT: Final = "lab.fault"
 """Label of a transient container that injects a network fault; its value is the node."""
 
-CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
 RUNS_MOUNT: Final = "/runs"
 SCRIPTS_MOUNT: Final = "/lab/scripts"
 
@@ -160,7 +160,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
 def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
     """The cluster spec in a container's variables; empty if it is missing or invalid."""
     try:
-        spec = json.loads(variables.get(CLUSTER_VARIABLE) or "{}")
+        spec = json.loads(variables.get(LAB_CLUSTER) or "{}")
     except (ValueError, RecursionError):
         return {}
     if not isinstance(spec, dict) or not all(

@@ -23,6 +23,7 @@ from lab.errors import LabError, Notify
 from lab.gpu.inventory import usable_cpus
 from lab.gpu.verification import GpuView
 from lab.network.fault import link_environ
+from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.
@@ -111,10 +112,10 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         own = {
             **record.environ,
             "PYTHONPATH": base_environ()["PYTHONPATH"],
-            "LAB_PYTHON_BIN": str(Path(self._record.interpreter).parent),
+            LAB_PYTHON_BIN: str(Path(self._record.interpreter).parent),
         }
         variables = [f"{name}={value}" for name, value in own.items()]
-        project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
+        project = str(Path(record.environ[LAB_SCRIPTS]).parent)
         return [*self._enter(agent), "env", "-C", project, *variables, *_SHELL]
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:

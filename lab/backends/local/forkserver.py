@@ -14,8 +14,7 @@ from lab.backends.python import base_environ
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
 from lab.tf_versions import CURRENT
-
-_SWITCH = "LAB_LOCAL_FORK"
+from lab.variables import LAB_LOCAL_FORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
 
 def unavailable_reason(tensorflow: str) -> str | None:
     """Why each program must import TensorFlow itself; None if the fork server imports it."""
-    if os.environ.get(_SWITCH) == "0":
-        return f"{_SWITCH} is 0"
+    if os.environ.get(LAB_LOCAL_FORK) == "0":
+        return f"{LAB_LOCAL_FORK} is 0"
     if sys.platform != "linux":
         return f"{sys.platform} is not Linux"
     if tensorflow != CURRENT.tensorflow:

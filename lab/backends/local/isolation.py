@@ -18,13 +18,13 @@ from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.backends.python import base_environ, module_command
 from lab.text import short
+from lab.variables import LAB_LOCAL_NAMESPACES
 
 # The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.
 UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--net", "--uts", "--mount", "--pid", "--fork"),
     *("--kill-child=SIGKILL", "--mount-proc", "--"),
 )
-_SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
 
 
@@ -60,8 +60,8 @@ def clear_cache(cache: Path) -> None:
 
 def _forbidden() -> str | None:
     """Why namespaces are disabled or impossible, as far as that is known without a probe."""
-    if os.environ.get(_SWITCH) == "0":
-        return f"{_SWITCH} is 0"
+    if os.environ.get(LAB_LOCAL_NAMESPACES) == "0":
+        return f"{LAB_LOCAL_NAMESPACES} is 0"
     if sys.platform != "linux":
         return f"{sys.platform} does not have them"
     missing = [name for name in ("unshare", "nsenter") if shutil.which(name) is None]

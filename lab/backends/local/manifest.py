@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from lab import variables as var
 from lab.backends.local.state import Isolation, NodeRecord, TaskRecord
 from lab.errors import LabError
 from lab.placement.plan import Plan
@@ -55,12 +56,12 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
     for task, address in zip(plan.tasks, addresses, strict=True):
         spec.setdefault(task.job, []).append(address)
     shared = {
-        "LAB_PROJECT": plan.name,
-        "LAB_CLUSTER": json.dumps(spec),
-        "LAB_RUNS": str(runs),
-        "LAB_SCRIPTS": str(root / "scripts"),
-        "LAB_DATA": str(root / "data"),
-        "LAB_TENSORFLOW_VERSION": plan.tensorflow,
+        var.LAB_PROJECT: plan.name,
+        var.LAB_CLUSTER: json.dumps(spec),
+        var.LAB_RUNS: str(runs),
+        var.LAB_SCRIPTS: str(root / "scripts"),
+        var.LAB_DATA: str(root / "data"),
+        var.LAB_TENSORFLOW_VERSION: plan.tensorflow,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     return tuple(
@@ -72,8 +73,8 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
             cpuset=task.cpuset,
             environ={
                 **shared,
-                "LAB_NODE": task.node,
-                "LAB_TASK": task.name,
+                var.LAB_NODE: task.node,
+                var.LAB_TASK: task.name,
                 "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
                 **_fraction(task.gpu_memory_fraction),
             },
@@ -144,4 +145,4 @@ def _port_error(family: socket.AddressFamily, host: str, port: int) -> str | Non
 
 
 def _fraction(fraction: float | None) -> dict[str, str]:
-    return {} if fraction is None else {"LAB_GPU_MEMORY_FRACTION": str(fraction)}
+    return {} if fraction is None else {var.LAB_GPU_MEMORY_FRACTION: str(fraction)}

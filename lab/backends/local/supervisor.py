@@ -27,7 +27,7 @@ from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateD
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.fork_client import VARIABLE
+from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
 # An agent waits 5 s for its program, and 3 s for the rest of the output.
 _AGENTS_GRACE_S = 10.0
@@ -111,11 +111,11 @@ class Supervisor:
                 self._start(task, [], ())
 
     def _start(self, task: TaskRecord, prefix: list[str], descriptors: tuple[int, ...]) -> None:
-        own = {**task.environ, "LAB_STAMPS": "1"}
+        own = {**task.environ, LAB_STAMPS: "1"}
         if self._leash is not None:
-            own["LAB_LEASH"] = "stdin"
+            own[LAB_LEASH] = "stdin"
         if (end := self._forkserver.ends.get(task.task)) is not None:
-            own[VARIABLE] = str(end.fileno())
+            own[LAB_FORKSERVER] = str(end.fileno())
             descriptors = (*descriptors, end.fileno())
         with self.state_dir.output(task.task).open("ab") as output:
             agent = subprocess.Popen(

@@ -28,6 +28,7 @@ from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.render.slurm import SlurmOptions, load_for_slurm, plan_for_slurm, render_slurm
 from lab.text import short
+from lab.variables import LAB_CONTAINER, LAB_JOB_DIR, LAB_PYTHON, LAB_SLURM_HET
 
 
 class SlurmBackend(RecordedBackend):
@@ -140,8 +141,8 @@ def _check_nodes(plan: Plan) -> None:
 
 def _options() -> SlurmOptions:
     """The options of a job, from the variables LAB_CONTAINER and LAB_SLURM_HET."""
-    image = os.environ.get("LAB_CONTAINER", "")
-    het = os.environ.get("LAB_SLURM_HET") != "no"
+    image = os.environ.get(LAB_CONTAINER, "")
+    het = os.environ.get(LAB_SLURM_HET) != "no"
     return SlurmOptions(het=het, container=str(Path(image).resolve()) if image else "")
 
 
@@ -181,7 +182,7 @@ def _sha256(image: Path) -> str:
 
 
 def _submit(state_dir: StateDir, record: EnvironmentRecord, root: Path) -> None:
-    own = {"LAB_JOB_DIR": str(state_dir.directory), "LAB_PYTHON": record.interpreter}
+    own = {LAB_JOB_DIR: str(state_dir.directory), LAB_PYTHON: record.interpreter}
     queue.submit(
         state_dir.script,
         name=record.job,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import URL, State
+from lab.backends.classroom.protocol import State
 from lab.backends.compose import ComposeBackend
 from lab.backends.state import lock_environment, lock_path, with_lock_retry
 from lab.classroom import names
@@ -22,11 +22,11 @@ from lab.classroom.queue.admission import project_names
 from lab.classroom.queue.ledger import KEPT, Capacity, Entries, Entry, Ledger
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
+from lab.variables import LAB_CLASS, LAB_QUEUE_URL
 
 SERVICE: Final = "queue"
 """The name of the service in JupyterHub."""
 
-CLASS_VARIABLE: Final = "LAB_CLASS"
 
 _NAMES: Final = KEPT + 2
 """The number of names that the environments of a seat have: the kept ones, and a live one."""
@@ -112,7 +112,7 @@ def configure_queue(c: Any, stored: StoredClass, folder: ClassDir, teacher: str)
         {
             "name": SERVICE,
             "command": [sys.executable, "-m", "lab.classroom.queue.service"],
-            "environment": {**variables, CLASS_VARIABLE: folder.name},
+            "environment": {**variables, LAB_CLASS: folder.name},
             "cwd": str(folder.path),
         }
     )
@@ -127,7 +127,7 @@ def configure_queue(c: Any, stored: StoredClass, folder: ClassDir, teacher: str)
 
 def queue_variables(plan: ClassPlan) -> dict[str, str]:
     """Return the variables by which a seat finds the queue; none if the class has no queue."""
-    return {URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
+    return {LAB_QUEUE_URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
 
 
 def end_environments(folder: ClassDir, seats: Collection[str], *, keep: bool) -> None:

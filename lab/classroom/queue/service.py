@@ -25,7 +25,7 @@ from lab.classroom import names
 from lab.classroom.names import SERVICE
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
-from lab.classroom.queue.folder import CLASS_VARIABLE, QueueDir, capacity_of
+from lab.classroom.queue.folder import QueueDir, capacity_of
 from lab.classroom.queue.handlers import TEACHER, SeatOf, application
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.turns import Turns
@@ -34,6 +34,7 @@ from lab.gpu import read_host
 from lab.parent_death import set_pdeathsig
 from lab.placement.plan import Plan
 from lab.render.header import RenderOptions
+from lab.variables import LAB_CLASS
 
 _STOP_S: Final = 8.0
 """Seconds for the steps that are under way at the end; JupyterHub waits 10 s."""
@@ -114,7 +115,7 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s queue: %(message)s")
     logging.getLogger("lab").setLevel(logging.INFO)
     set_pdeathsig(os.getppid())  # a new JupyterHub starts a new service
-    folder = ClassDir(os.environ[CLASS_VARIABLE])
+    folder = ClassDir(os.environ[LAB_CLASS])
     stored = folder.stored()
     plan = stored.plan
     seat_of = hub_seat({seat.name for seat in plan.seats}, SERVICE)

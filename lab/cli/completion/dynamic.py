@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from lab.variables import LAB_RUNS_DIR, LAB_STATE
+
 _RUN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 _ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _JOB: Final = re.compile(r"[a-z]{1,31}")
@@ -33,7 +35,7 @@ def names_of(kind: str) -> list[str]:
 
 def _runs() -> list[str]:
     """Return the collected runs, the newest first: their names begin with their start time."""
-    store = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
+    store = Path(os.environ.get(LAB_RUNS_DIR) or "runs")
     names = sorted((name for name in _names(store) if _RUN.fullmatch(name)), reverse=True)
     runs = [name for name in names[:_MAX_NAMES] if (store / name / "run.json").is_file()]
     return [*_RELATIVE[: len(runs)], *runs]
@@ -50,7 +52,7 @@ def _tasks() -> Iterator[str]:
 
 def _environments() -> list[str]:
     """Return the environments with a record here, and those of the configs in this directory."""
-    state = os.environ.get("LAB_STATE")
+    state = os.environ.get(LAB_STATE)
     xdg_state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     base = Path(state) if state else Path(xdg_state) / "lab"
     records = [path for name in _RECORDED for path in (base / name).glob("*/environment.json")]

@@ -24,6 +24,7 @@ from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.launcher import Launcher, launcher_of
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
+from lab.variables import LAB_LEASH, LAB_STAMPS
 from lab.volume import Volume
 from lab.volume.files import REFUSED_S, Patience
 from lab.volume.heartbeat import Heartbeat
@@ -192,8 +193,8 @@ def main() -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     set_subreaper()
-    agent_log = AgentLog(stamped=os.environ.get("LAB_STAMPS") == "1")
-    stop = StopSignal(leash=os.environ.get("LAB_LEASH") == "stdin")
+    agent_log = AgentLog(stamped=os.environ.get(LAB_STAMPS) == "1")
+    stop = StopSignal(leash=os.environ.get(LAB_LEASH) == "stdin")
     try:
         Agent(config, agent_log, stop, launcher_of(config, os.environ)).run()
     except OSError as error:

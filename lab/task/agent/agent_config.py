@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab import variables as var
 from lab.volume import TASK
 
 _NO_GPUS = {"", "-1", "void", "none"}
@@ -54,26 +55,26 @@ class AgentConfig:
         missing = [name for name in _NEEDED if not environ.get(name)]
         if missing:
             raise AgentConfigError(f"{', '.join(missing)} not set")
-        task = environ["LAB_TASK"]
+        task = environ[var.LAB_TASK]
         if not TASK.fullmatch(task):
             raise AgentConfigError(f"LAB_TASK is not a task name: {task!r}")
         try:
-            cluster = json.loads(environ["LAB_CLUSTER"])
+            cluster = json.loads(environ[var.LAB_CLUSTER])
             job, _, index = task.rpartition("-")
             _ = cluster[job][int(index)]
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise AgentConfigError(f"LAB_CLUSTER is not a cluster spec with {task}") from error
         return cls(
-            project=environ["LAB_PROJECT"],
-            node=environ["LAB_NODE"],
+            project=environ[var.LAB_PROJECT],
+            node=environ[var.LAB_NODE],
             task=task,
             cluster=cluster,
-            runs=Path(environ["LAB_RUNS"]),
-            scripts=Path(environ["LAB_SCRIPTS"]),
-            data=Path(environ["LAB_DATA"]),
+            runs=Path(environ[var.LAB_RUNS]),
+            scripts=Path(environ[var.LAB_SCRIPTS]),
+            data=Path(environ[var.LAB_DATA]),
             gpus=_gpus(environ),
-            tensorflow=environ.get("LAB_TENSORFLOW_VERSION", ""),
-            locks=environ.get("LAB_LOCKS") != "0",
+            tensorflow=environ.get(var.LAB_TENSORFLOW_VERSION, ""),
+            locks=environ.get(var.LAB_LOCKS) != "0",
         )
 
     @property
@@ -93,13 +94,13 @@ class AgentConfig:
 
 
 _NEEDED = (
-    "LAB_PROJECT",
-    "LAB_NODE",
-    "LAB_TASK",
-    "LAB_CLUSTER",
-    "LAB_RUNS",
-    "LAB_SCRIPTS",
-    "LAB_DATA",
+    var.LAB_PROJECT,
+    var.LAB_NODE,
+    var.LAB_TASK,
+    var.LAB_CLUSTER,
+    var.LAB_RUNS,
+    var.LAB_SCRIPTS,
+    var.LAB_DATA,
 )
 
 

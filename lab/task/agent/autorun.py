@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from lab import variables as var
 from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
 from lab.records.reader import read_records
@@ -83,24 +84,24 @@ class Autorun:
         Raises:
             AutorunError: A variable is invalid, or does not fit the cluster.
         """
-        text = environ.get("LAB_RUN", "").strip()
+        text = environ.get(var.LAB_RUN, "").strip()
         if not text:
             if _once(environ):
                 raise AutorunError("LAB_ONCE needs a run; name one, such as LAB_RUN=async")
             return None
-        cluster = _json(environ, "LAB_CLUSTER")
+        cluster = _json(environ, var.LAB_CLUSTER)
         nodes = {
             f"{job}-{index}": host.rpartition(":")[0]
             for job, hosts in cluster.items()
             for index, host in enumerate(hosts)
         }
-        options = _json(environ, "LAB_RUN_TERMS")
+        options = _json(environ, var.LAB_RUN_TERMS)
         start, faults = options.get("start", {}), options.get("faults", [])
         try:
             argv = shlex.split(text)
         except ValueError as error:
             raise AutorunError(f"LAB_RUN: {error}; write it as in a shell") from error
-        request = _request(argv, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
+        request = _request(argv, cluster, environ.get(var.LAB_TENSORFLOW_VERSION, ""))
         experiment = EXPERIMENTS[request.spec.experiment]
         try:
             wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
@@ -119,7 +120,7 @@ class Autorun:
 
 def _once(environ: Mapping[str, str]) -> bool:
     """Whether it ends with the run."""
-    return environ.get("LAB_ONCE", "") not in {"", "0"}
+    return environ.get(var.LAB_ONCE, "") not in {"", "0"}
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -303,7 +304,7 @@ def main() -> int:
     once = _once(os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(int(once)))
-    volume = Volume(Path(os.environ["LAB_RUNS"]))
+    volume = Volume(Path(os.environ[var.LAB_RUNS]))
     try:
         autorun = Autorun.from_environ(os.environ)
         if autorun is not None:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import lab
+from lab import variables as var
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
-from lab.volume import DATA_DIR, Request, TaskProgram, Volume
+from lab.volume import Request, TaskProgram, Volume
 from lab.volume.cluster_args import fill_in
 from lab.volume.run_spec import module_files
 
@@ -39,7 +40,7 @@ def _entry(config: AgentConfig, request: Request) -> TaskProgram:
 
 def argv(config: AgentConfig, request: Request) -> list[str]:
     """The command line: the arguments that describe the cluster, then the user's arguments."""
-    # A printed program has no such flag: it gets the directory in the variable DATA_DIR.
+    # A printed program has no such flag: it gets the directory in the variable LAB_DATA_DIR.
     own = request.spec.own
     given = request.spec.data_dir and not request.spec.listing
     data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
@@ -81,6 +82,7 @@ def environ(
     """The environment variables: the agent's own, and those that identify the task."""
     base = _inherited(inherited)
     start_file = Volume(config.runs).start(request.run_id, config.task)
+    data_dir = request.spec.data_dir
     tf_config = {"cluster": request.cluster, "task": {"type": config.job, "index": config.index}}
     return {
         **(
@@ -91,14 +93,14 @@ def environ(
         **base,
         **_no_proxy(request, base),
         **_python_environ(inherited, _module_folder(config, request)),
-        **({DATA_DIR: str(config.data / request.spec.data_dir)} if request.spec.data_dir else {}),
+        **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
-        "LAB_TASK": config.task,
-        "LAB_RUN_ID": request.run_id,
-        "LAB_ATTEMPT": str(attempt),
-        "LAB_RUN_DIR": str(Volume(config.runs).run(request.run_id)),
+        var.LAB_TASK: config.task,
+        var.LAB_RUN_ID: request.run_id,
+        var.LAB_ATTEMPT: str(attempt),
+        var.LAB_RUN_DIR: str(Volume(config.runs).run(request.run_id)),
         # A user's own program has no start file: it begins at once.
-        **({"LAB_START": str(start_file)} if request.spec.waits else {}),
+        **({var.LAB_START: str(start_file)} if request.spec.waits else {}),
     }
 
 
@@ -163,4 +165,4 @@ _OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE":
 # Many sources name their servers `localhost:PORT` instead of reading the cluster's addresses.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-_AGENT_ONLY = {"LAB_LEASH", "LAB_FORKSERVER", "LAB_STAMPS"}
+_AGENT_ONLY = {var.LAB_LEASH, var.LAB_FORKSERVER, var.LAB_STAMPS}

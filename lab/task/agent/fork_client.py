@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-VARIABLE: Final = "LAB_FORKSERVER"
-"""The environment variable with the descriptor of the agent's socket."""
+from lab.variables import LAB_FORKSERVER
 
 _ANSWER_S: Final = 10.0
 """Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
@@ -113,7 +112,7 @@ class ForkClient:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ForkClient | None:
         """The connection that the variables name; None if they name none."""
-        descriptor = environ.get(VARIABLE)
+        descriptor = environ.get(LAB_FORKSERVER)
         if not descriptor:
             return None
         sock = socket.socket(fileno=int(descriptor))

@@ -35,6 +35,7 @@ from lab.parent_death import set_pdeathsig
 from lab.task.agent import process
 from lab.task.agent.fork_client import ConnectionClosed, receive, send
 from lab.task.own.main_module import exit_with_traceback, run_file
+from lab.variables import LAB_TASK
 
 COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.main(sys.argv)"
 """The code for Python's `-c`. Like `-P`, it imports nothing from the current directory; unlike
@@ -246,7 +247,7 @@ def _prepare_child(parent: int, message: Mapping[str, Any], output: int) -> None
     """Set up a forked process as `ChildProcess` sets up a new one."""
     os.setpgid(0, 0)
     set_pdeathsig(parent)
-    process.set_process_name(message["environ"].get("LAB_TASK", ""))
+    process.set_process_name(message["environ"].get(LAB_TASK, ""))
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(message["folder"])

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lab import variables as var
 from lab.volume import ClusterSpec, Request, Volume, new_run_id
 from lab.volume.checkpoints import next_step
 from lab.volume.continuation import continued_spec, continues, mark_lost, next_request
@@ -90,9 +91,9 @@ def cluster_spec(
 
 def _hosts(environ: Mapping[str, str]) -> list[str]:
     """The addresses of the nodes; Slurm may know another than the name."""
-    lines = environ["LAB_SLURM_ADDRESSES"].splitlines()
+    lines = environ[var.LAB_SLURM_ADDRESSES].splitlines()
     addresses = dict(line.split(maxsplit=1) for line in lines)
-    return [addresses.get(name, name) for name in environ["LAB_SLURM_HOSTS"].split()]
+    return [addresses.get(name, name) for name in environ[var.LAB_SLURM_HOSTS].split()]
 
 
 def task_environ(
@@ -127,9 +128,9 @@ def task_environ(
     own = visible[first : first + counts[position]]
     return {
         **environ,
-        "LAB_NODE": node,
-        "LAB_TASK": names[position],
-        "LAB_LOCKS": "0",
+        var.LAB_NODE: node,
+        var.LAB_TASK: names[position],
+        var.LAB_LOCKS: "0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(own) or "-1",
     }
@@ -178,15 +179,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Print the cluster spec, become an agent, or cancel the run; return the exit code."""
     try:
         if arguments == ["end"]:
-            cancel_runs(Volume(Path(environ["LAB_RUNS"])))
+            cancel_runs(Volume(Path(environ[var.LAB_RUNS])))
             return 0
-        components: Components = json.loads(environ["LAB_SLURM_NODES"])
+        components: Components = json.loads(environ[var.LAB_SLURM_NODES])
         if not arguments:
             hosts = _hosts(environ)
-            jobs, number = environ["LAB_SLURM_JOBS"].split(), int(environ["SLURM_JOB_ID"])
+            jobs, number = environ[var.LAB_SLURM_JOBS].split(), int(environ["SLURM_JOB_ID"])
             cluster = cluster_spec(components, jobs, hosts, number)
             if int(environ.get("SLURM_RESTART_COUNT", "0")):
-                begin_again(Volume(Path(environ["LAB_RUNS"])), cluster)
+                begin_again(Volume(Path(environ[var.LAB_RUNS])), cluster)
             sys.stdout.write(json.dumps(cluster))
             return 0
         own = task_environ(components, int(arguments[0]), environ)
@@ -203,7 +204,7 @@ def _print(line: str) -> None:
 
 
 def _become_agent(own: Mapping[str, str]) -> NoReturn:
-    output = Path(own["LAB_OUTPUT"]) / f"{own['LAB_TASK']}.log"
+    output = Path(own[var.LAB_OUTPUT]) / f"{own[var.LAB_TASK]}.log"
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in (1, 2):
         os.dup2(descriptor, standard)

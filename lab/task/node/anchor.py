@@ -12,6 +12,7 @@ import sys
 
 from lab.network.link import LinkError, apply_link, link_of
 from lab.task.node.health import READY_FILE
+from lab.variables import LAB_NODE
 
 _EXIT_USAGE = 2
 
@@ -30,7 +31,7 @@ def main() -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     except LinkError as error:
-        sys.stderr.write(f"error: {os.environ.get('LAB_NODE', 'this node')}: {error}\n")
+        sys.stderr.write(f"error: {os.environ.get(LAB_NODE, 'this node')}: {error}\n")
         return 1
     READY_FILE.touch()
     signal.sigwait(stop_signals)

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from lab.variables import LAB_PROJECT, LAB_RUNS, LAB_TASK
+
 WATCH_S: Final = 120.0
 """Seconds that a check runs after a successful one; the rendered time-out is longer."""
 
@@ -95,7 +97,7 @@ def _may_open(path: Path) -> bool:
 
 
 def _fix() -> str:
-    container = f"{os.environ.get('LAB_PROJECT', '')}-{os.environ['LAB_TASK']}-1"
+    container = f"{os.environ.get(LAB_PROJECT, '')}-{os.environ[LAB_TASK]}-1"
     return f"run `docker restart {container}`; repeat it after each `systemctl daemon-reload`"
 
 
@@ -128,7 +130,7 @@ def _fault(what: str) -> str | None:
         return "no network interface besides the loopback; restart this container"
     if what == "anchor":
         return None if READY_FILE.exists() else "the link is not applied yet"
-    heartbeat = Path(os.environ["LAB_RUNS"]) / "agents" / f"{os.environ['LAB_TASK']}.json"
+    heartbeat = Path(os.environ[LAB_RUNS]) / "agents" / f"{os.environ[LAB_TASK]}.json"
     return (
         lost_gpu()
         if has_fresh_heartbeat(heartbeat)

@@ -11,6 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from lab.variables import LAB_DATA_DIR
+
 if TYPE_CHECKING:  # each of them takes time at the start of every program
     from collections.abc import Callable, Sequence
 
@@ -46,14 +48,13 @@ def load_data(path: str = "mnist.npz") -> tuple[Part, Part]:
     import numpy as np  # noqa: PLC0415
 
     from lab.mnist import SIDE, Examples, load_mnist  # noqa: PLC0415
-    from lab.volume import DATA_DIR  # noqa: PLC0415
 
     def joined(*parts: Examples) -> Part:
         pixels = np.concatenate([part.pixels for part in parts])
         labels = np.concatenate([part.labels for part in parts])
         return pixels.reshape(-1, SIDE, SIDE), labels.astype(np.uint8)
 
-    own = os.environ.get(DATA_DIR)
+    own = os.environ.get(LAB_DATA_DIR)
     mnist = load_mnist(Path(own) if own else None)
     return joined(mnist.train, mnist.validation), joined(mnist.test)
 

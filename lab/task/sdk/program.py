@@ -17,6 +17,7 @@ from lab.mnist import DataError
 from lab.records.error_line import first_message_line
 from lab.task import lazy_keras
 from lab.task.sdk.recorder import Recorder
+from lab.variables import LAB_RUN_DIR, LAB_START
 from lab.volume.names import LOST_CONTACT
 from lab.volume.statuses import read_status
 
@@ -48,7 +49,7 @@ class ProgramError(Exception):
 
 def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     """Return the run's directory; None if the user started the program by hand."""
-    value = (os.environ if environment is None else environment).get("LAB_RUN_DIR")
+    value = (os.environ if environment is None else environment).get(LAB_RUN_DIR)
     return Path(value) if value else None
 
 
@@ -62,7 +63,7 @@ def wait_for_start(
             (`joins_at_step` of an experiment): the function then also waits for that step.
         environment: The environment variables; those of the process by default.
     """
-    signal_file = (os.environ if environment is None else environment).get("LAB_START")
+    signal_file = (os.environ if environment is None else environment).get(LAB_START)
     while signal_file and not Path(signal_file).exists():
         time.sleep(_POLL_S)
     joins_at = Path(signal_file).read_text() if signal_file and global_step else ""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
+from lab.variables import LAB_ATTEMPT, LAB_RUN_ID
 from lab.volume.clock import unix_time
 from lab.volume.files import write_all
 
@@ -57,8 +58,8 @@ class Recorder:
             descriptor: The file descriptor to write to; stdout by default.
         """
         environment = os.environ if environment is None else environment
-        self.run = environment.get("LAB_RUN_ID") or BY_HAND
-        self.attempt = int(environment.get("LAB_ATTEMPT") or 0)
+        self.run = environment.get(LAB_RUN_ID) or BY_HAND
+        self.attempt = int(environment.get(LAB_ATTEMPT) or 0)
         self.task = f"{job_name}-{task_index}"
         self._job_name = job_name
         self._task_index = task_index

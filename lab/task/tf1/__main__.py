@@ -39,6 +39,7 @@ from lab.task.tf1.sessions import (
     shorten_polling,
     shorten_stop,
 )
+from lab.variables import LAB_ATTEMPT, LAB_TASK
 from lab.volume import task_names
 from lab.volume.run_spec import module_files
 
@@ -52,7 +53,7 @@ def main() -> None:
     switches, (name, *arguments) = arguments[:count], arguments[count:]
     module = arguments.pop(0) if name == "-m" else ""
     fix_faults = _FIX in switches
-    job, _, index = os.environ.get("LAB_TASK", "worker-0").rpartition("-")
+    job, _, index = os.environ.get(LAB_TASK, "worker-0").rpartition("-")
     recorder = Recorder(job, int(index))
 
     def notify(line: str) -> None:
@@ -153,7 +154,7 @@ def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
     from lab.task.tf1.request_ids import number_requests  # noqa: PLC0415
 
     try:
-        attempt = int(os.environ.get("LAB_ATTEMPT", "0"))
+        attempt = int(os.environ.get(LAB_ATTEMPT, "0"))
         done = number_requests(names.index(task), attempt, len(names))
     except OSError as error:
         notify(f"request ids may repeat, and TensorFlow may refuse a step: {error}")

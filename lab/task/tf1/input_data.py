@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lab import mnist as data
 from lab.mnist import CLASSES, SIDE, Bytes, Ints, scaled
-from lab.volume import DATA_DIR
+from lab.variables import LAB_DATA_DIR
 
 VALIDATION_SIZE: Final = 5000
 SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -117,7 +117,7 @@ def read_data_sets(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     kind = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
     if kind not in (np.float32, np.uint8):
         raise ValueError(f"Invalid image dtype {kind}, expected uint8 or float32")
-    own = os.environ.get(DATA_DIR)
+    own = os.environ.get(LAB_DATA_DIR)
     mnist = data.load_mnist(Path(own) if own else None)
     pixels = np.concatenate((mnist.train.pixels, mnist.validation.pixels))
     digits = np.concatenate((mnist.train.labels, mnist.validation.labels))
