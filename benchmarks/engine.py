@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.trainings import CLUSTER, ROOT, Workplace, print_progress
-from lab.render.compose import BASE_IMAGE
+from lab.backends.compose.render import BASE_IMAGE
 from tests.support import engine as engines
 
 

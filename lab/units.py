@@ -1,4 +1,4 @@
-"""Parse and format amounts with units: `8GiB`, `100mbit`, `5ms`."""
+"""Parse and format amounts with units: `8GiB`, `100mbit`, `5ms`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ RATE: Final[Mapping[str, int]] = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 DELAY: Final[Mapping[str, int]] = {"us": 1, "ms": 10**3, "s": 10**6}
 """Unit of a link's delay to microseconds, as in `tc`."""
+
+
+_DURATION: Final = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
+_UNITS_S: Final = (86_400, 3_600, 60, 1)
+_SECONDS: Final = re.compile(r"\d{1,8}(?:\.\d{1,6})?")
 
 
 def pattern(units: Mapping[str, int]) -> str:
@@ -132,3 +137,23 @@ def step_s(raw: str) -> float:
     if not seconds:
         raise ValueError("a time such as 2ms, or 20us")
     return seconds
+
+
+def duration(raw: str) -> float:
+    """Return the seconds of a duration, `90s`, `1h30m`, or of a plain number of seconds.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    seconds = float(raw) if _SECONDS.fullmatch(raw) else duration_s(raw)
+    if seconds is None:
+        raise ValueError("a duration (90s, 5m, 1h30m), or a number of seconds")
+    return seconds
+
+
+def duration_s(raw: str) -> float | None:
+    """Return the seconds of `1h30m`; None for any other text."""
+    match = _DURATION.fullmatch(raw)
+    if not raw or match is None:
+        return None
+    return float(sum(int(n) * unit for n, unit in zip(match.groups("0"), _UNITS_S, strict=True)))

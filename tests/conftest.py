@@ -13,12 +13,12 @@ import pytest
 from hypothesis import settings
 
 from lab.backends.compose.image_build import CPU, build_image
+from lab.backends.compose.render import BASE_IMAGE
 from lab.backends.engine.client import Engine
 from lab.classroom.image import ensure_image
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.render.compose import BASE_IMAGE
 from lab.tf_versions import TF1
 from tests.support import engine as engines
 from tests.support import slurm as slurms

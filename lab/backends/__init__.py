@@ -17,15 +17,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from lab.backends.planner import Planner
 from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
-    from lab.config import Cluster
     from lab.gpu.verification import GpuView
-    from lab.placement.place import Placed
     from lab.placement.plan import Plan
 
 __all__ = [
@@ -327,34 +326,8 @@ def no_check(environment: Environment) -> None:
     """Accept the environment."""
 
 
-class Backend(ABC):
-    """Boots and finds environments; each backend's class derives from this one.
-
-    Attributes:
-        name: Its name, as `lab.backends.names` lists it.
-    """
-
-    name: str
-
-    def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
-    ) -> Placed:
-        """Place a config where the tasks of this backend run; by default on this host.
-
-        Args:
-            cluster: The config.
-            mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-            tensorflow: The tasks' TensorFlow version.
-            file: The file of the config, for the line of an error; None: it has none.
-
-        Raises:
-            InputError: The config has values, or the mode is one, that this backend cannot have.
-            LabError: The config does not fit the host.
-        """
-        from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
-
-        del file
-        return place_here(cluster, mode, tensorflow)
+class Backend(Planner, ABC):
+    """Boots and finds environments; each backend's class derives from this one."""
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path at which tasks see a file or directory of this host.

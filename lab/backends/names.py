@@ -1,10 +1,12 @@
-"""The names of the backends, and what each can do."""
+"""The table of the backends: the names, what each can do, and its options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from lab.backends.options import BackendOption, file_path, one_of, time_limit, yes_or_no
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -18,31 +20,107 @@ class Capabilities:
     """What a backend can do.
 
     Attributes:
+        type: Its class, `module:Class`.
+        planner: The class that places configs and renders files, where that does not import the
+            whole backend; "": its class.
         tasks: What its tasks are, in the plural.
         containers: Whether tasks see the project's files under other paths than this host.
         host_gpus: Whether tasks use the GPUs that this process sees, so that it can sample them.
         queued: Whether an environment waits in a queue with those of other users. `auto` does not
             choose such a backend.
+        network_faults: Whether a fault can change the network of a node.
+        renders: The file that `lab render` writes, and others that `lab render --check` looks for
+            if it is missing; none: the backend has no such file.
+        shares_gpus: Whether another environment may hold the GPUs of its environments.
+        down: The command that removes an environment, up to its name.
+        options: Its own options.
     """
 
+    type: str
     tasks: str
     containers: bool = False
     host_gpus: bool = True
     queued: bool = False
+    network_faults: bool = True
+    renders: tuple[str, ...] = ()
+    shares_gpus: bool = True
+    down: str = "lab down {}"
+    planner: str = ""
+    options: tuple[BackendOption, ...] = ()
 
 
 CAPABILITIES: Final[Mapping[str, Capabilities]] = {
-    LOCAL: Capabilities("processes"),
-    COMPOSE: Capabilities("containers", containers=True),
-    CLASS: Capabilities("queue", containers=True, host_gpus=False, queued=True),
-    SLURM: Capabilities("jobs", host_gpus=False, queued=True),
+    COMPOSE: Capabilities(
+        "lab.backends.compose.backend:ComposeBackend",
+        "containers",
+        containers=True,
+        # `docker compose` reads the second one where the first is missing.
+        renders=("compose.yaml", "docker-compose.yml"),
+        planner="lab.backends.compose.planner:ComposePlanner",
+        options=(
+            BackendOption(
+                "gpus-by",
+                "how to request GPUs of the engine",
+                one_of("nvidia", "cdi"),
+                "nvidia|cdi",
+                "nvidia",
+            ),
+            BackendOption(
+                "network",
+                "isolated: tasks cannot reach this host (Engine 28 or later)",
+                one_of("portable", "isolated"),
+                "portable|isolated",
+                "portable",
+            ),
+        ),
+    ),
+    LOCAL: Capabilities("lab.backends.local.backend:LocalBackend", "processes"),
+    CLASS: Capabilities(
+        "lab.backends.classroom.backend:ClassBackend",
+        "queue",
+        containers=True,
+        host_gpus=False,
+        queued=True,
+        shares_gpus=False,
+        down="lab class down",
+    ),
+    SLURM: Capabilities(
+        "lab.backends.slurm.backend:SlurmBackend",
+        "jobs",
+        host_gpus=False,
+        queued=True,
+        network_faults=False,
+        renders=("cluster.sbatch",),
+        planner="lab.backends.slurm.planner:SlurmPlanner",
+        options=(
+            BackendOption(
+                "het",
+                "no: request all nodes in the size of the largest, as one component",
+                yes_or_no,
+                "yes|no",
+                default=True,
+            ),
+            BackendOption("time", "the job's time limit", time_limit, "TIME", 3600.0),
+            BackendOption(
+                "container",
+                "run the tasks in this Apptainer image",
+                file_path,
+                "IMAGE.sif",
+                "",
+                own_line=True,
+            ),
+        ),
+    ),
 }
-"""The backends by their names."""
+"""The backends by their names, the preferred one first."""
 
 BACKENDS: Final = (AUTO, *CAPABILITIES)
 """What `--backend` takes."""
 
+TARGETS: Final = tuple(name for name, each in CAPABILITIES.items() if each.renders)
+"""What `lab render --target` takes."""
+
 
 def capabilities(name: str) -> Capabilities:
     """Return what a backend can do; a run of another host may name an unknown one."""
-    return CAPABILITIES.get(name, Capabilities("tasks", host_gpus=False))
+    return CAPABILITIES.get(name, Capabilities("", "tasks", host_gpus=False))

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.processes import LOOPBACK, Processes
 from lab.classroom.queue.folder import configure_queue, queue_variables
 from lab.classroom.state import TEACHER, ClassDir, StoredClass
-from lab.render.compose import GPU_ORDER, NO_GPU
 from lab.variables import LAB_CLUSTER_CONFIG, LAB_GPUS, LAB_LESSONS
 
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]

@@ -410,10 +410,10 @@ def judge_disk(engine_disk: tuple[Path, int] | None, known_image: TaskImage | No
 
 def judge_host_access(engine_info: EngineInfo) -> Outcome:
     """Say when tasks in containers reach this host."""
-    from lab.render.compose import ISOLATES_SINCE  # noqa: PLC0415
+    from lab.backends.compose.render import ISOLATES_SINCE  # noqa: PLC0415
 
     version = numbers(str(engine_info.info.get("ServerVersion", "")))
-    prevents = ", and so does `lab render --network isolated`"
+    prevents = ", and so does `lab render -o network=isolated`"
     return ok(
         "after `docker compose up`, tasks reach services of this host on all addresses; "
         "`lab up` and `lab run` block them"

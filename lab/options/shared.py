@@ -24,6 +24,12 @@ BackendName = Annotated[
         shows="NAME",
     ),
 ]
+OwnOptions = Annotated[
+    tuple[str, ...],
+    RepeatedFlag(
+        "an option of the backend alone; `lab backends` lists them", shows="KEY=VALUE", short="-o"
+    ),
+]
 GpuMode = Annotated[
     str,
     Flag(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from lab.backends.names import AUTO
-from lab.backends.registry import backend_named
+from lab.backends.registry import planner_named
 from lab.config import Cluster
 from lab.errors import LabError, Notify
 from lab.formatting import counted
@@ -44,7 +44,7 @@ def make_plan(
     placed = (
         place_here(cluster, mode, tensorflow)
         if backend == AUTO
-        else backend_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
+        else planner_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
     )
     if explain is not None and placed.inventory is not None:
         for reason in placed.plan.reasons:

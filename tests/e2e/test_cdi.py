@@ -1,7 +1,7 @@
 """On an engine that assigns GPUs by CDI, each task has the device nodes of its own GPUs.
 
 The GPUs are names (`tests.support.debian_engine`); the engine and its containers are real. The
-file is that of `lab render --gpus-by cdi`.
+file is that of `lab render -o gpus-by=cdi`.
 
 LAB_TEST_CDI=1: the engine that answers has these GPUs; `make engines` sets it.
 """
@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.options import ComposeOptions
+from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine as DockerEngine
 from lab.config import parse_cluster
 from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import RenderOptions, render
 from tests.golden.boxes import box
 from tests.support import debian_engine as debian
 from tests.support import engine as engines
@@ -83,7 +84,7 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def environment(project: None, plan: Plan) -> Iterator[ComposeEnvironment]:
     file = Path("docker-compose.yml")
-    file.write_text(render(plan, options=RenderOptions(gpus_by="cdi")))
+    file.write_text(render(plan, ComposeOptions("cdi")))
     compose = ["docker", "compose", "--file", str(file)]
     try:
         done = subprocess.run(

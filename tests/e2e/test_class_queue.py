@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from lab.backends.classroom.protocol import State
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 from lab.classroom import names
 from lab.classroom.config import parse_class
 from lab.classroom.environment import down, reset, up

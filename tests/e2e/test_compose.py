@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.compose import ComposeBackend, ComposeEnvironment
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
+from lab.backends.rendered_file import Rendering
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import take_inventory
 from lab.image_digest import digest
 from lab.placement.place import place
 from lab.placement.plan import Link, PlannedRun
-from lab.render.compose import render
 from lab.volume import Request, RunSpec, TaskStatus
 from tests.support.agents import wait_for
 from tests.support.docker import (
@@ -300,7 +302,9 @@ def test_tasks_cannot_reach_the_host(image: str, linked: ComposeEnvironment) -> 
 def test_without_the_client(image: str, module_root: Path, flags: str, code: int) -> None:
     plan = place_on(module_root, "none", name="lab-e2e-clientless")
     file = module_root / "docker-compose.yml"
-    file.write_text(render(plan, run=PlannedRun(("async", *flags.split()), {}, ())))
+    file.write_text(
+        render(plan, rendering=Rendering(run=PlannedRun(("async", *flags.split()), {}, ())))
+    )
     done = subprocess.run(
         ["docker", "compose", "up", "--exit-code-from", "run"],
         cwd=module_root,

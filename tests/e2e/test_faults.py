@@ -12,8 +12,9 @@ from typing import Final
 
 import pytest
 
-from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.local import LocalBackend
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab.backends import Environment
-from lab.backends.compose import ComposeBackend, ComposeEnvironment
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.gpu_verification import boot, evaluate
-from lab.backends.local import LocalBackend
+from lab.backends.local.backend import LocalBackend
 from lab.errors import LabError
 from lab.gpu.verification import GpuStatus
 from lab.placement.plan import Plan, PlannedNode, PlannedTask

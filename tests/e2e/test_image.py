@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import build_image
 from lab.config import load_cluster
 from lab.errors import LabError

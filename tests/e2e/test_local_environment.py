@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, processes
+from lab.backends.local import processes
+from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
@@ -255,7 +256,8 @@ def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path
 UPS = """\
 import sys
 from pathlib import Path
-from lab.backends.local import LocalBackend, processes
+from lab.backends.local import processes
+from lab.backends.local.backend import LocalBackend
 from lab.errors import LabError
 from tests.e2e.test_local_environment import plan
 from tests.support.commands import free_port

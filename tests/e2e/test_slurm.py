@@ -75,7 +75,7 @@ def first_lines(project: Path, job: str) -> dict[str, str]:
 
 @pytest.mark.tensorflow
 def test_the_rendered_script_trains(slurm: Slurm, project: Path) -> None:
-    job = submit(slurm, "--no-het", "--run", "async", "--", "--epochs=1")
+    job = submit(slurm, "-o", "het=no", "--run", "async", "--", "--epochs=1")
     trained(slurm, project, job, r"worker-1  succeeded +550 ")
     first = 10_000 + int(job) * 64
     lines = first_lines(project, job)
@@ -220,7 +220,7 @@ def contained(project: Path, apptainer: Path) -> Path:
 def test_the_rendered_script_trains_in_an_image(
     slurm: Slurm, contained: Path, apptainer: Path
 ) -> None:
-    flags = ("--container", str(apptainer), "--run", "async", "--", "--epochs=1")
+    flags = ("-o", f"container={apptainer}", "--run", "async", "--", "--epochs=1")
     job = submit(slurm, *flags)
     assert "error" not in trained(slurm, contained, job, r"worker-1  succeeded +550 ")
     assert re.search(", GPUs: [01]$", first_lines(contained, job)["worker-0"])

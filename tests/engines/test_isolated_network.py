@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.compose import ComposeEnvironment
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.options import ComposeOptions
+from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
-from lab.render import RenderOptions
-from lab.render.compose import render
 from tests.support.docker import docker, listening_host, no_word, place_on, reached_by_worker
 from tests.support.suite import ENGINE_S
 
@@ -19,7 +19,7 @@ from tests.support.suite import ENGINE_S
 def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
     plan = place_on(root, "none", name="lab-e2e-isolated")
     file = root / "docker-compose.yml"
-    file.write_text(render(plan, options=RenderOptions(network="isolated")))
+    file.write_text(render(plan, ComposeOptions(network="isolated")))
     try:
         docker("compose", "--file", str(file), "up", "--detach", "--wait")
         with listening_host(image) as host:

@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.backends.compose.render import render
+from lab.backends.names import SLURM
+from lab.backends.options import Values
+from lab.backends.planned_run import planned_run
+from lab.backends.rendered_file import Rendering, RenderOptions
 from lab.config import parse_cluster
 from lab.config.yaml_reader import read_source
 from lab.errors import ConfigError
 from lab.placement.place import place
-from lab.render import planned_run, render
-from lab.render.slurm import SlurmOptions, render_slurm_file
 from tests.golden.boxes import MODES, inventory
+from tests.support.rendering import render_file
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
-SLURM = {
-    "sbatch": SlurmOptions(),
-    "no-het.sbatch": SlurmOptions(het=False, time_s=5400.0),
-    "container.sbatch": SlurmOptions(container="it's/$(id) `id`.sif"),
+SCRIPTS: dict[str, Values] = {
+    "sbatch": {},
+    "no-het.sbatch": {"het": False, "time": 5400.0},
+    "container.sbatch": {"container": "it's/$(id) `id`.sif"},
 }
 
 
@@ -33,11 +37,12 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
     cluster = parse_cluster(source.read_bytes(), source.name)
     for mode in MODES:
         plan = place(cluster, inventory(mode, cluster))
-        text = render(plan, cluster_file=source.name, run=planned_run(cluster))
+        text = render(plan, rendering=Rendering(source.name, run=planned_run(cluster)))
         yield source.with_name(f"{source.stem}.{mode}.compose.yml"), text
     try:
-        for name, options in SLURM.items():
-            text = render_slurm_file(source, options, relative_to=source.parent)
+        for name, own in SCRIPTS.items():
+            options = RenderOptions(own=own)
+            text = render_file(source, options, target=SLURM, relative_to=source.parent)
             yield source.with_name(f"{source.stem}.{name}"), text
     except ConfigError as error:
         problems = [line.replace(f"{source.parent}/", "") for line in error.problems]

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from _pytest.capture import CaptureResult
 
+from lab.backends.names import CAPABILITIES
 from lab.cli import main
 from lab.config import load_cluster
 from lab.store.directory import RunDir
@@ -156,20 +157,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BACKENDS = {
-    "compose": "ComposeBackend",
-    "local": "LocalBackend",
-    "classroom": "ClassBackend",
-    "slurm": "SlurmBackend",
-}
-
-
 def replace_backends(monkeypatch: pytest.MonkeyPatch, *made: FakeBackend) -> None:
     """Let `lab` find these backends, and no others."""
     present = {each.name: each for each in made}
-    for package, name in BACKENDS.items():
-        found = present.get(package) or FakeBackend(package, fault="it is not installed")
-        monkeypatch.setattr(f"lab.backends.{package}.{name}", lambda found=found: found)
+    for name, each in CAPABILITIES.items():
+        found = present.get(name) or FakeBackend(name, fault="it is not installed")
+        monkeypatch.setattr(each.type.replace(":", "."), lambda found=found: found)
 
 
 @dataclass

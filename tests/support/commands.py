@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0

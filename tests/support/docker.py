@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.backends.compose import ComposeEnvironment
+from lab.backends.compose.environment import ComposeEnvironment
 from lab.config import load_cluster
 from lab.gpu import Gpu, Inventory, take_inventory
 from lab.placement.place import place

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from lab.backends.names import AUTO
-from lab.backends.slurm import SlurmBackend, state
 from lab.backends.slurm import environment as environments
+from lab.backends.slurm import state
+from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.config import parse_cluster
 from lab.placement.plan import Plan

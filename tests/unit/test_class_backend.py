@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.backends.classroom import ClassBackend
+from lab.backends.classroom.backend import ClassBackend
 from lab.backends.names import CLASS
 from lab.backends.selection import choose
 from lab.config import parse_cluster

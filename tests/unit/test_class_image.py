@@ -14,12 +14,12 @@ import docker.errors
 import pytest
 
 from lab.backends.compose.cli import Compose
+from lab.backends.compose.render import image_of
 from lab.backends.engine.client import Engine
 from lab.classroom import image
 from lab.classroom.image import DIGEST, SOURCES, ensure_image
 from lab.errors import LabError, Notify
 from lab.placement.plan import Plan
-from lab.render.compose import image_of
 from tests.support.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.class").read_text(encoding="utf-8")

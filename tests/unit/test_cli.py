@@ -62,7 +62,7 @@ REFUSED = [
     "runs --json false", "init --force false", "run async --json --json", "run async --no-keep=1",
     "ls --json=maybe", "runs --json=false --no-json", "render --output=", "render --no-output",
     "up --backend docker", "up --gpus all", "logs --tail -5", "logs --tail 1e3",
-    "render --gpus-by count", "init --workers 0", "init --gpus 0", "init --gpus all",
+    "render -o gpus-by=count", "init --workers 0", "init --gpus 0", "init --gpus all",
     # What a command needs.
     "run", "shell", "sweep async", "down mnist --all", "render --check --output -",
     "predict last own.png --count 3",

@@ -15,8 +15,8 @@ from lab.config.model import Box, Job, LinkConfig, Node, RunConfig
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.render import RenderOptions, render_file
 from tests.golden.boxes import box
+from tests.support.rendering import render_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,7 +86,7 @@ def test_config_matches_the_table(name: str) -> None:
         len(workers),
         gpus_each,
     )
-    assert render_file(ROOT / name, RenderOptions("index")).count("\n") > len(plan.tasks)
+    assert render_file(ROOT / name).count("\n") > len(plan.tasks)
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -12,7 +12,8 @@ import pytest
 from docker.errors import DockerException
 from requests.exceptions import ConnectionError, ReadTimeout  # noqa: A004
 
-from lab.backends.compose import ComposeBackend, cleanup, readiness
+from lab.backends.compose import cleanup, readiness
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.channel import _raise_for_exit_code
 from lab.backends.compose.image_build import Image, download_notice, image_of
 from lab.backends.engine.client import Engine, NotFound, engine_errors

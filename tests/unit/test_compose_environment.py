@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.channel import upload
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.engine.containers import parse_inspection

@@ -17,8 +17,9 @@ FOREIGN = {
 """Packages that none of the commands below needs."""
 
 OWN = {
-    "lab.backends.compose",
-    "lab.backends.local",
+    "lab.backends.boot",
+    "lab.backends.compose.backend",
+    "lab.backends.local.backend",
     "lab.gpu.verification",
     "lab.task.node.gpu_probe",
 }

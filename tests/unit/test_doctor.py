@@ -157,7 +157,7 @@ DOCKER: Judgements = [
     (lambda: engine.judge_limits(told(CgroupDriver="none")), "warning", "cgroups 2 \\("),
     (lambda: engine.judge_limits(EngineInfo({**ROOTLESS.info, **NO_LIMITS})), "warning", "Deleg"),
     (lambda: engine.judge_host_access(told(ServerVersion="20.10.24")), "ok", "this host"),
-    (lambda: engine.judge_host_access(told(ServerVersion="28.0.1")), "ok", "--network isolated"),
+    (lambda: engine.judge_host_access(told(ServerVersion="28.0.1")), "ok", "-o network=isolated"),
     (lambda: engine.judge_image(IMAGE), "ok", "^lab:cpu exists$"),
     (lambda: engine.judge_image(MISSING), "failed: no image", "base-image.sh"),
     (lambda: engine.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),

@@ -20,12 +20,13 @@ import pytest
 from docker.errors import APIError
 
 from lab.backends import state as locking
-from lab.backends.compose import ComposeBackend, cleanup
+from lab.backends.compose import cleanup
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.directory import EnvironmentDir
-from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
+from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.process import ProcessHandle

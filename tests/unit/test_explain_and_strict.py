@@ -62,7 +62,7 @@ def project(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def put(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for user in ("lab.placement.place", "lab.render"):
+    for user in ("lab.placement.place",):
         monkeypatch.setattr(f"{user}.take_inventory", lambda mode, cluster: inventory)
 
 

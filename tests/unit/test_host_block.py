@@ -13,10 +13,10 @@ import pytest
 
 from lab.backends.compose import host_block
 from lab.backends.compose.host_block import block_container, block_host
+from lab.backends.compose.render import ISOLATED
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.network.host_block import MODULE, main, name_servers
-from lab.render.compose import ISOLATED
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"

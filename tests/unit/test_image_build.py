@@ -14,8 +14,9 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose import ComposeBackend, backend
+from lab.backends.compose import backend
 from lab.backends.compose import image_build as image
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import Image, ImageBuilder

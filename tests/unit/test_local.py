@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.environment_dir import record_text
-from lab.backends.local import LocalBackend, manifest, state
 from lab.backends.local import isolation as isolations
+from lab.backends.local import manifest, state
+from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.manifest import check_ports_free
 from lab.backends.local.state import Isolation, StateDir

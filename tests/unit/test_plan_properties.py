@@ -11,6 +11,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from lab.backends.compose.render import render
 from lab.backends.local.manifest import parse_cpuset
 from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError, LabError
@@ -18,7 +19,6 @@ from lab.gpu import Inventory
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import render
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of
 

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from lab.backends.compose.render import render
+from lab.backends.names import COMPOSE
+from lab.backends.rendered_file import RenderOptions, stale_diff
 from lab.config import Cluster, load_cluster
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import RenderOptions, render, render_file, render_options, stale_diff
+from lab.service.rendering import recorded
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
 from tests.support.composing import ROOT, config
+from tests.support.rendering import render_file
 
 CASES = [(source, mode) for source in GOOD for mode in MODES]
 
@@ -112,7 +116,7 @@ def gpus(cluster: Cluster, plan: Plan, services: dict[str, dict[str, Any]]) -> N
 
 def test_the_callers_environment_chooses_image_build_and_run(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    file.write_text(render_file(ROOT / "cluster.yaml", RenderOptions("index")), encoding="utf-8")
+    file.write_text(render_file(ROOT / "cluster.yaml"), encoding="utf-8")
     project = config(
         file,
         LAB_IMAGE="lab:mine",
@@ -139,6 +143,6 @@ def test_the_callers_environment_chooses_image_build_and_run(tmp_path: Path) -> 
 
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
-    assert render_options(file) == RenderOptions("index", "2.21")
-    again = render_file(ROOT / "cluster.yaml", RenderOptions("index"), relative_to=ROOT)
+    assert recorded(file, COMPOSE) == RenderOptions("index", "2.21")
+    again = render_file(ROOT / "cluster.yaml", relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"

@@ -9,19 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.commands.render import OUTPUTS
+from lab.backends.names import CAPABILITIES
+from lab.backends.planned_run import planned_run, run_override, tensorflow_version
+from lab.backends.rendered_file import RenderOptions
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.render import (
-    RenderOptions,
-    planned_run,
-    read_header,
-    render_file,
-    run_override,
-    tensorflow_version,
-)
 from tests.support.cli import CLUSTER, lab, refused
 from tests.support.composing import ROOT, config
+from tests.support.rendering import read_header, render_file
 
 
 @pytest.fixture
@@ -86,7 +81,7 @@ def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None
     [
         ["--run", "sync", "--", "--epochs=2"],
         ["--tensorflow", "2.15"],
-        ["--gpus-by", "cdi", "--network", "isolated"],
+        ["-o", "gpus-by=cdi", "-o", "network=isolated"],
     ],
 )
 def test_the_fix_of_a_check_writes_the_same_file_again(project: Path, more: list[str]) -> None:
@@ -104,7 +99,7 @@ def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     shutil.copy(ROOT / ".gitignore", tmp_path)
     private = [
-        *OUTPUTS.values(),
+        *(each.renders[0] for each in CAPABILITIES.values() if each.renders),
         "clusters/compose.yaml",
         *("key.pem", "cert.pem", "tf-workshop-handouts.html"),
         *("tf-workshop-20261126-101500.zip", "20261126-0230-async-9316.lab.zip"),

@@ -9,22 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.names import SLURM
+from lab.backends.options import time_limit
+from lab.backends.rendered_file import RenderOptions
+from lab.backends.slurm.components import components_of
+from lab.backends.slurm.placement import load_for_slurm, plan_for_slurm
+from lab.backends.slurm.render import slurm_time
 from lab.cli import main
 from lab.config import parse_cluster
-from lab.errors import ConfigError, InputError
-from lab.render.slurm import (
-    SlurmOptions,
-    components_of,
-    load_for_slurm,
-    plan_for_slurm,
-    render_slurm_file,
-    slurm_options,
-    slurm_time,
-    time_limit,
-)
+from lab.errors import ConfigError
+from lab.service.rendering import recorded
 from lab.text import visible
 from tests.golden.cases import HERE
 from tests.support.engine import ROOT
+from tests.support.rendering import render_file
 
 CLUSTER = """\
 version: 1
@@ -48,6 +46,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def script_of(gpus: str = "auto", **own: str | float) -> str:
+    return render_file(Path("cluster.yaml"), RenderOptions(gpus, own=own), target=SLURM)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_bash_accepts_the_script(script: Path) -> None:
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
@@ -69,7 +71,7 @@ def test_nodes_of_the_same_size_are_one_component() -> None:
 def test_without_gpus_pins_and_shares_do_not_matter(project: Path) -> None:
     text = CLUSTER.replace("tf2: {cpus: 3, gpus: 2}", "tf2: {cpus: 3, gpus: [3]}")
     (project / "cluster.yaml").write_text(text.replace("gpus: 1}", "share: true}"))
-    assert "gpus-per-node" not in render_slurm_file(Path("cluster.yaml"), SlurmOptions(gpus=False))
+    assert "gpus-per-node" not in script_of(gpus="none")
 
 
 def test_what_a_job_cannot_have_is_named_with_its_place(project: Path) -> None:
@@ -109,23 +111,17 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["render", "--target", "slurm"]
-    flags = ["--time", "90m", "--no-het", "--container", "my lab.sif"]
+    flags = ["-o", "time=90m", "-o", "het=no", "-o", "container=my lab.sif"]
     assert main([*command, *flags, "--run", "sync", "--", "--epochs=2"]) == 0
     assert "submit it in the project's directory with `sbatch cluster.sbatch`" in (
         capsys.readouterr().err
     )
     script = project / "cluster.sbatch"
-    assert slurm_options(script) == SlurmOptions(
-        gpus=True,
-        het=False,
-        time_s=5400.0,
-        tensorflow="2.21",
-        run="sync --epochs=2",
-        container="my lab.sif",
-    )
+    own = {"het": False, "time": 5400.0, "container": "my lab.sif"}
+    assert recorded(script, SLURM) == RenderOptions("auto", "2.21", "sync --epochs=2", own)
     assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
     assert main([*command, "--check"]) == 0
-    assert main([*command, "--check", "--time", "2h"]) == 1
+    assert main([*command, "--check", "-o", "time=2h"]) == 1
     script.write_text(script.read_text().replace("--nodes=3", "--nodes=4"))
     capsys.readouterr()
     assert main([*command, "--check"]) == 1
@@ -148,22 +144,37 @@ def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("flags", "flag"),
+    ("flags", "message"),
     [
-        (["--target", "slurm", "--network", "isolated"], "--network"),
-        (["--target", "slurm", "--gpus-by", "cdi"], "--gpus-by"),
-        (["--target", "slurm", "--gpus", "uuid"], "--gpus uuid"),
-        (["--target", "slurm", "--picture", "x.svg"], "--picture"),
-        (["--no-het"], "--no-het"),
-        (["--time", "1h"], "--time"),
-        (["--container", "lab.sif"], "--container"),
+        ("--target slurm --explain", "--target slurm has no --explain; leave out --explain"),
+        ("--target slurm --gpus uuid", "--gpus uuid: Slurm selects the GPUs; leave it out"),
+        (
+            "--target slurm -o network=isolated",
+            "-o network: backend slurm has no such option; its options: -o het=yes|no, -o"
+            " time=TIME, -o container=IMAGE.sif",
+        ),
+        (
+            "-o het=no",
+            "-o het: backend compose has no such option; its options: -o gpus-by=nvidia|",
+        ),
+        (
+            "--target slurm -o het=maybe",
+            "-o het=maybe: the option 'het' of backend slurm takes yes or no; write -o het=yes|no",
+        ),
+        ("--target slurm -o het", "-o het: the option 'het' of backend slurm takes yes|no; write"),
+        (
+            "--target slurm -o time=59s",
+            "-o time=59s: the option 'time' of backend slurm takes a duration from one minute to"
+            " 365 days; write -o time=TIME",
+        ),
+        ("--target local", "--target: 'local' is not compose or slurm"),
     ],
 )
-def test_flags_of_the_other_target_are_refused(
-    flags: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+def test_what_a_target_cannot_have_is_refused(
+    flags: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["render", *flags]) == 2
-    assert f"has no {flag}; leave out {flag}" in capsys.readouterr().err
+    assert main(["render", *flags.split()]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -171,26 +182,29 @@ def test_flags_of_the_other_target_are_refused(
     [(60, "0-00:01:00"), (61, "0-00:02:00"), (5400, "0-01:30:00"), (129_600, "1-12:00:00")],
 )
 def test_time_limits_are_in_slurms_form(seconds: float, text: str) -> None:
-    assert slurm_time(time_limit(seconds)) == text
+    assert slurm_time(time_limit(str(seconds))) == text
 
 
 @pytest.mark.parametrize(("limit_s", "warning_s"), [(60.0, 30), (3600.0, 60)])
 def test_slurm_warns_at_most_a_minute_before_the_time_limit(limit_s: float, warning_s: int) -> None:
-    text = render_slurm_file(Path("cluster.yaml"), SlurmOptions(time_s=limit_s))
+    text = script_of(time=limit_s)
     assert f" --signal=B:USR1@{warning_s}\n" in text
 
 
 @pytest.mark.parametrize("seconds", [0, 59.9, 400 * 86_400])
 def test_a_time_limit_must_be_possible(seconds: float) -> None:
-    with pytest.raises(InputError, match="from one minute to 365 days"):
-        time_limit(seconds)
+    with pytest.raises(ValueError, match="from one minute to 365 days"):
+        time_limit(str(seconds))
 
 
 @pytest.mark.parametrize("path", ["docker://lab:cpu", "a\n#SBATCH --nodes=9"])
 def test_an_image_is_a_file(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "--target", "slurm", "--container", path]) == 2
+    assert main(["render", "--target", "slurm", "-o", f"container={path}"]) == 2
     error = capsys.readouterr().err
-    assert f"--container: {visible(path)} is not a file; make one with `apptainer build" in error
+    assert (
+        f"-o container={visible(path)}: the option 'container' of backend slurm takes the path"
+        in error
+    )
 
 
 APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$APPTAINERENV_PYTHONPATH" "$@" > arguments\n'
@@ -198,8 +212,7 @@ APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$APPTAINERENV_PYTHONPATH" "$@" > argum
 
 def head(container: str, folder: Path, *, gpus: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a script up to its Python, which gets one argument; Slurm's part is left out."""
-    options = SlurmOptions(container=container, gpus=gpus)
-    text = render_slurm_file(Path("cluster.yaml"), options)
+    text = script_of("auto" if gpus else "none", container=container)
     text = text.partition("\n# The nodes of each component")[0]
     environ = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "PYTHONPATH": "/host"}
     command = ["bash", "-c", f'{text}\n"${{python[@]}}" argument']
@@ -252,7 +265,7 @@ def test_no_text_of_the_user_becomes_a_line_of_the_script(project: Path) -> None
     name = "a\n#SBATCH --nodes=9\necho $(id) `id`.yaml"
     (project / name).write_text(CLUSTER)
     run = "async '--data_dir=it'\"'\"'s; `id` here'"
-    text = render_slurm_file(Path(name), SlurmOptions(run=run))
+    text = render_file(Path(name), RenderOptions(run=run), target=SLURM)
     assert [line for line in text.splitlines() if "--nodes=9" in line] == [
         line for line in text.splitlines() if line.startswith(("# Rendered", "# Change"))
     ]

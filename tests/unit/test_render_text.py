@@ -14,19 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from lab.backends.compose.dumper import Block, Variable, compose_yaml
+from lab.backends.compose.options import ComposeOptions
+from lab.backends.compose.render import render
+from lab.backends.names import COMPOSE
+from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.render import (
-    RenderOptions,
-    plan_file,
-    read_header,
-    render,
-    render_file,
-    render_options,
-    stale_diff,
-    write,
-)
-from lab.render.dumper import Block, Variable, compose_yaml
+from lab.service.rendering import recorded
+from tests.support.rendering import plan_file, read_header, render_file
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -88,7 +84,7 @@ def test_blocks_are_named_and_merged_in_order() -> None:
 
 
 def test_services_are_parted_by_blank_lines() -> None:
-    text = render_file(ROOT / "cluster.yaml", RenderOptions("index"))
+    text = render_file(ROOT / "cluster.yaml")
     services = text[text.index("services:\n") : text.index("\nnetworks:")]
     assert services.count("\n\n  ") == 8
     assert "\n\n\n" not in text
@@ -96,8 +92,8 @@ def test_services_are_parted_by_blank_lines() -> None:
 
 
 def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
-    plan = plan_file(ROOT / "cluster.yaml", "index")
-    text = render(plan, cluster_file="../my.yaml")
+    plan = plan_file(ROOT / "cluster.yaml")
+    text = render(plan, rendering=Rendering("../my.yaml"))
     first, *_ = text.splitlines()
     assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
     assert f"cluster-sha256={plan.cluster_sha256}\n" in text
@@ -109,8 +105,8 @@ def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
 
 
 def test_a_file_name_cannot_leave_its_comment() -> None:
-    plan = plan_file(ROOT / "cluster.yaml", "index")
-    text = render(plan, cluster_file="a\nprivileged: true\x1b[2J.yaml")
+    plan = plan_file(ROOT / "cluster.yaml")
+    text = render(plan, rendering=Rendering("a\nprivileged: true\x1b[2J.yaml"))
     assert "\nprivileged" not in text
     assert "\x1b" not in text
     assert read(text).keys() == read(render(plan)).keys()
@@ -120,7 +116,7 @@ def test_names_of_a_plan_cannot_become_variables() -> None:
     # The config allows no such name; the rendering does not rely on it.
     task = PlannedTask("worker", 0, "$NODE", 2222, gpus=("${GPU}",))
     plan = Plan("$PROJECT", "uuid", "0" * 64, (PlannedNode("$NODE"),), (task,))
-    text = render(plan, cluster_file="cluster.yaml")
+    text = render(plan, rendering=Rendering("cluster.yaml"))
     for name in ("PROJECT", "NODE", "{GPU}"):
         assert f"$${name}" in text
         assert f"${name}" not in text.replace("$$", "")
@@ -136,9 +132,9 @@ def test_the_mode_none_is_for_cpus() -> None:
 
 
 def test_gpus_by_cdi() -> None:
-    options = RenderOptions("index", gpus_by="cdi")
+    options = RenderOptions("index", own={"gpus-by": "cdi"})
     text = render_file(ROOT / "cluster.yaml", options)
-    assert read_header(text) == RenderOptions("index", "2.21", gpus_by="cdi")
+    assert read_header(text) == RenderOptions("index", "2.21", own={"gpus-by": "cdi"})
     services = read(text)["services"]
     (request,) = devices(services["worker-0"])
     # compose requires capabilities; a count and options are errors of the engine's CDI driver.
@@ -152,7 +148,7 @@ def test_gpus_by_cdi() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in services["worker-0"]["environment"]
     assert services["worker-0"]["labels"]["lab.gpus"] == "2,3"
     by_uuid = plan_with_uuids("GPU-5f2a", "MIG-77")
-    (request,) = devices(read(render(by_uuid, options=options))["services"]["worker-0"])
+    (request,) = devices(read(render(by_uuid, ComposeOptions("cdi")))["services"]["worker-0"])
     assert request["device_ids"] == ["nvidia.com/gpu=GPU-5f2a", "nvidia.com/gpu=MIG-77"]
     (request,) = devices(read(render(by_uuid))["services"]["worker-0"])
     assert request["device_ids"] == ["GPU-5f2a", "MIG-77"]
@@ -164,7 +160,7 @@ def devices(service: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def plan_with_uuids(*gpus: str) -> Plan:
-    plan = plan_file(ROOT / "cluster.yaml", "index")
+    plan = plan_file(ROOT / "cluster.yaml")
     tasks = tuple(
         replace(task, gpus=gpus if task.name == "worker-0" else task.gpus) for task in plan.tasks
     )
@@ -172,9 +168,11 @@ def plan_with_uuids(*gpus: str) -> Plan:
 
 
 def test_the_network_can_be_isolated() -> None:
-    isolated = render_file(ROOT / "cluster.yaml", RenderOptions("index", network="isolated"))
-    portable = render_file(ROOT / "cluster.yaml", RenderOptions("index"))
-    assert read_header(isolated) == RenderOptions("index", "2.21", network="isolated")
+    isolated = render_file(
+        ROOT / "cluster.yaml", RenderOptions("index", own={"network": "isolated"})
+    )
+    portable = render_file(ROOT / "cluster.yaml")
+    assert read_header(isolated) == RenderOptions("index", "2.21", own={"network": "isolated"})
     options = read(isolated)["networks"]["cluster"]["driver_opts"]
     mode = "com.docker.network.bridge.gateway_mode_ipv"
     assert options == {
@@ -186,8 +184,8 @@ def test_the_network_can_be_isolated() -> None:
     for text in (isolated, portable):
         assert read(text)["networks"]["cluster"]["internal"] is True
         assert read(text)["networks"]["cluster"]["enable_ipv6"] is False
-    assert "render --network isolated" in portable
-    assert "render --network isolated" not in isolated
+    assert "render -o network=isolated" in portable
+    assert "render -o network=isolated" not in isolated
 
 
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
@@ -211,10 +209,10 @@ def test_the_source_is_named_from_the_rendered_file(
     config.parent.mkdir()
     config.write_bytes((ROOT / "clusters" / "book.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
-    relative = render_file(Path("clusters/a.yaml"), RenderOptions("index"))
+    relative = render_file(Path("clusters/a.yaml"))
     assert relative.startswith("# Rendered from clusters/a.yaml by")
     monkeypatch.chdir("/")
-    assert render_file(config, RenderOptions("index"), relative_to=tmp_path) == relative
+    assert render_file(config, relative_to=tmp_path) == relative
 
 
 def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
@@ -239,7 +237,7 @@ def test_a_stale_file_is_shown_with_its_control_characters_visible(tmp_path: Pat
 
 def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    assert render_options(file) is None
+    assert recorded(file, COMPOSE) is None
     assert stale_diff(file, "") == ""
     assert stale_diff(file, "new\n") == (
         f"--- {file}\n+++ {file} (rendered again)\n@@ -0,0 +1 @@\n+new\n"
@@ -247,13 +245,13 @@ def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
 
 
 def test_the_config_is_named_cluster_yaml_by_default() -> None:
-    text = render(plan_file(ROOT / "cluster.yaml", "index"))
+    text = render(plan_file(ROOT / "cluster.yaml"))
     assert text.startswith("# Rendered from cluster.yaml by ")
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as unreadable:
-        render_options(tmp_path)
+        recorded(tmp_path, COMPOSE)
     assert unreadable.value.what == f"{tmp_path} cannot be read (Is a directory)"
     with pytest.raises(LabError) as unwritable:
         write(tmp_path, "text")
@@ -282,9 +280,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
-    code = "import sys, lab.render; print(*sys.modules)"
+    code = "import sys, lab.cli.commands.render; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "lab.placement.place" not in loaded
     assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

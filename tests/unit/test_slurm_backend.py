@@ -15,7 +15,8 @@ import pytest
 from lab.backends import Environment
 from lab.backends.names import AUTO
 from lab.backends.selection import choose
-from lab.backends.slurm import SlurmBackend, queue, state
+from lab.backends.slurm import queue, state
+from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
 from lab.config import parse_cluster

@@ -9,7 +9,7 @@ import pytest
 
 import lab
 from lab.backends import Environment, gpu_verification
-from lab.backends.local import LocalBackend
+from lab.backends.local.backend import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import LabError, Notify
 from lab.experiments.registry import EXPERIMENTS

@@ -3,10 +3,3 @@
 It is only for the inside of a seat, where the variables `LAB_QUEUE_URL` and `JUPYTERHUB_API_TOKEN`
 name the queue. `lab.classroom.queue` is the other side.
 """
-
-from __future__ import annotations
-
-from lab.backends.classroom.backend import ClassBackend
-from lab.backends.classroom.environment import ClassEnvironment
-
-__all__ = ["ClassBackend", "ClassEnvironment"]

@@ -4,10 +4,3 @@ The compose command boots the rendered file. docker-py inspects containers, subm
 collects runs. The labels of containers, networks and volumes are the only state. So an environment
 can be found, followed and removed from any directory, without its config.
 """
-
-from __future__ import annotations
-
-from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.environment import ComposeEnvironment
-
-__all__ = ["ComposeBackend", "ComposeEnvironment"]

@@ -24,32 +24,27 @@ from lab.backends.compose.image_build import (
     image_builder,
     image_exists,
 )
+from lab.backends.compose.options import DEFAULTS, ComposeOptions
+from lab.backends.compose.planner import ComposePlanner
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
+from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
-from lab.render.compose import render
-from lab.render.header import DEFAULTS, RenderOptions
 from lab.text import visible
 from lab.threads import in_background
 from lab.variables import LAB_CLASS_DIR
 
 
-class ComposeBackend(Backend):
-    """Containers of `docker compose`.
+class ComposeBackend(ComposePlanner, Backend):
+    """Containers of `docker compose`."""
 
-    Attributes:
-        name: `compose`.
-    """
-
-    name = COMPOSE
-
-    def __init__(self, *, ready_s: float = READY_S, options: RenderOptions = DEFAULTS) -> None:
+    def __init__(self, *, ready_s: float = READY_S, options: ComposeOptions = DEFAULTS) -> None:
+        super().__init__(options)
         self._engine = Engine()
         self._ready_s = ready_s
-        self._options = options
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path in a container; see `Backend`."""
@@ -146,7 +141,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         notify: Notify,
         engine: Engine,
         *,
-        options: RenderOptions,
+        options: ComposeOptions,
         ready_s: float,
     ) -> None:
         super().__init__(plan, root, notify)
@@ -189,7 +184,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         options = self._options
         if _has_gpus(plan) and engine.is_podman():  # it ignores `driver: nvidia` in silence
             options = replace(options, gpus_by="cdi")
-        file = write_compose_file(plan.name, render(plan, options=options))
+        file = write_compose_file(plan.name, render(plan, options))
         compose = Compose(plan.name, file, self.root, lock)
         ImageBuilder.of(engine, plan, compose).ensure(notify)
         compose.up(notify)

@@ -13,12 +13,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.backends.compose.render import ISOLATED, ISOLATES_SINCE
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.backends.network_faults import refused
 from lab.errors import LabError, Notify
 from lab.network.host_block import MODULE, ROUTES, is_blocked
-from lab.render.compose import ISOLATED, ISOLATES_SINCE
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -29,7 +29,7 @@ _BLOCK_S: Final = 30.0
 def block_host(engine: Engine, project: str, notify: Notify) -> None:
     """Block this host from every node that can reach it; if that fails, print a warning.
 
-    On a network that was rendered with `--network isolated`, there is nothing to block.
+    On a network that was rendered with `-o network=isolated`, there is nothing to block.
     """
     try:
         hosts = _host_addresses(engine, project)

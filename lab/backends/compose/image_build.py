@@ -14,14 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
+from lab.backends.compose.options import DEFAULTS, ComposeOptions
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.state import state_directory
 from lab.errors import LabError, Notify
 from lab.image_digest import IN_IMAGE, PACKAGE, digest
 from lab.placement.plan import Plan
-from lab.render import compose as render
-from lab.render.header import DEFAULTS, RenderOptions
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
 from lab.volume.files import write_atomically
@@ -268,7 +268,7 @@ class ImageBuilder:
 
 @contextmanager
 def image_builder(
-    engine: Engine, plan: Plan, root: Path, options: RenderOptions = DEFAULTS
+    engine: Engine, plan: Plan, root: Path, options: ComposeOptions = DEFAULTS
 ) -> Iterator[ImageBuilder]:
     """Yield the builder of a plan's image, without a boot.
 
@@ -283,7 +283,7 @@ def image_builder(
     """
     with TemporaryDirectory(prefix="lab-build-") as folder:
         file = Path(folder) / "docker-compose.yml"
-        file.write_text(render.render(plan, options=options), encoding="utf-8")
+        file.write_text(render.render(plan, options), encoding="utf-8")
         yield ImageBuilder.of(engine, plan, Compose(plan.name, file, root.absolute()))
 
 

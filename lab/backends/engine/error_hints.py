@@ -56,7 +56,7 @@ HINTS: Final = (
         r"failed to add device rules|bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
         "a rootless engine may not limit devices, but the container toolkit tries to",
         "set `no-cgroups = true`: `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups"
-        " --in-place`; or render with `--gpus-by cdi`",
+        " --in-place`; or render with `-o gpus-by=cdi`",
     ),
     _hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
@@ -67,7 +67,7 @@ HINTS: Final = (
     _hint(
         r"could not select device driver \"+cdi",
         "this engine does not request GPUs by CDI",
-        "render again with `--gpus-by nvidia`, update the engine to 28.2, or since Engine 25"
+        "render again with `-o gpus-by=nvidia`, update the engine to 28.2, or since Engine 25"
         ' set `"features": {"cdi": true}` in /etc/docker/daemon.json',
     ),
     _hint(

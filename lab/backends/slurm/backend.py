@@ -14,40 +14,32 @@ import lab
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
-from lab.backends.names import AUTO, SLURM
+from lab.backends.names import SLURM
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
+from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
 from lab.backends.slurm.environment import SlurmEnvironment
+from lab.backends.slurm.options import SlurmOptions
+from lab.backends.slurm.planner import SlurmPlanner
+from lab.backends.slurm.render import render
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import state_errors
-from lab.config import Cluster
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.image_digest import digest
-from lab.placement.place import Placed
 from lab.placement.plan import Plan
-from lab.render.slurm import SlurmOptions, load_for_slurm, plan_for_slurm, render_slurm
 from lab.text import short
 from lab.variables import LAB_CONTAINER, LAB_JOB_DIR, LAB_PYTHON, LAB_SLURM_HET
 
 
-class SlurmBackend(RecordedBackend):
+class SlurmBackend(SlurmPlanner, RecordedBackend):
     """Environments as jobs of Slurm."""
 
-    name = SLURM
     state_dirs = StateDir
     environments = SlurmEnvironment
 
-    def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
-    ) -> Placed:
-        """Place a config on nodes that Slurm selects; see `Backend`."""
-        if mode not in {AUTO, "none"}:
-            raise InputError(f"--gpus {mode}: Slurm selects the GPUs", "leave it out, or use none")
-        gpus = mode == AUTO
-        if file is not None:
-            load_for_slurm(file, gpus=gpus)
-        return Placed(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), None)
+    def __init__(self) -> None:
+        super().__init__(_options())
 
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
@@ -57,7 +49,7 @@ class SlurmBackend(RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
-        if image := _options().container:
+        if image := self._options.container:
             return _unusable(Path(image), root)
         reason = missing_python(plan, root)
         own = python_of(plan, root) == sys.executable
@@ -65,7 +57,7 @@ class SlurmBackend(RecordedBackend):
 
     def notices(self, plan: Plan) -> Sequence[str]:
         """Lines about the network of the job, and its image."""
-        image = _options().container
+        image = self._options.container
         return (
             "slurm: other users of the cluster's network can reach TensorFlow's servers",
             *((f"slurm: the tasks run in {short(image)}",) if image else ()),
@@ -73,7 +65,7 @@ class SlurmBackend(RecordedBackend):
 
     def boot(self, plan: Plan, *, root: Path, notify: Notify) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
-        return SlurmBoot(plan, root.resolve(), notify)
+        return SlurmBoot(plan, root.resolve(), notify, self._options)
 
 
 class SlurmBoot(Boot[SlurmEnvironment]):
@@ -81,8 +73,9 @@ class SlurmBoot(Boot[SlurmEnvironment]):
 
     backend = SLURM
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify) -> None:
+    def __init__(self, plan: Plan, root: Path, notify: Notify, options: SlurmOptions) -> None:
         super().__init__(plan, root, notify)
+        self._options = options
         self._state_dir = StateDir.of(plan.name)
         self._environment: SlurmEnvironment | None = None
         self._kept = False
@@ -103,10 +96,10 @@ class SlurmBoot(Boot[SlurmEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
         """Submit the job, and wait until every agent runs; see `Boot`."""
         del lock, hold
-        options = _options()
+        options = self._options
         with state_errors():
             self._state_dir.clear(self.notify)
-            script = render_slurm(self.plan, None, options, cluster_file="the config")
+            script = render(self.plan, options, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
             record = _record_of(self.plan, self.root, options.container)
             self._state_dir.write(record)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.protocol import State
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.state import lock_environment, lock_path, with_lock_retry
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan

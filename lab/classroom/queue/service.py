@@ -19,7 +19,8 @@ from tornado.web import HTTPError
 
 from lab.backends import Backend
 from lab.backends.classroom.protocol import MAX_JSON_BYTES
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.options import ComposeOptions
 from lab.backends.state import locked
 from lab.classroom import names
 from lab.classroom.names import SERVICE
@@ -33,7 +34,6 @@ from lab.classroom.state import ClassDir, StoredClass
 from lab.gpu import read_host
 from lab.parent_death import set_pdeathsig
 from lab.placement.plan import Plan
-from lab.render.header import RenderOptions
 from lab.variables import LAB_CLASS
 
 _STOP_S: Final = 8.0
@@ -93,7 +93,7 @@ def _plan(seats: Mapping[str, SeatPlan], entry: Entry, config: str) -> Plan:
 
 def backend_in(network: str) -> Backend:
     """Return the backend that boots environments in a range of addresses."""
-    return ComposeBackend(options=RenderOptions(network="isolated", subnet=network))
+    return ComposeBackend(options=ComposeOptions(network="isolated", subnet=network))
 
 
 async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.backends import Chunk, Environment
 from lab.backends.classroom.protocol import State
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose.backend import ComposeBackend
 from lab.classroom.queue.folder import QueueDir, end_environments
 from lab.classroom.queue.turns import stop_run
 from lab.classroom.state import ClassDir

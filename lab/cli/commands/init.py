@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
+from lab.backends.rendered_file import write
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.console import notify
@@ -35,7 +36,6 @@ from lab.placement.config_generator import (
 )
 from lab.placement.place import place
 from lab.project import DEFAULT_CLUSTER, SCRIPTS
-from lab.render import write
 from lab.text import short
 
 _MAX: Final = 1000

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from lab import variables as var
+from lab.backends.compose.dumper import Block, Value, Variable, compose_yaml
+from lab.backends.compose.header import header
+from lab.backends.compose.options import DEFAULTS, ComposeOptions
+from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.render.dumper import Block, Value, Variable, compose_yaml
-from lab.render.header import DEFAULTS, RenderOptions, header
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
 
@@ -61,37 +63,27 @@ def _has_gpus(plan: Plan) -> bool:
     return any(task.gpus for task in plan.tasks)
 
 
-def render(
-    plan: Plan,
-    *,
-    cluster_file: str = "cluster.yaml",
-    run: PlannedRun | None = None,
-    options: RenderOptions = DEFAULTS,
-    folder: str = ".",
-) -> str:
+def render(plan: Plan, options: ComposeOptions = DEFAULTS, rendering: Rendering = PLAIN) -> str:
     """Render a plan as a compose file.
 
     Args:
-        plan: The plan.
-        cluster_file: The path of its config, for the header.
-        run: The run that `docker compose up` starts; None: no run.
-        options: The options; the plan has the final mode and TensorFlow version.
-        folder: The path of the project's directory, from the file's own directory. It begins with
-            a dot, because compose takes `github.com/x` for an address.
+        plan: The plan, with the final mode and TensorFlow version.
+        options: The options.
+        rendering: The run, and the paths of the config and of the project.
 
     Returns:
         The text of the file.
     """
-    blocks = _SharedBlocks(plan, options, folder)
+    blocks = _SharedBlocks(plan, options, rendering.folder)
     label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": dict(_services(plan, blocks, run, folder)),
+        "services": dict(_services(plan, blocks, rendering.run, rendering.folder)),
         "networks": {"cluster": _network(label, options)},
         "volumes": {"runs": {"labels": label}},
     }
-    return header(plan, cluster_file, run, options) + compose_yaml(document, _COMMENTS)
+    return header(plan, options, rendering) + compose_yaml(document, _COMMENTS)
 
 
 def _services(
@@ -108,7 +100,7 @@ def _services(
         yield RUN_SERVICE, _run(plan, run, blocks)
 
 
-def _network(label: dict[str, Value], options: RenderOptions) -> dict[str, Value]:
+def _network(label: dict[str, Value], options: ComposeOptions) -> dict[str, Value]:
     # The large MTU of the loopback; a node with a link sets a real network's MTU.
     driver: dict[str, Value] = {"com.docker.network.driver.mtu": str(MTU)}
     if options.network == "isolated":
@@ -123,7 +115,7 @@ def _network(label: dict[str, Value], options: RenderOptions) -> dict[str, Value
 class _SharedBlocks:
     """The named YAML blocks that services merge."""
 
-    def __init__(self, plan: Plan, options: RenderOptions, folder: str) -> None:
+    def __init__(self, plan: Plan, options: ComposeOptions, folder: str) -> None:
         self.gpus_by = options.gpus_by
         self.service = Block(_service(plan), name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
@@ -317,7 +309,7 @@ def _number(value: float) -> float:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-def _with_gpus(options: RenderOptions) -> dict[str, Value]:
+def _with_gpus(options: ComposeOptions) -> dict[str, Value]:
     # By CDI the engine does not set this variable, in which a CUDA image requests all GPUs.
     hidden: dict[str, Value] = (
         {"NVIDIA_VISIBLE_DEVICES": "void"} if options.gpus_by == "cdi" else {}

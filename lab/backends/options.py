@@ -1,0 +1,143 @@
+"""The options that one backend alone understands, `-o key=value`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.errors import InputError
+from lab.text import short, visible
+from lab.units import duration
+
+Value = str | float | bool
+"""The value of an option."""
+
+Values = Mapping[str, Value]
+"""The options that are given, by their names."""
+
+_MIN_TIME_S: Final = 60.0
+_MAX_TIME_S: Final = 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOption:
+    """An option of one backend.
+
+    Attributes:
+        name: Its name, the key.
+        help: One line.
+        parse: Reads the text; a ValueError names what is expected.
+        shows: The form of the value in the help.
+        default: The value without the option.
+        own_line: Whether the header of a rendered file has it in a line of its own: it may be any
+            text.
+    """
+
+    name: str
+    help: str
+    parse: Callable[[str], Value]
+    shows: str
+    default: Value
+    own_line: bool = False
+
+    @property
+    def usage(self) -> str:
+        """Its form on the command line, `het=yes|no`."""
+        return f"{self.name}={self.shows}"
+
+
+def text_of(value: Value) -> str:
+    """Return a value as text, for a command or a header."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:.0f}"
+
+
+def read_options(
+    backend: str, declared: Sequence[BackendOption], given: Sequence[str]
+) -> dict[str, Value]:
+    """Read the values of `-o key=value`.
+
+    Args:
+        backend: The backend's name, for messages.
+        declared: Its options.
+        given: The texts.
+
+    Raises:
+        InputError: The backend has no such option, or a value is not valid.
+    """
+    found: dict[str, Value] = {}
+    for text in given:
+        key, equals, raw = text.partition("=")
+        option = next((each for each in declared if each.name == key), None)
+        if option is None:
+            known = ", ".join(f"-o {each.usage}" for each in declared)
+            raise InputError(
+                f"-o {short(visible(key))}: backend {backend} has no such option",
+                f"its options: {known}" if known else "leave it out: it has no options of its own",
+            )
+        try:
+            if not equals:
+                raise ValueError(option.shows)  # noqa: TRY301  (one message for both)
+            found[key] = option.parse(raw)
+        except ValueError as error:
+            raise InputError(
+                f"-o {short(visible(text))}: the option {key!r} of backend {backend} takes {error}",
+                f"write -o {option.usage}",
+            ) from error
+    return found
+
+
+def filled(declared: Sequence[BackendOption], values: Values) -> dict[str, Value]:
+    """Return all options: the values, and the defaults of the others."""
+    return {each.name: values.get(each.name, each.default) for each in declared}
+
+
+def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Value]:
+    """Return the values that differ from the defaults."""
+    return {
+        each.name: values[each.name]
+        for each in declared
+        if values.get(each.name, each.default) != each.default
+    }
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parse function that accepts only these values."""
+
+    def parse(raw: str) -> str:
+        if raw not in choices:
+            raise ValueError(" or ".join(choices))
+        return raw
+
+    return parse
+
+
+def yes_or_no(raw: str) -> bool:
+    """Parse `yes` or `no`."""
+    return one_of("yes", "no")(raw) == "yes"
+
+
+def time_limit(raw: str) -> float:
+    """Parse the time limit of a job, rounded up to whole seconds.
+
+    Raises:
+        ValueError: It is no duration, is shorter than a minute, or longer than a year.
+    """
+    seconds = duration(raw)
+    if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:
+        raise ValueError("a duration from one minute to 365 days")
+    return float(math.ceil(seconds))
+
+
+def file_path(raw: str) -> str:
+    """Parse the path of a file, which may be on another host only.
+
+    Raises:
+        ValueError: It is empty, the address of a registry, or has control characters.
+    """
+    if not raw or "://" in raw or not raw.isprintable():
+        raise ValueError("the path of a file")
+    return raw

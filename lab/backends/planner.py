@@ -1,0 +1,76 @@
+"""The part of a backend that needs no environment: it places configs and renders files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from lab.backends.names import TARGETS
+from lab.errors import InputError
+
+if TYPE_CHECKING:
+    # Many commands need only the names of the backends.
+    from lab.backends.options import Values
+    from lab.backends.rendered_file import Rendering
+    from lab.config import Cluster
+    from lab.placement.place import Placed
+    from lab.placement.plan import Plan, PlannedRun
+
+
+class Planner:
+    """Places configs on this host, and refuses to render.
+
+    Attributes:
+        name: The backend's name, as `lab.backends.names` lists it.
+    """
+
+    name: str
+
+    def with_options(self, values: Values) -> Self:
+        """Return this object with these options of the backend alone, and else the defaults."""
+        del values
+        return self
+
+    def plan(
+        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+    ) -> Placed:
+        """Place a config where the tasks of this backend run; by default on this host.
+
+        Args:
+            cluster: The config.
+            mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+            tensorflow: The tasks' TensorFlow version.
+            file: The file of the config, for the line of an error; None: it has none.
+
+        Raises:
+            InputError: The config has values, or the mode is one, that this backend cannot have.
+            LabError: The config does not fit the host.
+        """
+        from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
+
+        del file
+        return place_here(cluster, mode, tensorflow)
+
+    def render(self, plan: Plan, rendering: Rendering) -> str:
+        """Render a plan as a file that another program boots: the same plan gives the same bytes.
+
+        Args:
+            plan: The plan, with the final mode and TensorFlow version.
+            rendering: The run, and the paths of the config and of the project.
+
+        Raises:
+            InputError: The backend has no such file.
+        """
+        del plan, rendering
+        raise InputError(
+            f"backend {self.name} has no file to render", f"use --target {' or '.join(TARGETS)}"
+        )
+
+    def render_notices(self, run: PlannedRun | None) -> Sequence[str]:
+        """One line for each feature of a run that a rendered file does not support."""
+        return ()
+
+    def start_hint(self, file: Path) -> str:
+        """Return how to boot a rendered file, as an instruction; "": there is no such file."""
+        return ""

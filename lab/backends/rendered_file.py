@@ -1,0 +1,204 @@
+"""Rendered files: the options in their headers, and how they are compared and written."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lab.backends.options import BackendOption, Values, changed, filled, text_of
+from lab.errors import InputError, LabError
+from lab.outputs import write_output
+from lab.placement.plan import Plan, PlannedRun
+from lab.text import short, visible
+
+BASH: Final = b"#!/bin/bash\n"
+"""The first line of a batch script."""
+
+_STATE: Final = re.compile(
+    r"^# lab: (\S.* cluster-sha256=[0-9a-f]{64})$((?:\n# lab: .+$)*)", re.MULTILINE
+)
+_TENSORFLOW: Final = re.compile(r"[0-9.]+")
+_MAX_HEADER: Final = 4000  # characters that are searched for the header
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What a rendered file contains beside the plan and the backend's options.
+
+    Attributes:
+        cluster_file: The path of the config, for the header.
+        folder: The path of the project's directory, from the file's own directory. It begins with a
+            dot, because compose takes `github.com/x` for an address.
+        run: The run that the tasks train at their start; None: they wait for runs.
+        override: The value of `--run` with its flags; "": the config's run.
+    """
+
+    cluster_file: str = "cluster.yaml"
+    folder: str = "."
+    run: PlannedRun | None = None
+    override: str = ""
+
+    @classmethod
+    def at(
+        cls, folder: Path, cluster: Path, root: Path, run: PlannedRun | None, override: str
+    ) -> Rendering:
+        """Return the rendering of a file in a directory; all paths are relative to it."""
+        project = _relative(root, folder)
+        project = project if project.startswith(".") else f"./{project}"
+        return cls(_relative(cluster, folder), project, run, override)
+
+
+PLAIN: Final = Rendering()
+"""No run; the file is in the project's directory."""
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """What a user asks of a rendered file, in addition to its config.
+
+    Attributes:
+        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
+        run: The value of `--run` with its flags; "": the config's run.
+        own: The options of the backend alone, without its defaults.
+    """
+
+    gpus: str = "auto"
+    tensorflow: str | None = None
+    run: str = ""
+    own: Values = field(default_factory=dict)
+
+
+def state_lines(
+    plan: Plan,
+    declared: Sequence[BackendOption],
+    own: Values,
+    override: str,
+    *,
+    gpus: str,
+    target: str = "",
+) -> str:
+    """Return the lines of a header from which `read_state` reads the options.
+
+    Args:
+        plan: The plan.
+        declared: The backend's options.
+        own: Their values.
+        override: The value of `--run` with its flags.
+        gpus: How the file requests GPUs.
+        target: The backend's name, where the file does not show it.
+    """
+    values = filled(declared, own)
+    inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
+    words = {
+        **({"target": target} if target else {}),
+        "gpus": gpus,
+        **inline,
+        "tensorflow": plan.tensorflow,
+        "cluster-sha256": plan.cluster_sha256,
+    }
+    long = {each.name: text_of(values[each.name]) for each in declared if each.own_line}
+    lines = [
+        " ".join(f"{name}={value}" for name, value in words.items()),
+        *(f"{name}={visible(value)}" for name, value in {"run": override, **long}.items() if value),
+    ]
+    return "".join(f"# lab: {line}\n" for line in lines)
+
+
+def read_state(text: str, declared: Sequence[BackendOption]) -> RenderOptions | None:
+    """Return the options in a rendered file's header; None if it has none.
+
+    Args:
+        text: The text of the file.
+        declared: The options of the backend that rendered it.
+    """
+    state = _STATE.search(text[:_MAX_HEADER])
+    if state is None:
+        return None
+    words = [*state[1].split(" "), *(line.removeprefix("# lab: ") for line in state[2].split("\n"))]
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    gpus, tensorflow = found.get("gpus", ""), found.get("tensorflow", "")
+    try:
+        own = {each.name: each.parse(found[each.name]) for each in declared if each.name in found}
+    except ValueError:
+        return None
+    if gpus not in {"uuid", "index", "none", "count"} or not _TENSORFLOW.fullmatch(tensorflow):
+        return None
+    mode = "auto" if gpus == "count" else gpus
+    return RenderOptions(mode, tensorflow, found.get("run", ""), changed(declared, own))
+
+
+def stale_diff(path: Path, text: str) -> str:
+    """Compare a rendered file with its expected text.
+
+    Args:
+        path: The file; a missing file counts as empty.
+        text: The expected text.
+
+    Returns:
+        A unified diff, with control characters made visible; "" if there is no difference.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    current = current_text(path)
+    if current == text:
+        return ""
+    name = short(str(path))
+    lines = difflib.unified_diff(
+        current.splitlines(), text.splitlines(), name, f"{name} (rendered again)", lineterm=""
+    )
+    shown = "\n".join(visible(line) for line in lines)
+    # `splitlines` removes line endings, so that a difference of these alone gives an empty diff.
+    return f"{shown or f'{name}: its line endings differ'}\n"
+
+
+def is_rendered(begin: bytes) -> bool:
+    """Whether a file with this beginning was rendered."""
+    return begin.removeprefix(BASH).startswith(b"# Rendered from ")
+
+
+def write(path: Path, text: str, flag: str = "--output") -> None:
+    """Write a rendered file atomically.
+
+    Args:
+        path: The file.
+        text: Its text.
+        flag: The flag that names the file, for the message.
+
+    Raises:
+        LabError: The file cannot be written.
+    """
+    try:
+        write_output(path, text.encode())
+    except OSError as error:
+        raise LabError(
+            f"{short(str(path))} cannot be written ({error.strerror})",
+            f"name another file with `{flag}`",
+        ) from None
+
+
+def current_text(path: Path) -> str:
+    """Return the text of a rendered file; "" if it is missing.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InputError(
+            f"{short(str(path))} cannot be read ({error.strerror})",
+            "name another file with `--output`",
+        ) from None

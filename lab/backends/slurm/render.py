@@ -1,0 +1,197 @@
+"""Renders a plan as a batch script for Slurm: the same plan always gives the same bytes.
+
+The script starts one agent for each task.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from lab.backends.names import SLURM, capabilities
+from lab.backends.rendered_file import PLAIN, Rendering, state_lines
+from lab.backends.slurm.components import Component, components_of
+from lab.backends.slurm.options import DEFAULTS, SlurmOptions
+from lab.placement.plan import Plan
+from lab.text import short, visible
+from lab.tf_versions import IMAGES
+
+_SCRIPT: Final = """\
+set -euo pipefail
+
+# Variables of the submitting shell that would change the agents.
+unset LAB_LEASH LAB_FORKSERVER TF_CONFIG PYTHONSAFEPATH
+
+# The job starts in the directory in which it was submitted: the project's directory. All its files
+# are below LAB_JOB_DIR, which all nodes must see.
+export LAB_PROJECT={name}
+export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
+export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
+export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
+export LAB_TENSORFLOW_VERSION={tensorflow} LAB_STAMPS=1
+if [ ! -d "$LAB_SCRIPTS" ]; then
+    # Slurm has started the job in /tmp, because the node does not see the project.
+    echo "error: there is no $LAB_SCRIPTS on $HOSTNAME; all nodes must see the project" >&2
+    exit 2
+fi
+mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
+
+# The nodes' clocks may differ. The tasks take the time from the file system of this directory.
+export LAB_CLOCK="$LAB_OUTPUT"
+
+{python}
+# The nodes of each component of the job, and their tasks with the number of their GPUs.
+export LAB_SLURM_NODES={components}
+export LAB_SLURM_JOBS={jobs}
+
+# Slurm's nodes in the same order, and their addresses, which may be others than their names.
+nodes="{lists}"
+LAB_SLURM_HOSTS="$(scontrol show hostnames "$nodes")"
+LAB_SLURM_ADDRESSES="$(sinfo --noheader --Node --nodes="$nodes" --format="%N %o")"
+export LAB_SLURM_HOSTS LAB_SLURM_ADDRESSES
+LAB_CLUSTER="$("${{python[@]}}" -P -m lab.task.agent.slurm)"
+export LAB_CLUSTER
+echo "lab: cluster spec $LAB_CLUSTER"
+
+# One agent for each task.
+srun --mpi=none --kill-on-bad-exit=0 \\
+{steps} &
+agents=$!
+
+# A minute before the time limit, the run saves and ends.
+trap '"${{python[@]}}" -P -m lab.task.agent.slurm end || true' USR1
+"""
+_PYTHON: Final = """\
+# The Python of all tasks, with lab from the project's directory.
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
+python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
+if ! command -v "${{python[0]}}" >/dev/null; then
+    echo "error: there is no ${{python[0]}} on $HOSTNAME; make it, or set LAB_PYTHON" >&2
+    exit 2
+fi
+"""
+_CONTAINER: Final = """\
+# The Python of all tasks is that of the image, with lab from the project's directory. The image
+# gets the variables of the job, but neither packages of the host nor those in the home directory.
+# Its own variables have precedence, except over those that start with APPTAINERENV.
+image={image}
+if [ ! -r "$image" ]; then
+    echo "error: there is no image $image on $HOSTNAME; copy it to where all nodes see it" >&2
+    exit 2
+elif ! command -v apptainer >/dev/null; then
+    echo "error: there is no apptainer on $HOSTNAME; load its module before sbatch" >&2
+    exit 2
+fi
+export APPTAINERENV_PYTHONPATH="$PWD" APPTAINERENV_PYTHONNOUSERSITE=1
+python=(apptainer exec{nv} --bind "$PWD" --bind "$LAB_JOB_DIR" "$image" python3)
+"""
+_WAIT: Final = """
+# The agents wait for runs until the job ends. A signal ends `wait`, too.
+while kill -0 "$agents" 2>/dev/null; do
+    wait "$agents" || true
+done
+"""
+_RUN: Final = """
+# The run. The job ends with it, or when the agents have ended. A signal ends `wait`, too.
+export LAB_RUN={run}
+export LAB_RUN_TERMS={terms}
+LAB_ONCE=1 "${{python[@]}}" -P -m lab.task.agent.autorun &
+run=$!
+status=0
+while kill -0 "$agents" 2>/dev/null && kill -0 "$run" 2>/dev/null; do
+    wait -n "$agents" "$run" && status=0 || status=$?
+done
+if kill "$run" 2>/dev/null; then
+    echo "lab: the agents ended before the run" >&2
+    status=1
+fi
+scancel --quiet --signal=HUP "$SLURM_JOB_ID" || true
+wait "$agents" || true
+exit "$status"
+"""
+
+
+def render(plan: Plan, options: SlurmOptions = DEFAULTS, rendering: Rendering = PLAIN) -> str:
+    """Render a plan as a batch script.
+
+    Args:
+        plan: The plan, with the final TensorFlow version.
+        options: The options.
+        rendering: The run, and the path of the config.
+    """
+    run = rendering.run
+    components = components_of(plan, het=options.het)
+    nodes = [
+        [[name, {task.name: len(task.gpus) for task in own}] for name, own in each.nodes]
+        for each in components
+    ]
+    het = len(components) > 1
+    groups = [f"_HET_GROUP_{number}" for number in range(len(components))] if het else [""]
+    text = _SCRIPT.format(
+        name=plan.name,
+        tensorflow=plan.tensorflow,
+        python=_python(plan, options.container),
+        components=shlex.quote(json.dumps(nodes)),
+        lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
+        jobs=shlex.quote(" ".join(dict.fromkeys(task.job for task in plan.tasks))),
+        steps=" : \\\n".join(
+            f"    {f'--het-group={number} ' if het else ''}{component.options()}"
+            f' "${{python[@]}}" -P -m lab.task.agent.slurm {number}'
+            for number, component in enumerate(components)
+        ),
+    )
+    end = _WAIT
+    if run is not None:
+        terms = json.dumps({"start": dict(run.start), "faults": list(run.faults)})
+        end = _RUN.format(run=shlex.quote(shlex.join(run.arguments)), terms=shlex.quote(terms))
+    return _header(plan, components, options, rendering) + text + end
+
+
+def _python(plan: Plan, container: str) -> str:
+    """The lines that set the Python of the tasks."""
+    if not container:
+        return _PYTHON.format(environment=IMAGES[plan.tensorflow].environment or ".venv")
+    # A path that starts with a slash is no option of a command, whatever its name is.
+    start = "" if container.startswith("/") else '"$PWD"/'
+    nv = " --nv" if any(task.gpus for task in plan.tasks) else ""
+    return _CONTAINER.format(image=start + shlex.quote(container), nv=nv)
+
+
+def _header(
+    plan: Plan, components: Sequence[Component], options: SlurmOptions, rendering: Rendering
+) -> str:
+    file, run = visible(rendering.cluster_file), rendering.run
+    does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
+    requests = "#SBATCH hetjob\n".join(
+        f"# {short(', '.join(name for name, _ in component.nodes))}\n"
+        f"#SBATCH --job-name={plan.name} --time={slurm_time(options.time_s)} --requeue"
+        f" --signal=B:USR1@{min(60, options.time_s / 2):.0f}\n"
+        f"#SBATCH {component.options()}\n"
+        for component in components
+    )
+    return (
+        "#!/bin/bash\n"
+        f"# Rendered from {file} by `python -m lab render --target slurm`; do not edit.\n"
+        f"# Change {file} and render again. `--check` compares.\n"
+        "#\n"
+        f"# sbatch FILE     in the project's directory: {does}\n"
+        "#\n"
+        + state_lines(
+            plan,
+            capabilities(SLURM).options,
+            options.values(),
+            rendering.override,
+            gpus="none" if plan.mode == "none" else "count",
+            target=SLURM,
+        )
+        + f"\n{requests}\n"
+    )
+
+
+def slurm_time(seconds: float) -> str:
+    """Return a time limit in Slurm's form, `1-02:00:00`, rounded up to minutes."""
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"

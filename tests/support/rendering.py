@@ -1,0 +1,35 @@
+"""Configs as rendered files, without the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.backends.names import COMPOSE, capabilities
+from lab.backends.rendered_file import RenderOptions, read_state
+from lab.config import load_cluster
+from lab.placement.place import place_here
+from lab.placement.plan import Plan
+from lab.service.rendering import render_config
+
+INDEX = RenderOptions("index")
+
+
+def render_file(
+    path: Path,
+    options: RenderOptions = INDEX,
+    *,
+    target: str = COMPOSE,
+    relative_to: Path = Path(),
+) -> str:
+    """A config as it is rendered in a project's directory."""
+    return render_config(path, target, options, relative_to=relative_to, root=relative_to).text
+
+
+def plan_file(path: Path, mode: str = "index") -> Plan:
+    """The plan of a config."""
+    return place_here(load_cluster(path), mode, "2.21").plan
+
+
+def read_header(text: str, target: str = COMPOSE) -> RenderOptions | None:
+    """The options in the header of a rendered file."""
+    return read_state(text, capabilities(target).options)
