@@ -11,14 +11,13 @@ from typing import Final
 import pandas as pd
 
 from lab.errors import Notify
-from lab.records.results import is_number
+from lab.records.reader import is_number
 from lab.run.status import status_or_warn
 from lab.store.dataframe import steps_frame
-from lab.store.directory import RunDir
+from lab.store.directory import Probe, RunDir
 from lab.store.names import NamedRun
 from lab.store.run_info import RunInfo
 from lab.store.settings import DIGITS, SEED, seed_of, settings_of
-from lab.store.status import Probe
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, TaskSummary, first_divergence
 

@@ -16,8 +16,7 @@ import msgspec
 from lab.classroom.run_report import RunReport
 from lab.errors import LabError
 from lab.run.state import state_under_way
-from lab.store.directory import DEFAULT_RUNS_DIR, infos
-from lab.store.status import RunStatus
+from lab.store.directory import DEFAULT_RUNS_DIR, RunStatus, infos
 
 
 def newest_run(store: Path) -> RunReport | None:

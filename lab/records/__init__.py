@@ -13,7 +13,6 @@ whole number fits into 64 bits with its sign.
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect
 from collections.abc import Callable, Mapping
@@ -176,8 +175,3 @@ def parse_whole(text: str) -> int:
     if not is_in_range(value := int(text)):
         raise ValueError("a whole number does not fit into 64 bits")
     return value
-
-
-def is_finite(value: Value | None) -> bool:
-    """Whether a field holds a number that can be plotted: not missing, NaN or infinite."""
-    return isinstance(value, (int, float)) and math.isfinite(value)

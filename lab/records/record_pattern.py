@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from lab.records import Record
-from lab.records.printed_values import fraction, number, whole
+from lab.records.printed_numbers import fraction, number, whole
 
 GROUPS: Final = ("step", "global_step", "local_step", "epoch", "loss", "accuracy")
 """The groups that an expression may name; `step` means `global_step`."""

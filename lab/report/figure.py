@@ -10,8 +10,7 @@ from lab.formatting import counted
 from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Runs
 from lab.report.loader import ReportRun, read_runs
-from lab.store.directory import RunDir
-from lab.store.status import Probe
+from lab.store.directory import Probe, RunDir
 from lab.text import short, suggestion
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from lab.records.reader import read_records
 from lab.report.markers import marks_of, not_done
 from lab.run.status import status_or_warn
 from lab.store.dataframe import DAMAGED, records_frame
-from lab.store.directory import RunDir
+from lab.store.directory import Probe, RunDir
 from lab.store.names import NamedRun, without_copies
 from lab.store.run_info import RunInfo
 from lab.store.settings import settings_of
-from lab.store.status import Probe
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
 from lab.text import short

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lab.experiments.faults import DONE, OVER, Kind
-from lab.records.reader import STEPS, read_records
-from lab.records.results import is_number, is_whole
+from lab.records.reader import STEPS, is_number, is_whole, read_records
 from lab.store.directory import RunDir
 from lab.store.progress import is_test_during_training
 from lab.store.run_info import RunInfo

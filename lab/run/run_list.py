@@ -11,8 +11,7 @@ from rich.table import Table
 from lab.errors import LabError, Notify
 from lab.formatting import rate, share, whole
 from lab.run.status import status_or_warn
-from lab.store.directory import RunDir
-from lab.store.status import Probe
+from lab.store.directory import Probe, RunDir
 from lab.store.summary import read_summary
 from lab.tables import Cell, fitting, state_cell
 from lab.text import visible

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 from lab.experiments.policy import OnFailure
-from lab.records.reader import STEPS
-from lab.records.results import is_number, is_whole
+from lab.records.reader import STEPS, is_number, is_whole
 from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered

@@ -16,9 +16,8 @@ from lab.errors import LabError, Notify
 from lab.run import lifecycle
 from lab.run.discovery import statuses_of
 from lab.run.state import verdict
-from lab.store.directory import RunDir
+from lab.store.directory import Probe, RunDir, RunStatus, VolumeStatus
 from lab.store.run_info import RunInfo
-from lab.store.status import Probe, RunStatus, VolumeStatus
 from lab.threads import with_timeout
 from lab.volume.states import State
 

@@ -11,9 +11,8 @@ from lab.errors import InputError
 from lab.experiments.registry import Experiment, defaults, hyperparameters
 from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
-from lab.store.directory import RunDir
+from lab.store.directory import RunDir, RunStatus
 from lab.store.run_info import RunInfo
-from lab.store.status import RunStatus
 from lab.volume import RunSpec
 from lab.volume.checkpoints import global_end, has_checkpoint
 

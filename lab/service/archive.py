@@ -14,8 +14,7 @@ from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.outputs import check_output
 from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
-from lab.store.directory import RunDir
-from lab.store.status import RunStatus
+from lab.store.directory import RunDir, RunStatus
 from lab.text import short
 from lab.volume.files import atomic_writer
 

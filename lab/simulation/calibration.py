@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any, Final
 
 from lab.errors import InputError
-from lab.records.reader import read_records
+from lab.records.reader import STEPS, read_records
 from lab.simulation.engine import simulate
 from lab.simulation.model import Host, Machine, Shape, Way
 from lab.store.directory import RunDir, read_statuses
@@ -18,7 +18,6 @@ from lab.volume.states import State
 
 LEAST_RECORDS: Final = 5
 MOST_RATIOS: Final = 500
-STEP_KINDS: Final = frozenset({"step", "epoch"})
 CLOSE: Final = 0.005
 """The scaled costs give the speed of the run within this share."""
 
@@ -53,7 +52,7 @@ def speed_of(workers: Sequence[Records]) -> Speed:
     Raises:
         ValueError: The workers have too few step records at the same time.
     """
-    steps = [[each for each in records if each["kind"] in STEP_KINDS] for records in workers]
+    steps = [[each for each in records if each["kind"] in STEPS] for records in workers]
     if not steps or not all(steps):
         raise ValueError("a worker has no step record")
     begin = max(each[0]["time_unix"] for each in steps)

@@ -19,9 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
 from lab.errors import LabError
-from lab.store.directory import LAST, RunDir
+from lab.store.directory import LAST, RunDir, RunStatus
 from lab.store.run_info import RunInfo
-from lab.store.status import RunStatus
 from lab.store.summary import read_summary
 from lab.text import short, visible
 from lab.volume import RUN_ID, TASK

@@ -23,8 +23,7 @@ from pandas.api.types import union_categoricals
 from lab.errors import Notify
 from lab.formatting import counted
 from lab.records import FIELDS
-from lab.records.reader import STEPS, record_of
-from lab.records.results import is_number, is_whole
+from lab.records.reader import STEPS, is_number, is_whole, record_of
 from lab.store.directory import RunDir
 
 DAMAGED: Final = "damaged"

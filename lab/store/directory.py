@@ -1,4 +1,4 @@
-"""The run store: the directories `runs/<id>/` and the names of their files."""
+"""The run store: the directories `runs/<id>/`, the names of their files, and the runs' statuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from lab.strict_json import parse
 from lab.variables import LAB_RUNS_DIR
 from lab.volume import RUN_ID, TaskStatus
 from lab.volume.files import read_regular, write_atomically
+from lab.volume.states import State
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -289,3 +290,59 @@ def read_statuses(
                 fix = f"collect it again with `lab collect {run.run_id}`, or remove the file"
                 raise LabError(f"{path}: {error}", fix) from error
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """The status of a run.
+
+    Attributes:
+        info: Its `run.json`, with the newest known state and reason.
+        statuses: The newest known status of each task.
+        note: A hint for the user; may be empty.
+    """
+
+    info: RunInfo
+    statuses: Mapping[str, TaskStatus]
+    note: str = ""
+
+    @classmethod
+    def recorded(cls, run: RunDir) -> RunStatus:
+        """Return the status in the run store.
+
+        Raises:
+            LabError: A file of the run cannot be read.
+        """
+        info = run.read()
+        return cls(info, read_statuses(run, info))
+
+    def with_state(self, state: State, reason: str) -> RunStatus:
+        """Return a copy with another state."""
+        return replace(self, info=replace(self.info, state=state, reason=reason))
+
+    @property
+    def state(self) -> State:
+        """The run's state."""
+        return self.info.state
+
+    @property
+    def reason(self) -> str:
+        """The reason for this state; may be empty."""
+        return self.info.reason
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeStatus:
+    """The status of a run on a run volume.
+
+    Attributes:
+        statuses: The status of each task.
+        stopped: Whether no agent runs any more, so that the statuses cannot change.
+    """
+
+    statuses: Mapping[str, TaskStatus]
+    stopped: bool
+
+
+Probe = Callable[[RunInfo], VolumeStatus | None]
+"""Looks for a run on the run volumes; None: no volume has it. Raises LabError if unknown."""

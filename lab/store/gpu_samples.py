@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from lab.records.reader import read_records
+from lab.records.reader import is_number, read_records
 
 Span = tuple[float, float]
 """The start and the end of a time span, both in seconds since the epoch."""
@@ -55,55 +55,47 @@ def figures(
         records: Samples; the samples of one task and moment must be adjacent.
         trained: The time from the first step record to the last, by task.
     """
-    tasks: dict[str, _Task] = {}
-    for (task, moment), lines in groupby(_samples(records), _moment):
-        tasks.setdefault(task, _Task(trained.get(task))).add(moment, list(lines))
-    return {name: task.figures() for name, task in tasks.items()}
+    tasks: dict[str, list[_Moment]] = {}
+    for (task, time), lines in groupby(_samples(records), lambda x: (x["task"], x["time_unix"])):
+        tasks.setdefault(task, []).append(_moment(time, list(lines)))
+    return {task: _over(moments, trained.get(task)) for task, moments in tasks.items()}
 
 
-@dataclass(slots=True)
-class _Moments:
-    """The known values of utilisation and power at several moments."""
+class _Moment(NamedTuple):
+    """The sums and means over a task's GPUs at one moment; None: not known."""
 
-    utilisation: list[float] = field(default_factory=list)
-    power_w: list[float] = field(default_factory=list)
-
-    def add(self, utilisation: float | None, power_w: float | None) -> None:
-        self.utilisation += [] if utilisation is None else [utilisation]
-        self.power_w += [] if power_w is None else [power_w]
+    time: float
+    utilisation: float | None
+    memory_bytes: float | None
+    power_w: float | None
 
 
-@dataclass(slots=True)
-class _Task:
-    """The samples of one task so far: all of them, and those while it trained."""
+def _moment(time: float, lines: Sequence[Mapping[str, Any]]) -> _Moment:
+    amounts = [_amount(line.get("utilisation")) for line in lines]
+    shares = [each for each in amounts if each is not None and each <= 1]
+    return _Moment(time, _mean(shares), _sum(lines, "memory_used_bytes"), _sum(lines, "power_w"))
 
-    trained: Span | None
-    always: _Moments = field(default_factory=_Moments)
-    training: _Moments = field(default_factory=_Moments)
-    memory_bytes: int | None = None
 
-    def add(self, time: float, lines: Sequence[Mapping[str, Any]]) -> None:
-        shares = [one for line in lines if (one := _share(line.get("utilisation"))) is not None]
-        sample = _mean(shares), _sum(lines, "power_w")
-        self.always.add(*sample)
-        if self.trained is not None and self.trained[0] <= time <= self.trained[1]:
-            self.training.add(*sample)
-        memory = _sum(lines, "memory_used_bytes")
-        if memory is not None:
-            self.memory_bytes = max(int(memory), self.memory_bytes or 0)
+def _over(moments: Sequence[_Moment], trained: Span | None) -> GpuFigures:
+    """Return the metrics over the moments in which a task trained, or else over all moments."""
+    inside = [each for each in moments if trained and trained[0] <= each.time <= trained[1]]
 
-    def figures(self) -> GpuFigures:
-        utilisation = _mean(self.training.utilisation or self.always.utilisation)
-        power_w = _mean(self.training.power_w or self.always.power_w)
-        return GpuFigures(utilisation, self.memory_bytes, power_w)
+    def known(name: str, among: Sequence[_Moment]) -> list[float]:
+        return [value for each in among if (value := getattr(each, name)) is not None]
+
+    def mean(name: str) -> float | None:
+        return _mean(known(name, inside) or known(name, moments))
+
+    memory = max(known("memory_bytes", moments), default=None)
+    return GpuFigures(
+        utilisation=mean("utilisation"),
+        memory_bytes=None if memory is None else int(memory),
+        power_w=mean("power_w"),
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _moment(sample: Mapping[str, Any]) -> tuple[str, float]:
-    return sample["task"], sample["time_unix"]
 
 
 def _samples(records: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -120,11 +112,4 @@ def _sum(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def _amount(value: object) -> float | None:
     """Return the value if it is a finite number from 0 on; else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if 0 <= value < math.inf else None
-
-
-def _share(value: object) -> float | None:
-    found = _amount(value)
-    return found if found is not None and found <= 1 else None
+    return value if is_number(value) and 0 <= value < math.inf else None

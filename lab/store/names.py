@@ -14,9 +14,8 @@ from typing import Final, TypeVar
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
 from lab.store.archive import unpack
-from lab.store.directory import LAST, RunDir, all_runs, infos
+from lab.store.directory import LAST, Probe, RunDir, VolumeStatus, all_runs, infos
 from lab.store.run_info import RunInfo
-from lab.store.status import Probe, VolumeStatus
 from lab.text import short
 
 LONGEST_LABEL: Final = 60

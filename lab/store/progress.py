@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lab.records.reader import STEPS, read_records
-from lab.records.results import Result, is_number, is_whole, result_of
+from lab.records.reader import STEPS, Result, is_number, is_whole, read_records, result_of
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
 FINAL_RECORDS: Final = 10

@@ -22,9 +22,8 @@ from lab.run.discovery import find, locate
 from lab.run.recovery import collect_one
 from lab.run.steps import check_resumable
 from lab.store import archive, names
-from lab.store.directory import RunDir
+from lab.store.directory import RunDir, RunStatus
 from lab.store.names import find_run
-from lab.store.status import RunStatus
 from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import Cli, replace_backends

@@ -16,7 +16,6 @@ from lab.records import (
     RecordError,
     Value,
     format_record,
-    is_finite,
     parse_record,
 )
 
@@ -157,11 +156,3 @@ def test_texts_and_times_in_records() -> None:
     record = parse_record(format_record({"kind": "step", "loss": math.nan}))
     assert record is not None
     assert math.isnan(float(record["loss"]))  # it diverged
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(1, True), (0.5, True), (math.nan, False), (math.inf, False), (None, False), ("1", False)],
-)
-def test_is_finite(value: Value | None, expected: bool) -> None:
-    assert is_finite(value) is expected

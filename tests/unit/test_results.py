@@ -11,7 +11,7 @@ import pytest
 from lab.console import notify
 from lab.errors import LabError
 from lab.records import format_record, parse_record
-from lab.records.results import Result, result_of, unexpected
+from lab.records.reader import Result, result_of, unexpected
 from lab.service.outcome import check_succeeded
 from lab.store.directory import RunDir
 from lab.store.progress import TaskProgress

@@ -31,8 +31,7 @@ from typing import Any, Final
 from lab import variables as var
 from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
-from lab.records.reader import read_records
-from lab.records.results import is_number, unexpected
+from lab.records.reader import is_number, read_records, unexpected
 from lab.text import LONGEST_REASON, short, suggestion
 from lab.volume import (
     READY_S,
