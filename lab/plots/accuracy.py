@@ -13,12 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from lab.plots.data import Trace, grouped
-from lab.plots.panels import draw_groups, finish, groups, groups_caption, panels
-from lab.plots.smoothing import Floats
-from lab.plots.style import BLUE, settings, thousands
-
-NAME: Final = "accuracy"
-TITLE: Final = "Accuracy on the test images"
+from lab.plots.panels import draw_groups, finish, groups, groups_caption, label_x, panels
+from lab.plots.style import BLUE, settings
+from lab.statistics import Floats
 
 _READ: Final = (
     "Each point is a test of the shared parameters on all test images. Diamonds are the final"
@@ -32,7 +29,7 @@ _OWN: Final = (
     "no two tests during the training are recorded; print a line for each, such as"
     " step 500, test accuracy 0.91"
 )
-_COLUMNS: Final = {"global_step": "global step (updates)", "seconds": "wall time (s)"}
+_COLUMNS: Final = ("global_step", "seconds")
 
 
 @settings()
@@ -55,10 +52,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         else:
             draw_groups(ax, runs, partial(_curve, column=column))
         _diamonds(ax, runs, column)
-        ax.set_xlabel(runs[0].clock if column == "seconds" else _COLUMNS[column])
-        ax.set_xlim(left=0)
-        thousands(ax, "x")
-        ax.locator_params(axis="x", nbins=5)
+        label_x(ax, runs, column, 5)
     axes[0].set_ylabel("accuracy")
     axes[0].yaxis.set_major_formatter(PercentFormatter(1))
     timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,6 +13,7 @@ from matplotlib.path import Path
 
 from lab.formatting import counted
 from lab.plots import style
+from lab.plots.data import Trace
 from lab.plots.layout import (
     CHIP_GAP,
     CHIP_HEIGHT,
@@ -34,12 +35,6 @@ from lab.plots.layout import (
     text_width,
 )
 from lab.plots.shape import ClusterShape, Topology, of_run, topology_of
-
-if TYPE_CHECKING:
-    from lab.plots.data import Trace
-
-NAME: Final = "cluster"
-TITLE: Final = "The cluster"
 
 _READ: Final = (
     "The outer frame is the one real host. Each frame in it is a pseudo-node with its TensorFlow"

@@ -145,11 +145,7 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     table["seconds"] = table.pop("time_unix") - zero_of(info)
     usable = table["seconds"].abs() < _LONGEST_S
     kept = table[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
-    gpu_counts = {
-        str(row.get("task")): len(gpus)
-        for row in info.tasks
-        if isinstance(gpus := row.get("gpus"), list | tuple)
-    }
+    gpu_counts = {row.get("task", ""): len(row.get("gpus", ())) for row in info.tasks}
     kept["images"] = _images(kept, _batch_size(info, records), gpu_counts)
     return kept.drop(columns=["examples", "batch_size"]), int((~usable).sum())
 

@@ -14,12 +14,21 @@ from matplotlib.patheffects import Normal, Stroke
 
 from lab.formatting import counted
 from lab.plots.data import Trace, grouped
-from lab.plots.panels import draw_groups, finish, groups, groups_caption, panels, workers
-from lab.plots.smoothing import Floats, smoothed, stride, window_for
-from lab.plots.style import LineStyle, logarithmic, safe_label, settings, thousands
-
-NAME: Final = "loss"
-TITLE: Final = "Loss"
+from lab.plots.panels import (
+    X_LABELS,
+    draw_groups,
+    finish,
+    groups,
+    groups_caption,
+    label_x,
+    panels,
+    smoothed,
+    stride,
+    window_for,
+    workers,
+)
+from lab.plots.style import LineStyle, logarithmic, safe_label, settings
+from lab.statistics import Floats
 
 _PANELS_READ: Final = (
     "The same losses three times: by updates of the shared parameters (left), by wall time"
@@ -33,14 +42,6 @@ _ASK: Final = (
 _FEW: Final = 40  # a line with fewer points has a marker at each
 _MANY: Final = 300  # from this number on, a worker's points overlap and are drawn small and pale
 _SPREAD: Final = 4  # a loss that changes by a larger factor is drawn on a logarithmic axis
-
-
-_COLUMNS: Final = {
-    "global_step": "global step (updates)",
-    "seconds": "wall time (s)",
-    "images": "images seen by all workers",
-}
-"""The columns that the loss is drawn against, and their labels."""
 
 
 @settings()
@@ -63,10 +64,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
                 _line(ax, *_points(runs[0].of(task), column), style, safe_label(task))
         else:
             draw_groups(ax, runs, partial(_pooled, column=column))
-        ax.set_xlabel(runs[0].clock if column == "seconds" else _COLUMNS[column])
-        ax.set_xlim(left=0)
-        thousands(ax, "x")
-        ax.locator_params(axis="x", nbins=4)
+        label_x(ax, runs, column, 4)
     is_own = any(run.info.spec.own for run in runs)
     axes[0].set_ylabel("loss" if is_own else "loss of a batch (cross entropy)")
     if _is_steep(runs):
@@ -88,7 +86,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def caption(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    before, after = (_PANELS_READ, _ASK) if len(_drawn(runs)) == len(_COLUMNS) else ("", "")
+    before, after = (_PANELS_READ, _ASK) if len(_drawn(runs)) == len(X_LABELS) else ("", "")
     if len(runs) > 1:
         window = window_for(max(len(run.steps) for run in runs))
         lines = f" Lines are means over {window} neighbouring records." if window > 1 else ""
@@ -129,7 +127,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
 
 def _drawn(runs: Sequence[Trace]) -> list[str]:
     """Return the columns that the loss can be drawn against."""
-    return [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
+    return [each for each in X_LABELS if any(len(_points(run.steps, each)[0]) for run in runs)]
 
 
 def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:

@@ -1,19 +1,54 @@
-"""Common parts of the figures: panels, marks, the legend, and the styles of workers and groups."""
+"""Common parts of the figures: panels, marks, legends, and lines: their styles and values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
+import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.plots import markers as marks
 from lab.plots.data import Mark, Trace, grouped, has_repeats
-from lab.plots.smoothing import Floats, mean_curve, stride
-from lab.plots.style import LineStyle, legend, line_style, new_figure, safe_label
+from lab.plots.style import (
+    BLACK,
+    ORANGE,
+    LineStyle,
+    legend,
+    line_style,
+    new_figure,
+    safe_label,
+    thousands,
+)
+from lab.statistics import Floats, mean_with_ci
 
-_NO_LABEL = "_"  # matplotlib leaves it out of the legend
+_MOST_NUMBERS: Final = 12
+"""The most marks that are numbered: more numbers are not readable."""
+
+_DESCRIPTIONS: Final = 6
+_LETTERS: Final = 150
+_ROWS: Final = 3
+_HATCH: Final = "////"
+X_LABELS: Final = {
+    "global_step": "global step (updates)",
+    "seconds": "wall time (s)",
+    "images": "images seen by all workers",
+}
+"""The columns of a trace that figures are drawn against, and their labels."""
+
+MOST_POINTS: Final = 1500
+"""The most points of a line that are drawn; more overlap, and are thinned."""
+
+_FEWEST: Final = 15
+"""The fewest records that are smoothed."""
+
+_GRID: Final = 200
+_BINS: Final = 60
+
+_NO_LABEL: Final = "_"  # matplotlib leaves it out of the legend
 
 
 def panels(
@@ -28,7 +63,7 @@ def panels(
         columns: The number of panels in a row.
         share_y: Whether all panels share their y axis; panels of a column share their x axis.
     """
-    figure = new_figure(height + marks.room(_marks(runs)))
+    figure = new_figure(height + _room(_marks(runs)))
     axes = figure.subplots(rows, columns, squeeze=False, sharex="col", sharey=share_y)
     return figure, list(axes.flat)
 
@@ -50,10 +85,18 @@ def finish(
     shown = _marks(runs)
     for ax in timed:
         place = ax.get_subplotspec()
-        marks.draw(ax, shown, numbers=place is not None and place.is_first_row())
+        _draw_marks(ax, shown, numbers=place is not None and place.is_first_row())
     legend(figure, figure.axes[0].get_legend_handles_labels()[0] if handles is None else handles)
-    marks.note(figure, shown)
+    _note(figure, shown)
     return figure
+
+
+def label_x(ax: Axes, runs: Sequence[Trace], column: str, ticks: int) -> None:
+    """Label the x axis of a panel against `column`, a key of `X_LABELS`, and begin it at 0."""
+    ax.set_xlabel(runs[0].clock if column == "seconds" else X_LABELS[column])
+    ax.set_xlim(left=0)
+    thousands(ax, "x")
+    ax.locator_params(axis="x", nbins=ticks)
 
 
 def begin_at_zero(ax: Axes, runs: Sequence[Trace]) -> None:
@@ -111,3 +154,125 @@ def groups_caption(runs: Sequence[Trace]) -> str:
 
 def _marks(runs: Sequence[Trace]) -> Sequence[Mark]:
     return runs[0].marks if len(runs) == 1 else ()
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
+    """Draw marks: a line at the begin of each, and a hatched span until its end.
+
+    Args:
+        axes: The axes; x is in seconds of the run. The limits do not change.
+        marks: The run's marks, in the order in which the report numbers them from 1.
+        numbers: Whether to write each mark's number above the axes.
+    """
+    limits = axes.get_xlim()
+    for number, mark in enumerate(marks, 1):
+        if mark.end is not None:
+            axes.axvspan(
+                mark.begin,
+                mark.end,
+                facecolor=ORANGE,
+                alpha=0.22,
+                hatch=_HATCH,
+                edgecolor=ORANGE,
+                zorder=0.4,
+            )
+        axes.axvline(mark.begin, color=BLACK, linewidth=1.2, linestyle=(0, (2, 2)))
+        if numbers and len(marks) <= _MOST_NUMBERS:
+            # In rows of different heights, so that numbers at the same time do not overlap.
+            axes.annotate(
+                str(number),
+                (mark.begin, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 9 + 17 * ((number - 1) % _ROWS)),
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontsize=11,
+                fontweight="bold",
+                annotation_clip=True,
+                arrowprops={"arrowstyle": "-", "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
+                bbox={"boxstyle": "circle,pad=0.18", "facecolor": "white", "edgecolor": BLACK},
+            )
+    axes.set_xlim(limits)
+
+
+def _note(figure: Figure, marks: Sequence[Mark]) -> None:
+    """Explain the marks below a figure, so that it can be used without the report."""
+    if marks:
+        lines = "\n".join(_mark_lines(marks))
+        figure.supxlabel(lines, x=0.01, ha="left", fontsize=11, linespacing=1.4)
+
+
+def _room(marks: Sequence[Mark]) -> float:
+    """The height in inches of the numbers above a figure and the note below it."""
+    return 0.23 * (min(len(marks), _ROWS) + len(_mark_lines(marks))) if marks else 0.0
+
+
+def _mark_lines(marks: Sequence[Mark]) -> list[str]:
+    if len(marks) > _DESCRIPTIONS:
+        return ["Dashed: faults, late starts and new starts, in the order of the report's table."]
+    return [
+        f"{number}  {safe_label(f'{mark.task}, {mark.what}: {mark.text}', _LETTERS)}"
+        for number, mark in enumerate(marks, 1)
+    ]
+
+
+def window_for(points: int) -> int:
+    """The number of records in the smoothing window: 1/25 of them, at least 5, and odd.
+
+    A few records are not smoothed: their window would contain most of them.
+    """
+    return max(5, points // 25 | 1) if points >= _FEWEST else 1
+
+
+def smoothed(values: Floats) -> Floats:
+    """The mean over each record and its neighbours; the window is cut off at the ends.
+
+    The window is centred, so that the line of a falling loss is not shifted.
+    """
+    window = window_for(len(values))
+    return np.asarray(
+        pd.Series(values).rolling(window, center=True, min_periods=1).mean(), np.float64
+    )
+
+
+def stride(points: int) -> int:
+    """The step between drawn points: every n-th of `points` is drawn."""
+    return max(1, math.ceil(points / MOST_POINTS))
+
+
+def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, Floats]:
+    """How fast a count grows over time.
+
+    Args:
+        seconds: The time of each value, ascending.
+        counts: The count; where it decreases, its highest value so far is used.
+        bins: The most equal spans into which the time is divided; never more than values.
+
+    Returns:
+        The middle of each span, and the growth per second in it; empty if no time passes.
+    """
+    if len(seconds) < 2 or seconds[-1] <= seconds[0]:  # noqa: PLR2004
+        return np.empty(0), np.empty(0)
+    edges = np.linspace(seconds[0], seconds[-1], min(bins, len(seconds)) + 1)
+    reached = np.interp(edges, seconds, np.maximum.accumulate(counts))
+    return (edges[:-1] + edges[1:]) / 2, np.diff(reached) / np.diff(edges)
+
+
+def mean_curve(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats] | None:
+    """The mean of several runs' curves, over the x that all of them cover.
+
+    Args:
+        curves: x, ascending, and y of each run.
+
+    Returns:
+        x, the mean of y, and half of its interval; None if the runs have no x in common.
+    """
+    whole = [(x, y) for x, y in curves if len(x)]
+    if len(whole) < 2 or len(whole) < len(curves):  # noqa: PLR2004
+        return None
+    low, high = max(x[0] for x, _ in whole), min(x[-1] for x, _ in whole)
+    if low >= high:
+        return None
+    grid = np.linspace(low, high, _GRID)
+    return (grid, *mean_with_ci([np.interp(grid, x, y) for x, y in whole]))

@@ -19,11 +19,8 @@ from lab.plots.panels import (
     panels,
     workers,
 )
-from lab.plots.smoothing import Floats
 from lab.plots.style import safe_label, settings, thousands
-
-NAME: Final = "progress"
-TITLE: Final = "Global step over time"
+from lab.statistics import Floats
 
 _READ_ONE: Final = (
     "The global step counts the updates of all workers, so the workers' lines coincide. Their slope"

@@ -41,18 +41,19 @@ def _always(reason: str) -> Callable[[Runs], str]:
 
 
 CHARTS: Final = (
-    Chart(cluster.NAME, cluster.TITLE, cluster.draw, cluster.describe, cluster.caption,
+    Chart("cluster", "The cluster", cluster.draw, cluster.describe, cluster.caption,
           _always("the tasks of the run are not known")),
-    Chart(loss.NAME, loss.TITLE, loss.draw, loss.describe, loss.caption,
+    Chart("loss", "Loss", loss.draw, loss.describe, loss.caption,
           _always("no record holds a loss")),
-    Chart(accuracy.NAME, accuracy.TITLE, accuracy.draw, accuracy.describe, accuracy.caption,
-          accuracy.missing),
-    Chart(progress.NAME, progress.TITLE, progress.draw, progress.describe, progress.caption,
+    Chart("accuracy", "Accuracy on the test images", accuracy.draw, accuracy.describe,
+          accuracy.caption, accuracy.missing),
+    Chart("progress", "Global step over time", progress.draw, progress.describe, progress.caption,
           _always("no record holds a step")),
-    Chart(throughput.NAME, throughput.TITLE, throughput.draw, throughput.describe,
+    Chart("throughput", "Throughput, and use of the GPUs", throughput.draw, throughput.describe,
           throughput.caption, throughput.missing),
-    Chart(wait_time.NAME, wait_time.TITLE, wait_time.draw, wait_time.describe, wait_time.caption,
+    Chart("waiting", "Computing and waiting", wait_time.draw, wait_time.describe, wait_time.caption,
           _always("no record holds the time of a step")),
-    Chart(staleness.NAME, staleness.TITLE, staleness.draw, staleness.describe, staleness.caption,
+    Chart("staleness", "Staleness of the gradients", staleness.draw, staleness.describe,
+          staleness.caption,
           _always("no record holds a staleness (synchronous training has none)")),
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lab.experiments.registry import Experiment
@@ -94,35 +94,27 @@ def of_plan(plan: Plan, experiment: Experiment | None) -> ClusterShape:
 def of_run(info: RunInfo) -> ClusterShape:
     """The cluster of a run; what `run.json` does not hold is empty."""
     rows = {row.get("task"): row for row in info.tasks}
-    nodes = {str(node["name"]): _ids(node.get("gpus")) for node in _planned(info) if "name" in node}
+    nodes = dict(_planned(info))
     tasks = []
     for job, addresses in info.cluster.items():
-        for index, address in enumerate(map(str, addresses)):
+        for index, address in enumerate(addresses):
             row = rows.get(f"{job}-{index}", {})
-            node = row.get("node")
-            tasks.append(
-                TaskShape(
-                    job,
-                    index,
-                    node if isinstance(node, str) else address.rpartition(":")[0],
-                    address,
-                    _ids(row.get("gpus")),
-                    job in info.spec.services,
-                )
-            )
+            node = row.get("node", address.rpartition(":")[0])
+            serves = job in info.spec.services
+            tasks.append(TaskShape(job, index, node, address, row.get("gpus", ()), serves))
     for task in tasks:
         nodes.setdefault(task.node, ())
     experiment = "" if info.spec.own else info.spec.experiment
     return ClusterShape(info.project, info.backend, experiment, nodes, tuple(tasks))
 
 
-def _planned(info: RunInfo) -> list[Mapping[str, Any]]:
+def _planned(info: RunInfo) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the nodes of the plan and their GPUs; the plan in an archive may be any object."""
     nodes = (info.plan or {}).get("nodes")
-    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
-
-
-def _ids(gpus: object) -> tuple[str, ...]:
-    return tuple(map(str, gpus)) if isinstance(gpus, list | tuple) else ()
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, dict) and "name" in node:
+            gpus = node.get("gpus")
+            yield str(node["name"]), tuple(map(str, gpus)) if isinstance(gpus, list | tuple) else ()
 
 
 _RINGS: Final = frozenset({"multiworker", "horovod"})

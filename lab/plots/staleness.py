@@ -19,9 +19,6 @@ from lab.plots.style import BLACK, legend, line_style, new_figure, safe_label, s
 from lab.statistics import Floats, mean_of, mean_with_ci
 from lab.store.summary import mean_staleness
 
-NAME: Final = "staleness"
-TITLE: Final = "Staleness of the gradients"
-
 _READ: Final = (
     "The staleness of a step is the number of updates by other workers after the step reads the"
     " parameters and before its own update. 0: the gradient belongs to the parameters that it"

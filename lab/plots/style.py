@@ -121,18 +121,18 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
 def png(figure: Figure, software: str | None = None) -> bytes:
     """The figure as a PNG; the same figure gives the same bytes."""
-    return _saved(figure, "png", {"Software": software}, dpi=_DPI)
+    return _saved(figure, "png", {"Software": software})
 
 
 def svg(figure: Figure) -> bytes:
     """The figure as an SVG; the same figure gives the same bytes."""
-    return _saved(figure, "svg", {"Date": None, "Creator": CREATOR}, dpi=_DPI)
+    return _saved(figure, "svg", {"Date": None, "Creator": CREATOR})
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, str | None], dpi: int) -> bytes:
+def _saved(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     data = io.BytesIO()
     with settings():
-        figure.savefig(data, format=form, dpi=dpi, metadata=metadata)
+        figure.savefig(data, format=form, dpi=_DPI, metadata=metadata)
     return data.getvalue()
 
 

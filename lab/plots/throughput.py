@@ -18,14 +18,13 @@ from lab.plots.panels import (
     groups,
     groups_caption,
     panels,
+    rates,
+    smoothed,
     workers,
 )
 from lab.plots.progress import line_of
-from lab.plots.smoothing import Floats, rates, smoothed
 from lab.plots.style import BLACK, line_style, safe_label, settings, thousands
-
-NAME: Final = "throughput"
-TITLE: Final = "Throughput, and use of the GPUs"
+from lab.statistics import Floats
 
 _READ_ONE: Final = (
     "Steps per second, in equal spans of time. The thick line counts the updates of the shared"

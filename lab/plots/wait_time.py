@@ -16,9 +16,6 @@ from lab.plots.panels import begin_at_zero, finish, panels
 from lab.plots.style import BLACK, BLUE, ORANGE, PALE, safe_label, settings
 from lab.statistics import Floats, mean_with_ci
 
-NAME: Final = "waiting"
-TITLE: Final = "Computing and waiting"
-
 _HATCH: Final = "\\\\\\"
 _MOST_ROWS: Final = 16
 _MOST_BOXES: Final = 1000  # in a strip, which is about 1000 pixels wide

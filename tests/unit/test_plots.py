@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from syrupy.assertion import SnapshotAssertion
 
-from lab.plots import accuracy, loss, progress, smoothing, staleness, style, throughput, wait_time
+from lab.plots import accuracy, loss, progress, staleness, style, throughput, wait_time
 from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
+from lab.plots.panels import mean_curve, rates, smoothed, window_for
 from lab.plots.registry import CHARTS, Chart
 from lab.statistics import mean_with_ci
 from lab.store.run_info import RunInfo
@@ -154,28 +155,28 @@ def test_runs_are_compared_from_their_first_steps() -> None:
 
 def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     straight = np.arange(100.0)
-    assert smoothing.smoothed(straight)[2:-2] == pytest.approx(straight[2:-2])
-    assert [smoothing.window_for(count) for count in (14, 20, 1000)] == [1, 5, 41]
+    assert smoothed(straight)[2:-2] == pytest.approx(straight[2:-2])
+    assert [window_for(count) for count in (14, 20, 1000)] == [1, 5, 41]
 
 
 def test_rates_add_up_to_the_total() -> None:
     seconds = np.array([0.0, 1.0, 2.0, 10.0])
-    middles, rates = smoothing.rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
-    assert (rates >= 0).all()
-    assert (rates * np.diff(np.linspace(0, 10, 5))).sum() == pytest.approx(80)
+    middles, found = rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
+    assert (found >= 0).all()
+    assert (found * np.diff(np.linspace(0, 10, 5))).sum() == pytest.approx(80)
     assert middles[0] == 1.25
-    assert len(smoothing.rates(np.array([1.0]), np.array([1.0]))[0]) == 0
+    assert len(rates(np.array([1.0]), np.array([1.0]))[0]) == 0
 
 
 def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
     one = np.array([0.0, 10.0]), np.array([0.0, 10.0])
     two = np.array([5.0, 20.0]), np.array([7.0, 22.0])
-    x, mean, half = smoothing.mean_curve([one, two]) or ()
+    x, mean, half = mean_curve([one, two]) or ()
     assert (x[0], x[-1]) == (5, 10)
     assert mean == pytest.approx(x + 1)
     assert half == pytest.approx(12.7062, abs=1e-3)  # t of one degree of freedom, times 1
-    assert smoothing.mean_curve([one]) is None
-    assert smoothing.mean_curve([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
+    assert mean_curve([one]) is None
+    assert mean_curve([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
     # Of 1, 2, 3: t of two degrees of freedom is 4.3027, s / sqrt(3) is 0.57735.
     assert np.ravel(mean_with_ci([[1.0], [2.0], [3.0]])) == pytest.approx([2, 2.48414], abs=1e-4)
 
@@ -311,7 +312,7 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
         for task, points, line in zip(run.workers, drawn[::2], drawn[1::2], strict=True):
             for found, y in (
                 (points, run.values("loss", task)),
-                (line, smoothing.smoothed(run.values("loss", task))),
+                (line, smoothed(run.values("loss", task))),
             ):
                 wanted = np.column_stack([run.values(x, task), y])[::every]
                 assert found.get_xydata() == pytest.approx(wanted)
@@ -338,7 +339,7 @@ def test_a_group_has_pale_lines_and_a_strong_mean_with_its_interval(draw: Any) -
 
 def test_the_loss_of_one_of_several_runs_is_the_mean_of_its_workers() -> None:
     run = trace(*steps("worker-0"), *steps("worker-1", loss=2.0))
-    mean = smoothing.smoothed(np.array([(8 / n + 2) / 2 for n in range(1, 21)]))
+    mean = smoothed(np.array([(8 / n + 2) / 2 for n in range(1, 21)]))
     for axes in shown(loss.draw([run, replace(run, group="other")])).axes[:2]:
         assert [line.get_ydata() for line in axes.get_lines()] == [pytest.approx(mean)] * 2
 
