@@ -15,7 +15,7 @@ from lab.api.progress import discard
 from lab.api.results import Run, runs_path
 from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.config.start_schedule import parse_start
+from lab.config.validation import parse_start
 from lab.console import Output
 from lab.console import output as output_of_caller
 from lab.errors import Notify

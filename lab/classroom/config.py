@@ -27,7 +27,7 @@ from lab.config.fields import (
     text_of,
 )
 from lab.config.load import Format, parse_config, read_file
-from lab.experiments.trigger import parse_duration
+from lab.experiments.faults import parse_duration
 from lab.formatting import counted
 from lab.text import short
 

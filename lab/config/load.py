@@ -1,25 +1,26 @@
-"""Reads a config file, or reports all its problems."""
+"""Reads a config file, or reports all its problems; and writes a config as text."""
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lab.config.diagnostics import Problem, describe, report
-from lab.config.messages import to_problems
+from lab.config.diagnostics import Problem, describe, report, to_problems
 from lab.config.model import Box, Cluster, Job, LinkConfig, Node, PartialCluster, RunConfig
-from lab.config.start_schedule import WORKER
-from lab.config.validation import validate
+from lab.config.validation import WORKER, validate
 from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
 from lab.formatting import counted
 from lab.text import short
+from lab.units import DELAY, MEMORY, RATE
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -190,3 +191,37 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
             "use fewer, or change the config",
         )
     return changed
+
+
+_AMOUNTS: Final = {"memory": MEMORY, "rate": RATE, "delay": DELAY}
+_MAX_NUMBER: Final = 10**9 - 1  # an amount has at most nine digits before the point
+
+
+def text_of(cluster: Cluster) -> str:
+    """Return the text of a config, without the parts that belong to a run.
+
+    `parse_cluster` reads the same nodes, jobs and links from it. Only an amount of memory that is
+    no whole number of KiB is rounded.
+    """
+    content = cluster.model_dump(
+        mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
+    )
+    for part in (content.get("box", {}), *_values(content, "nodes"), *_values(content, "links")):
+        for key, units in _AMOUNTS.items():
+            if key in part:
+                part[key] = _amount(part[key], units)
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _values(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    return list(content.get(key, {}).values())
+
+
+def _amount(amount: int, units: Mapping[str, int]) -> str:
+    """Return an amount in the largest unit that states it exactly, else to three decimals."""
+    largest_first = sorted(units.items(), key=lambda each: each[1], reverse=True)
+    for unit, size in largest_first:
+        if amount % size == 0:
+            return f"{amount // size}{unit}"
+    unit, size = next(each for each in reversed(largest_first) if amount < _MAX_NUMBER * each[1])
+    return f"{(Decimal(amount) / size).quantize(Decimal('0.001'))}{unit}"

@@ -29,8 +29,7 @@ from lab.config.fields import (
     shown,
     text_of,
 )
-from lab.experiments.faults import parse
-from lab.experiments.trigger import parse_trigger
+from lab.experiments.faults import parse, parse_trigger
 
 MAX_TASKS: Final = 10_000
 MAX_FLAGS: Final = 100

@@ -8,7 +8,7 @@ from itertools import islice
 
 from lab.config import Cluster, LinkConfig, Node
 from lab.config.allocation import allocate_gpus, tasks_by_node
-from lab.config.text import text_of
+from lab.config.load import text_of
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, take_inventory

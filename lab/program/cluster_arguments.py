@@ -16,7 +16,7 @@ from typing import Final
 from lab.errors import InputError
 from lab.program.declared_flags import DeclaredFlag, Form, declared_flags, imported_names
 from lab.text import short, suggestion
-from lab.volume.cluster_args import CLUSTER_ARGS, jobs_in
+from lab.volume.run_spec import CLUSTER_ARGS, jobs_in
 
 JOB, INDEX, HOSTS, NAMES = "job_name", "task_index", "_hosts", "_names"
 """What a flag can mean; the addresses of a job are `JOB_hosts`, its hosts `JOB_names`."""
@@ -79,7 +79,7 @@ class ClusterArguments:
     """The arguments that describe the cluster and the task to a program.
 
     Attributes:
-        templates: One template for each argument, as `lab.volume.cluster_args` fills it in.
+        templates: One template for each argument; the agent fills it in.
         meanings: What they say: `job_name`, `task_index`, `worker_hosts`.
         other: The flags of the program that mean nothing of the cluster, except switches.
     """

@@ -17,11 +17,10 @@ from lab.program import FOR_A_TASK, SUFFIX, TASK
 from lab.program.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
 from lab.program.cluster_notice import missing_notice
 from lab.program.data_files import DataFiles, find_data_files
-from lab.program.executed_source import imports_dynamically
+from lab.program.declared_flags import imports_dynamically
 from lab.program.python2 import Conversion
 from lab.program.python_source import Sources, imports_horovod, uses_estimator
-from lab.program.tensorflow_use import Need, has_coordinator, needed_tf1
-from lab.program.tf1_source import Use, tensorflow_1_use
+from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
 from lab.project import user_path
 from lab.volume import RunSpec, TaskProgram
 from lab.volume.run_spec import module_files

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -90,3 +91,178 @@ def _names(trees: Mapping[Path, ast.Module]) -> set[str | None]:
         getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", None)
         for node in nodes
     }
+
+
+_TENSORFLOW: Final = "tensorflow"
+_V1: Final = ("compat", "v1")
+
+_ONLY_1: Final = frozenset(
+    {
+        *("app", "contrib", "flags", "gfile", "layers", "logging", "python_io", "examples"),
+        *("Session", "InteractiveSession", "ConfigProto", "GPUOptions", "RunOptions"),
+        *("placeholder", "placeholder_with_default", "sparse_placeholder", "py_func", "Print"),
+        *("get_variable", "variable_scope", "variable_op_scope", "get_variable_scope"),
+        *("AUTO_REUSE", "GraphKeys", "get_collection", "add_to_collection"),
+        *("all_variables", "global_variables", "local_variables", "trainable_variables"),
+        *("global_variables_initializer", "initialize_all_variables", "tables_initializer"),
+        *("local_variables_initializer", "initialize_local_variables", "variables_initializer"),
+        *("initialize_all_tables", "report_uninitialized_variables", "is_variable_initialized"),
+        *("get_default_graph", "reset_default_graph", "get_default_session", "set_random_seed"),
+        *("random_normal", "random_uniform", "random_shuffle", "random_crop", "multinomial"),
+        *("truncated_normal", "truncated_normal_initializer", "glorot_uniform_initializer"),
+        *("assign", "assign_add", "assign_sub", "scatter_update", "count_up_to"),
+        *("to_float", "to_int32", "to_int64", "log", "div", "arg_max", "colocate_with"),
+        *("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "ConditionalAccumulator"),
+        *("TFRecordReader", "TextLineReader", "WholeFileReader", "FixedLengthRecordReader"),
+        *("FixedLenFeature", "VarLenFeature", "parse_example", "parse_single_example"),
+        *("decode_raw", "decode_csv", "read_file", "matching_files", "string_to_number"),
+        *("merge_all_summaries", "merge_summary", "scalar_summary", "histogram_summary"),
+        *("train.Server", "train.Supervisor", "train.SessionManager", "train.Scaffold"),
+        *("train.MonitoredSession", "train.MonitoredTrainingSession", "train.ChiefSessionCreator"),
+        *("train.SingularMonitoredSession", "train.SyncReplicasOptimizerV2", "train.Saver"),
+        *("train.replica_device_setter", "train.SessionRunArgs", "train.SummaryWriter"),
+        *("train.get_global_step", "train.create_global_step", "train.get_or_create_global_step"),
+        *("train.exponential_decay", "train.piecewise_constant", "train.polynomial_decay"),
+        *("train.start_queue_runners", "train.add_queue_runner", "train.QueueRunner"),
+        *("train.string_input_producer", "train.slice_input_producer", "train.input_producer"),
+        *("train.batch", "train.batch_join", "train.shuffle_batch", "train.shuffle_batch_join"),
+        *("train.match_filenames_once", "train.import_meta_graph", "train.export_meta_graph"),
+        *("train.global_step", "train.LooperThread", "train.NewCheckpointReader"),
+        *("nn.dynamic_rnn", "nn.static_rnn", "nn.rnn_cell", "nn.bidirectional_dynamic_rnn"),
+        *("nn.softmax_cross_entropy_with_logits_v2", "nn.xw_plus_b", "nn.rnn"),
+        *("losses.softmax_cross_entropy", "losses.sparse_softmax_cross_entropy"),
+        *("losses.sigmoid_cross_entropy", "losses.get_total_loss", "losses.absolute_difference"),
+        *("metrics.accuracy", "metrics.mean", "summary.FileWriter", "summary.merge_all"),
+        *("summary.merge", "estimator.inputs", "image.resize_images", "image.resize_bilinear"),
+    }
+)
+"""Names that TensorFlow 2 does not have."""
+
+_ONLY_1_TRAIN: Final = re.compile(r"train\.\w+(?:Optimizer|Hook|HookV1)")
+
+_ONLY_2: Final = frozenset({"function", "GradientTape", "Module", "config"})
+"""Names of TensorFlow 2. A program with them uses TensorFlow 1's in some case, or by mistake."""
+
+_GUARDS: Final = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
+_VERSION: Final = re.compile(r"version|hasattr|tf_?[12]\b|_v[12]\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A use of TensorFlow 1.
+
+    Attributes:
+        what: What is used: `tf.placeholder`.
+        file: The file, relative to the program's directory.
+        line: Its line.
+    """
+
+    what: str
+    file: Path
+    line: int
+
+
+def tensorflow_1_use(trees: Mapping[Path, ast.Module], python_2: Mapping[Path, int]) -> Use | None:
+    """Return the first use of what only TensorFlow 1 has; None: the program is not for it.
+
+    A use below a test of the version, or in a `try` that expects its failure, does not count. A
+    program with names of TensorFlow 2 is not for TensorFlow 1.
+
+    Args:
+        trees: The program and its modules, by path relative to the program's directory.
+        python_2: The files in Python 2, each with the first line that shows it. If the program
+            imports TensorFlow, it is for version 1.
+    """
+    found, imports = list[Use](), False
+    for file, tree in trees.items():
+        imports = imports or _TENSORFLOW in _imported(tree)
+        for base, name, line in _uses(tree, _aliases(tree)):
+            if name.partition(".")[0] in _ONLY_2:
+                return None
+            if only_1 := _only_1(name):
+                found.append(Use(f"{base}.{only_1}", file, line))
+    if not found and imports:
+        found = [Use("Python 2", file, line) for file, line in python_2.items()]
+    return found[0] if found else None
+
+
+def _only_1(name: str) -> str:
+    """Return the part of a name that TensorFlow 2 lacks: `train.Server` of `train.Server.join`."""
+    first, *rest = name.split(".")
+    second = ".".join((first, *rest[:1]))
+    if first in _ONLY_1:
+        return first
+    return second if second in _ONLY_1 or _ONLY_1_TRAIN.fullmatch(second) else ""
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").partition(".")[0]
+
+
+def _aliases(tree: ast.Module) -> Set[str]:
+    """Return the names of plain TensorFlow in a module; none that may also mean `compat.v1`."""
+    plain, other = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                if each.name == _TENSORFLOW or (
+                    each.asname is None and each.name.startswith(f"{_TENSORFLOW}.")
+                ):
+                    plain.add(each.asname or _TENSORFLOW)
+                elif each.asname is not None:
+                    other.add(each.asname)
+        elif isinstance(node, ast.ImportFrom):
+            other.update(each.asname or each.name for each in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            other.add(node.id)
+    return plain - other
+
+
+def _uses(tree: ast.Module, aliases: Set[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield each unguarded use: the module's name, the name within it, and the line."""
+    queue: list[ast.AST] = [tree]
+    while queue:
+        node = queue.pop(0)
+        if isinstance(node, ast.Attribute):
+            name, base = _dotted(node)
+            if base in aliases:
+                yield base, name, node.lineno
+                continue
+        elif isinstance(node, ast.Import):
+            for each in node.names:
+                if each.name.startswith(f"{_TENSORFLOW}."):
+                    yield _TENSORFLOW, each.name.partition(".")[2], node.lineno
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            first, _, rest = (node.module or "").partition(".")
+            if first == _TENSORFLOW:
+                for each in node.names:
+                    name = f"{rest}.{each.name}" if rest else each.name
+                    yield _TENSORFLOW, name, node.lineno
+        queue[:0] = _unguarded(node)
+
+
+def _dotted(node: ast.expr) -> tuple[str, str]:
+    """Return the attributes and the name before them: `("train.Server", "tf")`."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed(parts)), getattr(node, "id", "")
+
+
+def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the children of a node that are executed whatever TensorFlow's version."""
+    if isinstance(node, ast.If | ast.IfExp) and _VERSION.search(ast.unparse(node.test)):
+        return
+    if isinstance(node, ast.Try) and any(map(_expects_failure, node.handlers)):
+        yield from node.finalbody
+        return
+    yield from ast.iter_child_nodes(node)
+
+
+def _expects_failure(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or any(name in ast.unparse(handler.type) for name in _GUARDS)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from lab.analysis.grid import Point
-from lab.experiments.faults import parse
+from lab.experiments.faults import Trigger, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
-from lab.experiments.trigger import Trigger, parse_trigger
 from lab.reproduce.claims import Recipe, Source
 from lab.reproduce.metrics import RunMetrics, without_zeros
 

@@ -18,8 +18,8 @@ from lab.store.directory import OpenRun, read_statuses
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
 from lab.volume import Request
-from lab.volume.record_digest import altered
 from lab.volume.states import State
+from lab.volume.status import altered
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:

@@ -13,12 +13,11 @@ from lab.backends.names import AUTO
 from lab.backends.registry import backends
 from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
-from lab.config import start_schedule as schedule
+from lab.config.validation import check_start
 from lab.errors import InputError, Notify
-from lab.experiments.faults import Fault, parse
+from lab.experiments.faults import Fault, parse, parse_trigger
 from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
-from lab.experiments.trigger import parse_trigger
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.program import names_a_program
@@ -330,7 +329,7 @@ def _resolve(
         InputError: The start schedule, the policy or a fault does not fit.
     """
     start = {**cluster.start, **spec.start}
-    schedule.check_start(start, [task.name for task in plan.tasks])
+    check_start(start, [task.name for task in plan.tasks])
     joins = [task for task, text in start.items() if parse_trigger(text).steps is not None]
     if experiment.gang and joins:
         raise InputError(

@@ -19,7 +19,7 @@ from lab.run.steps import epoch_workers
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, TaskRow, parameters_of
 from lab.volume import Request, new_run_id
-from lab.volume.checkpoints import copy_checkpoints
+from lab.volume.continuation import copy_checkpoints
 from lab.volume.run_spec import registered
 from lab.volume.states import State
 

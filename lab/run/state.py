@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from lab.formatting import counted
 from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
-from lab.volume.outcome import outcome
-from lab.volume.states import Cause, State, run_state
+from lab.volume.states import Cause, State, outcome, run_state
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.config import start_schedule as schedule
+from lab.config import validation
 from lab.errors import InputError
+from lab.experiments.faults import parse_trigger
 from lab.experiments.registry import Experiment, defaults, hyperparameters
-from lab.experiments.trigger import parse_trigger
 from lab.placement.plan import Plan
 from lab.store.directory import RunDir, RunStatus
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
-from lab.volume.checkpoints import global_end, has_checkpoint
+from lab.volume.continuation import global_end, has_checkpoint
 
 
 def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
@@ -32,9 +32,9 @@ def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | 
     if not isinstance(epochs, int) or not isinstance(batch_size, int):
         return  # the program itself refuses such values
     all_steps = parameters.get("global_steps") or 0
-    schedule.check_joins(
+    validation.check_joins(
         spec.start,
-        [task.name for task in plan.tasks if task.job == schedule.WORKER],
+        [task.name for task in plan.tasks if task.job == validation.WORKER],
         own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
         all_steps=all_steps,
     )

@@ -9,7 +9,7 @@ from lab.command_name import command_name
 from lab.store.directory import RunDir
 from lab.store.names import started
 from lab.store.summary import Summary
-from lab.volume.checkpoints import has_checkpoint
+from lab.volume.continuation import has_checkpoint
 from lab.volume.states import State
 
 

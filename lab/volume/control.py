@@ -24,8 +24,7 @@ from lab.volume.layout import Volume
 from lab.volume.names import RUN_ID
 from lab.volume.request import Request
 from lab.volume.states import State, run_state
-from lab.volume.status import TaskStatus
-from lab.volume.statuses import read_statuses, write_status
+from lab.volume.status import TaskStatus, read_statuses, write_status
 
 INCOMING: Final = ("program", "files", "checkpoints")
 """The directories that a client may upload for a run before its request."""

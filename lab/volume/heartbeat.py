@@ -22,8 +22,7 @@ from lab.volume.clock import unix_time
 from lab.volume.files import write_atomically
 from lab.volume.layout import Volume
 from lab.volume.names import LOST_AFTER_S
-from lab.volume.status import TaskStatus
-from lab.volume.statuses import read_status, write_lost
+from lab.volume.status import TaskStatus, read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A program may have replaced an agent's lock by a pipe or a link."""

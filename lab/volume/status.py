@@ -1,12 +1,29 @@
-"""The status of a task, as its agent writes it."""
+"""The statuses of tasks on the run volume; only a task's agent writes its status."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
-from dataclasses import asdict, dataclass
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from lab.text import LONGEST_REASON, short
+from lab.volume import states
+from lab.volume.clock import unix_time
 from lab.volume.decoding import from_json
+from lab.volume.files import REFUSED_S, Patience, open_regular, read_regular, write_atomically
+from lab.volume.layout import Volume
+from lab.volume.request import Request
 from lab.volume.states import Cause, State
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +100,205 @@ class TaskStatus:
             ValueError: The text is not a status.
         """
         return from_json(text, cls, "task status")
+
+
+_RETRY_S: Final = 1.0
+_NOTIFY_S: Final = 1.0
+_IN_PLACE_BYTES = 4096  # one block of every common file system
+
+
+def read_status(path: Path, task: str) -> TaskStatus:
+    """Return one task's status; failed, with the cause `status unreadable`, if it is damaged.
+
+    All statuses of a run are written before its request. So a missing status is damaged, too.
+
+    Raises:
+        OSError: The file cannot be read now, but perhaps later.
+    """
+    try:
+        return TaskStatus.from_json(read_regular(path))
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as error:
+        return _unreadable(task, error)
+
+
+def read_statuses(volume: Volume, request: Request) -> dict[str, TaskStatus]:
+    """Return the status of each task of a run, in the order of the cluster; see `read_status`."""
+    tasks = request.tasks()
+    return {task: read_status(volume.status(request.run_id, task), task) for task in tasks}
+
+
+def _unreadable(task: str, error: OSError | ValueError) -> TaskStatus:
+    why = (error.strerror or "").lower() if isinstance(error, OSError) else str(error)
+    reason = short(f"its status cannot be read: {why}", LONGEST_REASON)
+    return TaskStatus(task, State.FAILED, reason=reason, cause=Cause.UNREADABLE)
+
+
+def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> None:
+    """Replace a task's status, also if the disk is full.
+
+    The status must be able to report a full disk. So if there is no space for a new file, the
+    function overwrites the old file in place, in its existing block and in one write.
+
+    Raises:
+        OSError: Both ways failed.
+    """
+    text = status.to_json()
+    try:
+        write_atomically(path, text, durable=durable)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        data = text.encode()
+        with path.open("r+b", buffering=0) as file:
+            size = max(len(data), os.fstat(file.fileno()).st_size)
+            if size > _IN_PLACE_BYTES:
+                raise
+            file.write(data.ljust(size))
+
+
+def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
+    """Write the state `lost` for a task whose agent is lost.
+
+    Raises:
+        OSError: The status could not be written.
+    """
+    cause, now = Cause.NODE_LOST, unix_time()
+    write_status(
+        path, replace(status, state=State.LOST, reason=reason, cause=cause, ended_unix=now)
+    )
+
+
+class Statuses:
+    """The statuses of all tasks of a run; a file is read again only after a change.
+
+    An unchanged file costs one `stat` per call. A status that was read once stays until its file
+    has been unreadable for `REFUSED_S`.
+    """
+
+    def __init__(self, volume: Volume, run_id: str, tasks: Iterable[str]) -> None:
+        self._paths = {task: volume.status(run_id, task) for task in tasks}
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._patience = {task: Patience(REFUSED_S) for task in self._paths}
+        self._states: dict[str, TaskStatus] = {}
+
+    def refresh(self) -> Mapping[str, TaskStatus]:
+        """Return the status of each task, in the order of the cluster.
+
+        Raises:
+            OSError: A status that was never read cannot be read now.
+        """
+        for task, path in self._paths.items():
+            if task not in self._states:
+                self._states[task] = read_status(path, task)
+                continue
+            try:
+                self._read_again(task, path)
+                self._patience[task].succeed()
+            except (OSError, ValueError) as error:
+                self._seen.pop(task, None)
+                if self._patience[task].fail(error):
+                    self._states[task] = _unreadable(task, error)
+        return self._states
+
+    def _read_again(self, task: str, path: Path) -> None:
+        stat = path.stat()
+        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if self._seen.get(task) != stamp:
+            self._states[task] = TaskStatus.from_json(read_regular(path))
+            self._seen[task] = stamp
+
+
+class StatusWriter:
+    """Writes the status of an agent's own task, and checks each transition.
+
+    Attributes:
+        now: The current status, even if the disk refused it.
+    """
+
+    def __init__(self, path: Path, task: str, refused: Callable[[OSError], None]) -> None:
+        """Read the last status from the file.
+
+        Args:
+            path: The status file.
+            task: The task's name.
+            refused: Called with the error when the disk begins to refuse writes.
+        """
+        self._path = path
+        self._reported_at = 0.0
+        self._retry_at: float | None = None
+        self._patience = Patience(REFUSED_S, refused)
+        self.now = read_status(path, task)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the current status is on the disk."""
+        return self._retry_at is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the disk has refused the current status for `REFUSED_S`."""
+        return self._patience.is_over
+
+    def write(self, status: TaskStatus, *, durable: bool = True) -> None:
+        """Write a status; if the disk refuses it, `retry` writes it again later."""
+        states.check(self.now.state, status.state)
+        self.now = status
+        self._reported_at = time.monotonic()
+        try:
+            write_status(self._path, status, durable=durable)
+            self._retry_at = None
+            self._patience.succeed()
+        except OSError as error:
+            self._patience.fail(error)
+            self._retry_at = time.monotonic() + _RETRY_S
+
+    def publish(self, status: TaskStatus) -> None:
+        """Write a changed status: a new state at once, other changes once a second."""
+        if status.state is not self.now.state:
+            self.write(status)
+        elif status != self.now and time.monotonic() - self._reported_at >= _NOTIFY_S:
+            # Not durable: after a crash of the host, the records still have this data.
+            self.write(status, durable=False)
+
+    def retry(self) -> None:
+        """Write a refused status again, if the retry time has come."""
+        if self._retry_at is not None and time.monotonic() >= self._retry_at:
+            self.write(self.now)
+
+
+_PIECE: Final = 1 << 20
+
+
+def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
+    """The SHA-256 of a file, which appends can continue; of no bytes without a regular file.
+
+    Args:
+        path: The file.
+        beat: Called after each piece of a mebibyte: a long file takes many seconds.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with contextlib.suppress(FileNotFoundError, ValueError), open_regular(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            beat()
+    return digest
+
+
+def altered(records: Mapping[str, Path], statuses: Mapping[str, TaskStatus]) -> str:
+    """Why a run fails whose records differ from those that its agents wrote; "" if none differ.
+
+    Args:
+        records: The file of each task to check.
+        statuses: The final status of each of these tasks.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    for task, path in records.items():
+        written = statuses[task].records_sha256
+        if written and digest_of(path).hexdigest() != written:
+            return f"another process changed or removed the records of {task}"
+    return ""

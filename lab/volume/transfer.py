@@ -20,8 +20,7 @@ from lab.volume.heartbeat import PeerMonitor
 from lab.volume.layout import Chunk, Volume
 from lab.volume.request import Request
 from lab.volume.states import Cause, State
-from lab.volume.status import TaskStatus
-from lab.volume.statuses import Statuses
+from lab.volume.status import Statuses, TaskStatus
 
 _POLL_S = 0.2
 _LAST_POLL_S = 0.02

@@ -17,7 +17,7 @@ from lab.variables import LAB_FORKSERVER
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.states import State
-from lab.volume.statuses import read_status
+from lab.volume.status import read_status
 from tests.support import specs
 
 ROOT = Path(__file__).parents[2]

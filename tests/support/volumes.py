@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from lab.volume.transfer import stream
 
 REQUEST = Request(

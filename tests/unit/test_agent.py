@@ -25,7 +25,7 @@ from lab.volume import TaskProgram, TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.support.conditions import lacking
 
@@ -420,7 +420,7 @@ FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
 from lab.volume import Request, RunSpec, Volume
-from lab.volume.statuses import read_status
+from lab.volume.status import read_status
 from lab.volume.transfer import stream
 from lab.volume.control import submit
 volume = Volume(Path(os.environ["LAB_RUNS"]))

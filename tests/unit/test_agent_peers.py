@@ -12,7 +12,7 @@ import pytest
 
 from lab.volume import Request, TaskStatus
 from lab.volume.states import Cause, State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 
 

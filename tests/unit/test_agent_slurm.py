@@ -22,7 +22,7 @@ from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.continuation import continued_spec
 from lab.volume.control import cancel, requests, state_of, submit
 from lab.volume.states import Cause, State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.agents import Stage
 
 COMPONENTS: Components = [

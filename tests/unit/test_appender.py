@@ -14,7 +14,7 @@ from lab.task.agent import appender
 from lab.task.agent.appender import Appender
 from lab.volume import files
 from lab.volume.files import is_read_only
-from lab.volume.record_digest import digest_of
+from lab.volume.status import digest_of
 
 DATA = b"one\ntwo\n"
 

@@ -18,7 +18,7 @@ from lab.task.agent.autorun import (
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
 from lab.volume.states import Cause, State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 
 CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
 VARIABLES = {

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.allocation import idle_gpus
+from lab.config.load import text_of
 from lab.config.schema import FILE, json_schema
-from lab.config.text import text_of
 from lab.config.yaml_reader import parse_scalar, read_source
 from lab.errors import ConfigError, InputError
 from lab.text import visible

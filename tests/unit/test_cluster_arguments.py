@@ -16,7 +16,7 @@ from lab.errors import InputError
 from lab.program import parse_map
 from lab.program.cluster_arguments import find_arguments, has_placeholders
 from lab.program.own import read_program
-from lab.volume.cluster_args import fill_in
+from lab.volume.run_spec import fill_in
 
 JOBS = ("ps", "worker")
 

@@ -23,7 +23,7 @@ from lab.volume import TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.framing import MAX_DATA
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from lab.volume.transfer import stream
 from tests.support.fakes import REQUEST, FakeEnvironment
 from tests.support.specs import request

@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab.experiments.faults import (
     Fault,
     Kind,
+    Trigger,
     check_target,
     concerns,
     due,
@@ -20,7 +21,6 @@ from lab.experiments.faults import (
     parse_all,
     relative_to_now,
 )
-from lab.experiments.trigger import Trigger
 from lab.volume import Request, RunSpec, Volume, control
 from lab.volume.control import NoSuchRun, submit
 

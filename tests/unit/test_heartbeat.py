@@ -14,7 +14,7 @@ from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.heartbeat import Heartbeat, PeerMonitor
 from lab.volume.states import State
-from lab.volume.statuses import read_status, write_status
+from lab.volume.status import read_status, write_status
 
 TASK = "worker-0"
 SILENT = "its agent has sent no heartbeat for 15 s"

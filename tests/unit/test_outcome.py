@@ -22,7 +22,7 @@ from lab.text import MAX_LINE_BYTES
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically
 from lab.volume.states import Cause, State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.specs import update
 
 PREFIX = "worker-0  | "

@@ -19,7 +19,7 @@ from lab.report.repro_command import command
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
-from lab.volume.checkpoints import next_step
+from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically
 from lab.volume.states import State
 from tests.support.cli import Cli, replace_backends

@@ -28,7 +28,7 @@ from lab.store.summarize import summarize
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import NoSuchRun
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
 from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records

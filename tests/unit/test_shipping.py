@@ -20,7 +20,7 @@ from lab.volume import __main__ as volumes
 from lab.volume import transfer as shipping
 from lab.volume.framing import FrameError, decode_frames, encode_frame, is_safe
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from lab.volume.transfer import stream
 from tests.support.volumes import Home, end, ended, with_a_run
 

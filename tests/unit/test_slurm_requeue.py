@@ -11,7 +11,7 @@ from lab.backends.slurm import state
 from lab.experiments.policy import OnFailure
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.states import Cause, State
-from lab.volume.statuses import read_status, write_status
+from lab.volume.status import read_status, write_status
 from tests.support.slurm_site import (
     RUNS,
     WAITS,

@@ -8,15 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from lab.config.start_schedule import check_joins, check_start, parse_start
+from lab.config.validation import check_joins, check_start, parse_start
 from lab.errors import InputError
+from lab.experiments.faults import Trigger, parse_duration, parse_trigger
 from lab.experiments.policy import OnFailure, Policy, parse_policy
-from lab.experiments.trigger import Trigger, parse_duration, parse_trigger
 from lab.task.agent.outcomes import may_start_again, peer_restarted
 from lab.task.agent.start_barrier import StartBarrier
 from lab.volume import Attempt, Request, RunSpec, TaskStatus
-from lab.volume.outcome import outcome
-from lab.volume.states import State
+from lab.volume.states import State, outcome
 from tests.support.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}

@@ -19,7 +19,7 @@ from lab.store.summary import Summary
 from lab.tables import result_table, show
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.states import State
-from lab.volume.statuses import write_status
+from lab.volume.status import write_status
 from tests.support.fakes import FakeEnvironment, end
 from tests.support.specs import prepared
 

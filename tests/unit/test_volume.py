@@ -24,7 +24,7 @@ from lab.volume import __main__ as volumes
 from lab.volume.control import NoSuchRun, VolumeBusy, cancel, find, requests, submit
 from lab.volume.framing import decode_frames
 from lab.volume.states import State
-from lab.volume.statuses import read_status, write_status
+from lab.volume.status import read_status, write_status
 from lab.volume.transfer import stream
 from tests.support.agents import PATIENCE_S, ROOT
 from tests.support.specs import changed
@@ -261,7 +261,7 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lab.volume.statuses.write_atomically", full)
+    monkeypatch.setattr("lab.volume.status.write_atomically", full)
     for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
         write_status(path, status)
         assert read_status(path, "ps-0") == status

@@ -39,7 +39,7 @@ from lab.errors import LabError
 from lab.formatting import about
 from lab.placement.plan import Plan
 from lab.run.discovery import statuses_of, under_way
-from lab.volume.checkpoints import next_step
+from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically
 
 _RETRY_S: Final = 5.0

@@ -44,10 +44,8 @@ from lab.volume import (
 )
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
-from lab.volume.outcome import outcome
-from lab.volume.record_digest import altered
-from lab.volume.states import State
-from lab.volume.statuses import Statuses, read_statuses
+from lab.volume.states import State, outcome
+from lab.volume.status import Statuses, altered, read_statuses
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2

@@ -13,8 +13,7 @@ from lab import variables as var
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
 from lab.volume import Request, TaskProgram, Volume
-from lab.volume.cluster_args import fill_in
-from lab.volume.run_spec import module_files
+from lab.volume.run_spec import fill_in, module_files
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:

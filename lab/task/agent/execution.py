@@ -23,14 +23,13 @@ from lab.task.agent.stall_detector import SignsOfLife, StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.text import LONGEST_REASON, short
 from lab.volume import Attempt, Request, TaskStatus, Volume
-from lab.volume.checkpoints import next_step
 from lab.volume.clock import unix_time
+from lab.volume.continuation import next_step
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S, Patience, write_atomically
 from lab.volume.heartbeat import PeerMonitor
-from lab.volume.record_digest import digest_of
 from lab.volume.states import Cause, State
-from lab.volume.statuses import Statuses, StatusWriter
+from lab.volume.status import Statuses, StatusWriter, digest_of
 
 POLL_S = 0.1
 _STEADY_POLL_S = 0.3  # a program's end wakes the agent at once

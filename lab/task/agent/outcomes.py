@@ -21,8 +21,7 @@ from lab.task.agent.start_barrier import start_together
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
 from lab.volume.files import read_regular
-from lab.volume.outcome import is_optional
-from lab.volume.states import Cause, State
+from lab.volume.states import Cause, State, is_optional
 
 GRACE_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""

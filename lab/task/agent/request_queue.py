@@ -10,7 +10,7 @@ from lab.text import short
 from lab.volume import Request, Volume
 from lab.volume.files import read_regular
 from lab.volume.states import State
-from lab.volume.statuses import read_status, write_lost
+from lab.volume.status import read_status, write_lost
 
 _LOOK_ANYWAY_S = 2.0
 

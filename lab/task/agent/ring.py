@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
-from lab.experiments.trigger import parse_trigger
+from lab.experiments.faults import parse_trigger
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.process import child_setup
 from lab.volume import READY_S, Request, Volume

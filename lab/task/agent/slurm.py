@@ -28,11 +28,10 @@ from typing import Final, NoReturn
 
 from lab import variables as var
 from lab.volume import ClusterSpec, Request, Volume, new_run_id
-from lab.volume.checkpoints import next_step
-from lab.volume.continuation import continued_spec, continues, mark_lost, next_request
+from lab.volume.continuation import continued_spec, continues, mark_lost, next_request, next_step
 from lab.volume.control import VolumeBusy, cancel, requests, submit, uploads
 from lab.volume.states import run_state
-from lab.volume.statuses import read_statuses
+from lab.volume.status import read_statuses
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.experiments.trigger import Trigger, parse_trigger
+from lab.experiments.faults import Trigger, parse_trigger
 from lab.volume import Request, TaskStatus
 from lab.volume.run_spec import registered
 from lab.volume.states import ENDED, State

@@ -19,7 +19,7 @@ from lab.task import lazy_keras
 from lab.task.sdk.recorder import Recorder
 from lab.variables import LAB_RUN_DIR, LAB_START
 from lab.volume.names import LOST_CONTACT
-from lab.volume.statuses import read_status
+from lab.volume.status import read_status
 
 FAILED: Final = 1
 WRONG_INPUT: Final = 2
