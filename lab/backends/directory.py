@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic
 from lab.backends import (
     NO_PARTS,
     Backend,
-    Chunk,
     Command,
     Environment,
     KeepVolume,
@@ -28,7 +27,7 @@ from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError, Notify
-from lab.volume import Request, Volume, control
+from lab.volume import Chunk, Request, Volume, control
 from lab.volume.transfer import stream
 
 _POSTS = {

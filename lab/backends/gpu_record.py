@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import CAPABILITIES, CLASS, COMPOSE
+from lab.backends.names import CAPABILITIES, capabilities
 from lab.backends.process import ProcessHandle, boot_id
+from lab.backends.registry import backend_named
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError, Notify
 from lab.formatting import counted
@@ -30,7 +31,6 @@ from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
-from lab.threads import with_timeout
 from lab.variables import LAB_GPU_RECORD
 from lab.volume.files import atomic_writer, read_regular
 
@@ -38,7 +38,6 @@ DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked
 
 _MODE: Final = 0o1777
 _MAX_BYTES: Final = 1 << 16
-_ENGINE_S: Final = 5.0
 _MAX_PID: Final = 1 << 31
 _MAX_UNIX: Final = 1 << 34  # the year 2514
 
@@ -206,12 +205,10 @@ def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool)
         f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r}"
         f" ({short(holder.backend)}) of {_user(entry.uid)} since {since}"
     )
-    down = "lab class down" if holder.backend == CLASS else f"lab down {short(holder.project)}"
-    hint = (
-        f"wait for `{down}`"  # a class has no other choice
-        if wanted.backend == CLASS
-        else f"wait for `{down}`, name other GPUs in the config (`gpus: [4, 5]`), or add --share"
-    )
+    down = capabilities(holder.backend).down.format(short(holder.project))
+    hint = f"wait for `{down}`"
+    if capabilities(wanted.backend).shares_gpus:
+        hint += ", name other GPUs in the config (`gpus: [4, 5]`), or add --share"
     if not known:
         what += "; `lab` cannot check whether it is still up"
         hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
@@ -226,7 +223,7 @@ def _is_alive(holder: Holder) -> bool | None:
         return True
     if holder.backend not in CAPABILITIES:  # of a later version of lab
         return None
-    return _containers_run(holder) if holder.backend == COMPOSE else False
+    return backend_named(holder.backend).still_runs(holder.project, holder.where)
 
 
 def _runs(process: ProcessHandle) -> bool:
@@ -240,24 +237,6 @@ def _runs(process: ProcessHandle) -> bool:
             # one: it may be a later one with the same id, but psutil would count it as ended.
             return not Path(f"/proc/{process.pid}/stat").exists()
     return False
-
-
-def _containers_run(holder: Holder) -> bool | None:
-    # Imported here: docker-py takes 0.2 s.
-    from lab.backends.engine.client import Engine  # noqa: PLC0415
-    from lab.backends.engine.containers import PROJECT  # noqa: PLC0415
-
-    def check() -> bool | None:
-        engine = Engine()
-        if engine.id() != holder.where:
-            return None
-        found = engine.containers(f"{PROJECT}={holder.project}")
-        return any(each.status in {"running", "paused", "restarting"} for each in found)
-
-    try:
-        return with_timeout(_ENGINE_S, check)
-    except (LabError, TimeoutError):
-        return None
 
 
 def _uuids() -> dict[str, str]:

@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from lab.backends import gpu_record
-from lab.backends.gpu_record import CLASS, Holder, hold_gpus
+from lab.backends.gpu_record import Holder, hold_gpus
+from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, locked, state_directory
 from lab.classroom import environment

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from lab.backends import gpu_record
-from lab.backends.engine import client as engines
+from lab.backends.compose import backend as compose
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
 from lab.backends.names import CAPABILITIES
 from lab.backends.process import ProcessHandle
@@ -168,7 +168,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
     class Own(FakeEngine):
         """Its state is of one test."""
 
-    monkeypatch.setattr(engines, "Engine", Own)
+    monkeypatch.setattr(compose, "Engine", Own)
     return Own
 
 

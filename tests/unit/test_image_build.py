@@ -16,6 +16,7 @@ import pytest
 
 from lab.backends.compose import backend
 from lab.backends.compose import image_build as image
+from lab.backends.compose import image_sources as sources
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
@@ -154,7 +155,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_an_image_names_its_version(file: bytes | None, output: str) -> None:
     engine = an_engine(cpu=file)
-    assert image.image_digest(engine, "lab:cpu", "mnist") == output
+    assert sources.image_digest(engine, "lab:cpu", "mnist") == output
     assert docker_of(engine).made == []
 
 
@@ -179,17 +180,17 @@ def test_an_image_is_read_once(state: Path) -> None:
     engine = an_engine(cpu=HERE, none=b"")
     image_id = engine.client().images.get("lab:cpu").id
     for _ in range(3):
-        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
-        assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
+        assert sources.container_digest(engine, "lab:cpu", image_id) == digest()
+        assert sources.image_digest(engine, "lab:cpu", "mnist") == digest()
     assert docker_of(engine).asked == 1
     # A missing version may have another reason, and is read again.
     for _ in range(2):
-        assert image.container_digest(engine, "lab:none", "another") == ""
-        assert "another" not in image._cached()
+        assert sources.container_digest(engine, "lab:none", "another") == ""
+        assert "another" not in sources._cached()
     assert docker_of(engine).asked == 3
     for text in ("{", "[]", json.dumps({image_id: 1})):
         (state / "compose" / "images.json").write_text(text)
-        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
+        assert sources.container_digest(engine, "lab:cpu", image_id) == digest()
     assert docker_of(engine).asked == 6
 
 

@@ -12,7 +12,6 @@ from typing import IO, Any, Final, TypeVar
 
 from lab.backends import (
     NO_PARTS,
-    Chunk,
     Command,
     Environment,
     KeepVolume,
@@ -36,7 +35,7 @@ from lab.backends.names import CLASS
 from lab.errors import InputError, LabError, Notify
 from lab.gpu.verification import GpuView
 from lab.text import visible
-from lab.volume import Request
+from lab.volume import Chunk, Request
 from lab.volume.framing import MAX_DATA, FrameError, decode_frames, encode_frame
 
 T = TypeVar("T")

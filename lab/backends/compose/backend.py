@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from lab.backends import Backend
 from lab.backends.boot import Boot
@@ -29,13 +30,17 @@ from lab.backends.compose.planner import ComposePlanner
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
+from lab.backends.engine.containers import PROJECT
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
 from lab.text import visible
-from lab.threads import in_background
+from lab.threads import in_background, with_timeout
 from lab.variables import LAB_CLASS_DIR
+
+_ENGINE_S: Final = 5.0
+"""Seconds that the engine has to report whether an environment of the GPU record runs."""
 
 
 class ComposeBackend(ComposePlanner, Backend):
@@ -121,6 +126,20 @@ class ComposeBackend(ComposePlanner, Backend):
         environment = ComposeEnvironment(self._engine, project)
         exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if exists else None
+
+    def still_runs(self, project: str, where: str) -> bool | None:
+        """Whether containers of a project run; None: this is another engine, or does not answer."""
+
+        def check() -> bool | None:
+            if self._engine.id() != where:
+                return None
+            found = self._engine.containers(f"{PROJECT}={project}")
+            return any(each.status in {"running", "paused", "restarting"} for each in found)
+
+        try:
+            return with_timeout(_ENGINE_S, check)
+        except (LabError, TimeoutError):
+            return None
 
     def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""

@@ -8,10 +8,12 @@ root.
 from __future__ import annotations
 
 import io
+import json
 import tarfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +41,13 @@ NOT_STARTED: Final = 126
 
 _USER: Final = 1000
 """The user of the tasks, which must be able to read and move uploaded files."""
+
+_MAX_ARGUMENT_BYTES: Final = 100_000
+"""The size limit of one argument of a command line; Linux refuses 128 KiB."""
+
+_MAX_ARGUMENTS: Final = 10
+"""The number of arguments with offsets: a command line has at most 2 MiB. Files whose offsets are
+left out are sent from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +198,21 @@ def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.mtime = 0
     entry.mode = 0o755 if entry.isdir() else 0o644
     return entry
+
+
+def offset_arguments(offsets: Mapping[str, int]) -> list[str]:
+    """Return the offsets as JSON, split by size into arguments; at least one."""
+    return list(islice(_split(offsets), _MAX_ARGUMENTS))
+
+
+def _split(offsets: Mapping[str, int]) -> Iterator[str]:
+    part: dict[str, int] = {}
+    left = _MAX_ARGUMENT_BYTES
+    for path, offset in offsets.items():
+        size = len(json.dumps({path: offset}))
+        if size > left:
+            yield json.dumps(part)
+            part, left = {}, _MAX_ARGUMENT_BYTES
+        part[path] = offset
+        left -= size
+    yield json.dumps(part)

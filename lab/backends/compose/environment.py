@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from lab.backends import (
     NO_PARTS,
-    Chunk,
     Command,
     Environment,
     KeepVolume,
@@ -26,11 +24,17 @@ from lab.backends import (
     remove_volume,
 )
 from lab.backends.compose import cli
-from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, upload
+from lab.backends.compose.channel import (
+    Channel,
+    ExecChannel,
+    ReaderChannel,
+    offset_arguments,
+    upload,
+)
 from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
 from lab.backends.compose.cleanup import list_resources, remove
 from lab.backends.compose.host_block import block_host
-from lab.backends.compose.image_build import container_digest
+from lab.backends.compose.image_sources import container_digest
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
@@ -42,7 +46,7 @@ from lab.errors import LabError, Notify
 from lab.gpu.verification import GpuView
 from lab.gpu_answers import VARIABLES
 from lab.text import visible
-from lab.volume import Request
+from lab.volume import Chunk, Request
 from lab.volume.framing import FrameError, decode_frames
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
@@ -52,13 +56,6 @@ _ERASE_LINE: Final = "\x1b[2K"
 """compose 2.26 begins each line with it, also with `--ansi never`."""
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
-
-_MAX_ARGUMENT_BYTES: Final = 100_000
-"""The size limit of one argument of a command line; Linux refuses 128 KiB."""
-
-_MAX_ARGUMENTS: Final = 10
-"""The number of arguments with offsets: a command line has at most 2 MiB. Files whose offsets are
-left out are sent from the beginning."""
 
 
 class ComposeEnvironment(Environment):
@@ -202,9 +199,8 @@ class ComposeEnvironment(Environment):
         """Stream the files of a run, from the given byte offsets on; see `Environment`."""
         given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
         switches = [switch for switch, is_given in given.items() if is_given]
-        offset_arguments = islice(_offset_arguments(offsets), _MAX_ARGUMENTS)
         channel = self._channel()
-        with closing(channel.call("ship", run_id, *offset_arguments, *switches)) as stream:
+        with closing(channel.call("ship", run_id, *offset_arguments(offsets), *switches)) as stream:
             try:
                 yield from decode_frames(stream)
             except FrameError as error:
@@ -363,20 +359,6 @@ def _task(seen: ContainerInfo) -> TaskInfo:
         alive=seen.up,
         detail=seen.detail,
     )
-
-
-def _offset_arguments(offsets: Mapping[str, int]) -> Iterator[str]:
-    """Yield the offsets as JSON, split by size into arguments; at least one."""
-    part: dict[str, int] = {}
-    left = _MAX_ARGUMENT_BYTES
-    for path, offset in offsets.items():
-        size = len(json.dumps({path: offset}))
-        if size > left:
-            yield json.dumps(part)
-            part, left = {}, _MAX_ARGUMENT_BYTES
-        part[path] = offset
-        left -= size
-    yield json.dumps(part)
 
 
 def probe_task(engine: Engine, seen: ContainerInfo, *, tensorflow: bool) -> GpuView:

@@ -18,9 +18,6 @@ _RUN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 _ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _JOB: Final = re.compile(r"[a-z]{1,31}")
 _MAX_CONFIG_BYTES: Final = 1 << 16
-_RECORDED: Final = ("local", "slurm")
-"""The backends with a record of each environment in the state directory."""
-
 _MAX_NAMES: Final = 1000
 """The maximum number of names of a kind."""
 _RELATIVE: Final = ("last", "last~1")
@@ -55,8 +52,7 @@ def _environments() -> list[str]:
     state = os.environ.get(LAB_STATE)
     xdg_state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     base = Path(state) if state else Path(xdg_state) / "lab"
-    records = [path for name in _RECORDED for path in (base / name).glob("*/environment.json")]
-    names = {path.parent.name for path in records}
+    names = {path.parent.name for path in base.glob("*/*/environment.json")}
     names |= {
         str(_load_config(path).get("name"))
         for path in [Path("cluster.yaml"), *sorted(Path("clusters").glob("*.yaml"))]

@@ -1,0 +1,290 @@
+"""The base class `Environment`: a booted plan, on any backend."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+from lab.errors import Notify
+from lab.volume import Chunk, Request
+
+if TYPE_CHECKING:
+    from lab.gpu.verification import GpuView
+
+NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
+
+Precondition = Callable[[], None]
+"""Raises an error if an environment must not be removed."""
+
+
+def no_precondition() -> None:
+    """Allow the removal."""
+
+
+KeepVolume = Callable[[], bool]
+"""Whether to keep the run volume when the rest of an environment is removed."""
+
+
+def remove_volume() -> bool:
+    """Remove the run volume, too."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of an environment that is up, as `lab ps` shows it.
+
+    Attributes:
+        task: The task's name, `worker-0`.
+        node: The node of the task.
+        address: `host:port` of its TensorFlow server.
+        gpus: Device ids of its planned GPUs. `probe_gpus` finds those that it really sees.
+        alive: Whether its agent runs.
+        detail: The state that the engine or the kernel reports: `running (healthy)`, `pid 4711`.
+    """
+
+    task: str
+    node: str
+    address: str
+    gpus: tuple[str, ...]
+    alive: bool
+    detail: str
+
+
+Command = Literal["cancel", "kill", "fault", "collected"]
+"""The kind of a message for a run: a command of `lab.volume`."""
+
+
+class Environment(ABC):
+    """A booted plan, or the parts of it that are left.
+
+    Each backend's class derives from this one. The methods with a body are the same on all
+    backends.
+
+    Attributes:
+        backend: `local` or `compose`.
+        project: The environment's name.
+        folder: The project's directory; "" if it is no longer known.
+        cluster_sha256: Digest of the config.
+        tensorflow: The TensorFlow version of its tasks, as the plan names it.
+    """
+
+    backend: str
+    project: str
+    folder: str
+    cluster_sha256: str
+    tensorflow: str
+
+    @property
+    @abstractmethod
+    def is_up(self) -> bool:
+        """Whether any part of it runs. If not, stopped containers or its run volume are left."""
+
+    @property
+    @abstractmethod
+    def sources_sha256(self) -> str:
+        """Digest of lab's code that its agents run (`probes.version`); "" if it is unknown.
+
+        Raises:
+            LabError: The backend does not answer.
+        """
+
+    @property
+    @abstractmethod
+    def is_local(self) -> bool:
+        """Whether its tasks run on this host and use this host's GPUs."""
+
+    @abstractmethod
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec, with addresses that are valid in this environment."""
+
+    @abstractmethod
+    def tasks(self) -> list[TaskInfo]:
+        """All tasks, in the plan's order."""
+
+    @abstractmethod
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request to the agents.
+
+        Args:
+            request: The request.
+            parts: Directories to copy into the run's directory before the run starts, by their
+                names there: `program` with the user's own program and its modules;
+                `checkpoints` to continue from.
+
+        Raises:
+            Busy: Another run is active in this environment.
+            LabError: An agent does not run.
+        """
+
+    @abstractmethod
+    def post(self, command: Command, run_id: str, text: str) -> None:
+        """Write one message for a run to the run volume.
+
+        Args:
+            command: The kind of the message.
+            run_id: The run.
+            text: The message.
+
+        Raises:
+            LabError: There is no such run, or the volume cannot be written.
+        """
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """Request the end of a run: the programs save their state and exit."""
+        self.post("cancel", run_id, reason)
+
+    def kill(self, run_id: str, reason: str) -> None:
+        """Request the immediate end of a run: the agents kill the programs."""
+        self.post("kill", run_id, reason)
+
+    @abstractmethod
+    def block_host(self, notify: Notify) -> None:
+        """Block this host from the tasks of each node that can reach it.
+
+        An environment that `lab` did not boot, or whose node was restarted, may need it. If the
+        kernel or the engine refuses, one line warns of that.
+
+        Args:
+            notify: Receives the warning.
+        """
+
+    @abstractmethod
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
+        """Inject a fault into a node's network. It lasts its full time, even if the caller ends.
+
+        Args:
+            node: The node.
+            arguments: Arguments of `lab.network.fault`.
+
+        Raises:
+            LabError: The fault is not in effect; the message contains the kernel's reason.
+        """
+
+    def inject_fault(self, run_id: str, fault: str) -> None:
+        """Write a fault to the run volume, for the agents of a run."""
+        self.post("fault", run_id, fault)
+
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note on the run volume that the whole run was collected into this run store."""
+        self.post("collected", run_id, directory)
+
+    @abstractmethod
+    def runs(self) -> list[Request]:
+        """All requests on the run volume, oldest first."""
+
+    def continuation(self, run_id: str, notify: Notify) -> Request | None:
+        """Wait for the run that continues an ended one; None: none does.
+
+        Args:
+            run_id: The run that has ended.
+            notify: Receives the reason of the wait.
+
+        Raises:
+            LabError: The backend does not answer.
+        """
+        del run_id, notify
+        return None
+
+    def clock_offset_s(self) -> float:
+        """Seconds by which the time of its tasks is ahead of this host's clock.
+
+        Raises:
+            LabError: The run volume cannot be used.
+        """
+        return 0.0
+
+    @abstractmethod
+    def collected(self) -> Mapping[str, str]:
+        """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
+
+        Raises:
+            LabError: The volume cannot be read, or its agents do not know such notes.
+        """
+
+    @abstractmethod
+    def stream(
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
+    ) -> Iterator[Chunk | None]:
+        """Stream the files of a run, from the given byte offsets on.
+
+        Args:
+            run_id: The run.
+            offsets: Path relative to the run's directory → bytes that are collected already.
+            follow: Continue until every task has ended; otherwise stop after the current files.
+            all_sizes: Send files of any size.
+            rest: Send all files although a task has not recorded its end, as its agent has died.
+
+        Yields:
+            Pieces of files; None at least once a second, so that the caller can refresh a view.
+
+        Raises:
+            LabError: The environment has stopped.
+        """
+
+    @abstractmethod
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
+        """Lines of the agents' standard output, `worker-0  | …`.
+
+        Args:
+            tasks: The tasks; empty: all.
+            follow: Continue with new lines.
+            tail: Begin with this many lines of each task; None: with all.
+            since: Only lines written since this time, in seconds since the epoch.
+        """
+
+    @abstractmethod
+    def shell(self, task: str) -> list[str]:
+        """The command line that opens a shell in the task's container or namespaces."""
+
+    @abstractmethod
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+        """The GPUs that each task sees now, by the task's name.
+
+        If nodes are containers, the result contains them too, by their own names. They must see no
+        GPU. The view of a task that cannot be probed contains the reason.
+
+        Args:
+            tensorflow: Whether to probe TensorFlow too, which takes seconds.
+        """
+
+    @abstractmethod
+    def provenance(self) -> dict[str, str]:
+        """What really ran: image digest or interpreter, versions of engine or kernel."""
+
+    @abstractmethod
+    def boot_file(self) -> tuple[str, str]:
+        """File name and text of what was booted: the compose file, or the processes as JSON."""
+
+    @abstractmethod
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
+        """Remove this environment: all that carries its labels, and nothing else.
+
+        Args:
+            notify: Receives progress.
+            unless: Called first, when no run can be submitted any more. If it raises, nothing is
+                removed.
+            keeps: Called next: whether to keep the run volume.
+
+        Raises:
+            Busy: Another command boots it, submits a run to it or removes it now.
+            LabError: Parts of it are left.
+        """
