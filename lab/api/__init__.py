@@ -17,7 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from lab.api.environments import Booted, up
     from lab.api.planning import load, plan
+    from lab.api.rendering import Rendered, render
     from lab.api.reports import Comparison, compare, report
     from lab.api.reproductions import Reproduction, reproduce
     from lab.api.results import Run, Runs, figure, find, runs
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from lab.service.report import Report
 
 _MODULES: Final = {
+    "lab.api.environments": "Booted up",
+    "lab.api.rendering": "Rendered render",
     "lab.api.planning": "load plan",
     "lab.api.reports": "Comparison compare report",
     "lab.api.reproductions": "Reproduction reproduce",
@@ -45,12 +49,14 @@ _MODULES: Final = {
 """The names of each module, imported on their first use: a command loads only what it needs."""
 
 __all__ = [
+    "Booted",
     "Cluster",
     "Comparison",
     "ConfigError",
     "InputError",
     "LabError",
     "Plan",
+    "Rendered",
     "Report",
     "Reproduction",
     "Run",
@@ -62,12 +68,14 @@ __all__ = [
     "find",
     "load",
     "plan",
+    "render",
     "report",
     "reproduce",
     "run",
     "runs",
     "simulate",
     "sweep",
+    "up",
 ]
 
 

@@ -22,7 +22,7 @@ from lab.console import output
 from lab.errors import InputError, LabError, Notify
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
-from lab.options import Argument, Flag, Switch, read_options
+from lab.options import Argument, Flag, Switch, given_flags, read_options
 from lab.options.shared import BackendName, GpuMode
 from lab.options.types import one_of
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
@@ -223,10 +223,8 @@ def _given_runs(given: Mapping[str, Any], store: Path, report: Notify) -> list[R
     Raises:
         InputError: There is none, one has not ended, or an option for new runs is given, too.
     """
-    for option in ("repeats", "quick", "seed"):
-        if given[option] is not None and given[option] is not False:
-            what = f"--{option} is only for new runs"
-            raise InputError(what, f"leave out --{option} or --runs")
+    for flag in given_flags(reproduce, given, "repeats", "quick", "seed"):
+        raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
     found = ended_runs(given["runs"], store, report)
     if not found:
         raise InputError("runs: there is no run", "give one run or several")

@@ -73,14 +73,12 @@ class RunOutput:
         notify: Receives progress and notices.
         warn: Receives warnings.
         view: Makes the view of the run, which is entered while the run is followed.
-        explain: Whether to report the reason for each node's GPUs and each task's CPUs.
         detach: Whether to return as soon as the run is submitted.
     """
 
     notify: Notify
     warn: Notify
     view: Callable[[RunDir, RunInfo], AbstractContextManager[View]]
-    explain: bool = False
     detach: bool = False
 
 
@@ -90,6 +88,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     backend: BackendName = AUTO,
     gpus: GpuMode = AUTO,
+    explain: Annotated[bool, Switch()] = False,
     strict: Annotated[bool, Switch()] = False,
     share: Annotated[bool, Switch()] = False,
     data_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
@@ -133,6 +132,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         share: Also use GPUs that another environment of lab holds.
         data_dir: A directory with your own data: the four IDX files.
@@ -190,7 +190,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         spec=spec,
         backend=backend,
         gpus=gpus,
-        explain=shown.explain,
+        explain=explain,
         strict=given["strict"],
         share=given["share"],
         data_dir=given["data_dir"],

@@ -204,13 +204,13 @@ class Parameter:
             given = os.fspath(given)
         if isinstance(self.kind, Arguments | ProgramArguments):
             return tuple(_texts([given] if isinstance(given, str) else _elements(given)))
-        if self.kind.parse is text:
-            return given
         if isinstance(self.kind, Flag) and isinstance(given, Mapping):
             given = [f"{key}{self.kind.pair}{_joined(value)}" for key, value in given.items()]
         if isinstance(self.kind, RepeatedFlag):
             several = [given] if isinstance(given, str) else _elements(given)
             return tuple(_read(self.name, self.kind.parse, str(each)) for each in several)
+        if self.kind.parse is text:
+            return given
         if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
             if not self.kind.separator:
                 return tuple(_texts(given))
@@ -219,7 +219,7 @@ class Parameter:
 
     def for_fire(self, raw: str) -> Any:  # noqa: ANN401  (a text, or the type of the parameter)
         """Convert a text to what the function takes from the command line."""
-        if not self.takes_text or isinstance(self.kind, Arguments | ProgramArguments):
+        if not self.takes_text or isinstance(self.kind, Switch | Arguments | ProgramArguments):
             return self.parse(raw)
         return tuple(json.loads(raw)) if isinstance(self.kind, RepeatedFlag) else raw
 
@@ -275,6 +275,17 @@ def read_options(function: Callable[..., object], given: Mapping[str, object]) -
         InputError: One is not valid.
     """
     return {each.name: each.value_of(given[each.name]) for each in parameters(function)}
+
+
+def given_flags(
+    function: Callable[..., object], given: Mapping[str, object], *names: str
+) -> list[str]:
+    """Return the flags of those of the named options that are not at their default."""
+    return [
+        f"--{each.flag.replace('_', '-')}"
+        for each in parameters(function)
+        if each.name in names and given[each.name] != each.default
+    ]
 
 
 def presents(

@@ -42,14 +42,6 @@ HostGpus = Annotated[
     str | int,
     Flag("auto: those of this host; none; or the number of another host", host_gpus, shows="N"),
 ]
-Explain = Annotated[
-    bool, Switch("explain which GPUs each node gets, and which CPUs each task gets")
-]
-Strict = Annotated[
-    bool,
-    Switch("fail if GPUs are busy or too old, or if the host has less than the config asks for"),
-]
-Share = Annotated[bool, Switch("also use GPUs that another environment of lab holds")]
 RunsDir = Annotated[
     str | None,
     Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),

@@ -428,7 +428,7 @@ def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert str(saved) in capfd.readouterr().err
     every = api.reproduce("all", runs=chapter, runs_dir=tmp_path)  # a run is a path, too
     assert [run.id for run in every.runs] == [chapter.id]
-    assert set(every.frame()["source"]) == {each.source.name for each in every.evaluations}
+    assert set(every.frame()["source"]) == {each.name for each in every.evaluations}
     with pytest.raises(InputError, match="--seed is only for new runs"):
         api.reproduce("book-async", runs=[chapter], seed=0)
 

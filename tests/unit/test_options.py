@@ -35,6 +35,7 @@ def dig(
     Raises:
         InputError: It is too deep.
     """
+    assert isinstance(CPU, bool)  # a function can use a switch as it is
     return read_options(dig, locals())
 
 
@@ -52,7 +53,8 @@ def _digs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_digs")
 def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "there", "--depth", "2,3", "--soil", "x", "--loud"]) == 0
+    given = ["there", "--depth", "2,3", "--soil", "x", "--CPU=false", "--loud"]
+    assert main(["simulate", *given]) == 0
     dug = {"place": "there", "depth": (2, 3), "soil": b"x", "CPU": False}
     assert capsys.readouterr().out == f"{dug} True\n"
     assert main(["simulate", "--help"]) == 0

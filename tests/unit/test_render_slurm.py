@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.api.rendering import recorded
 from lab.backends.names import SLURM
 from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
@@ -18,7 +19,6 @@ from lab.backends.slurm.render import slurm_time
 from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError
-from lab.service.rendering import recorded
 from lab.text import visible
 from tests.golden.cases import HERE
 from tests.support.engine import ROOT

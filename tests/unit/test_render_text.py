@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from lab.api.rendering import recorded
 from lab.backends.compose.dumper import Block, Variable, compose_yaml
 from lab.backends.compose.options import ComposeOptions
 from lab.backends.compose.render import render
@@ -21,7 +22,6 @@ from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.service.rendering import recorded
 from tests.support.rendering import plan_file, read_header, render_file
 
 ROOT = Path(__file__).parents[2]

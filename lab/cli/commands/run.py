@@ -35,7 +35,6 @@ from lab.cli.run_view import followed_view
 from lab.console import notify
 from lab.errors import InterruptError, LabError
 from lab.options import Switch, presents
-from lab.options.shared import Explain
 from lab.run.runner import RunInterruptedError
 from lab.service.next_command import next_command
 from lab.service.outcome import check_succeeded
@@ -48,7 +47,6 @@ from lab.store.summary import Summary
 def command(
     train: partial[Run],
     *,
-    explain: Explain = False,
     detach: Annotated[
         bool, Switch("return when the run has started; `lab attach` follows it", short="-d")
     ] = False,
@@ -56,7 +54,7 @@ def command(
 ) -> None:
     """Train an experiment, collect it, and print its results."""
     hint = _no_hint if json or not sys.stderr.isatty() else partial(_hint, train.keywords)
-    shown = RunOutput(notify, notify, followed_view, explain=explain, detach=detach)
+    shown = RunOutput(notify, notify, followed_view, detach=detach)
     try:
         done = train(output=shown, check=False)
     except RunInterruptedError as interrupt:

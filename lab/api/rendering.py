@@ -1,0 +1,265 @@
+"""Render from Python: `lab render` without its command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from lab.api.planning import AnyPath
+from lab.backends.names import AUTO, TARGETS, capabilities
+from lab.backends.options import changed, text_of
+from lab.backends.options import read_options as read_own_options
+from lab.backends.planned_run import planned_run, run_override, tensorflow_version
+from lab.backends.planner import Planner
+from lab.backends.registry import planner_named
+from lab.backends.rendered_file import (
+    Rendering,
+    RenderOptions,
+    current_text,
+    is_rendered,
+    read_state,
+    stale_diff,
+    write,
+)
+from lab.config import Cluster, load_cluster
+from lab.console import output as output_of_caller
+from lab.errors import InputError, LabError, Notify
+from lab.experiments.registry import EXPERIMENTS
+from lab.extras import named_extras
+from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, read_options
+from lab.options.shared import GpuMode, OwnOptions, Tensorflow
+from lab.options.types import one_of, text
+from lab.outputs import check_output
+from lab.placement.place import Placed
+from lab.placement.plan import PlannedRun
+from lab.plots import is_svg
+from lab.project import cluster_path, find_root
+from lab.run.planning import make_plan, report_warnings
+from lab.text import short
+from lab.tf_versions import CURRENT, IMAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A rendered config.
+
+    Attributes:
+        text: The text of the file.
+        placed: The plan.
+        cluster: The config.
+        run: The run that the tasks train at their start; None: they wait for runs.
+        planner: The part of the backend that rendered it.
+        output: The file; `-`: none was written.
+        diff: With `check`: how the file differs from the text; "" if it is up to date.
+        again: With `check`: the command that writes the file again.
+    """
+
+    text: str
+    placed: Placed
+    cluster: Cluster
+    run: PlannedRun | None
+    planner: Planner
+    output: str = "-"
+    diff: str = ""
+    again: str = ""
+
+
+@named_extras()
+def render(  # longer than 60 lines: each option has an argument and a line of help
+    file: Annotated[AnyPath | None, Argument(shows="FILE")] = None,
+    *,
+    cluster: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    target: Annotated[str, Flag(parse=one_of(*TARGETS), shows="TARGET")] = TARGETS[0],
+    option: OwnOptions = (),
+    check: Annotated[bool, Switch()] = False,
+    gpus: GpuMode = AUTO,
+    explain: Annotated[bool, Switch()] = False,
+    strict: Annotated[bool, Switch()] = False,
+    tensorflow: Tensorflow = None,
+    output: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
+    force: Annotated[bool, Switch()] = False,
+    picture: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
+    run: Annotated[str | None, Flag(shows="EXPERIMENT")] = None,
+    rest: Annotated[
+        tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
+    ] = (),
+) -> Rendered:
+    """Render a config as a compose file, or as a batch script for Slurm.
+
+    Args:
+        file: The cluster config, the same as --cluster.
+        cluster: The cluster config (default: cluster.yaml).
+        target: The backend whose file to write.
+        option: Options of the backend alone: `{"time": "2h"}`.
+        check: Write no file; print a diff and exit with code 1 if the file is out of date.
+        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        explain: Explain which GPUs each node gets, and which CPUs each task gets.
+        strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
+        tensorflow: The tasks' TensorFlow version.
+        output: The file to write, or - for stdout (default: compose.yaml, or cluster.sbatch).
+        force: Replace the file even if lab did not write it.
+        picture: Also draw the cluster to this SVG file.
+        run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).
+        rest: The flags of the experiment: `["--epochs=2"]`.
+
+    Raises:
+        InputError: An argument is invalid, or a file would be replaced that lab did not write.
+        ConfigError: The config has errors.
+        LabError: The config does not fit the host, or `strict` refuses it.
+    """
+    given = read_options(render, locals())
+    path = cluster_path(given["cluster"], given["file"])
+    own = read_own_options(target, capabilities(target).options, given["option"])
+    options = RenderOptions(gpus, tensorflow, run_override(run, given["rest"]), own)
+    written = given["output"] or default_output(target, existing=check)
+    _refuse(given)
+    if check:
+        return _compared(path, target, written, options)
+    _check_outputs(written, given["picture"], force=force)
+    notify = output_of_caller().notify
+    made = render_config(
+        path,
+        target,
+        options,
+        relative_to=Path() if written == "-" else Path(written).parent,
+        root=find_root(path),
+        explain=notify if explain else None,
+    )
+    report_warnings(made.placed, made.cluster, gpus, notify, strict=strict)
+    for notice in made.planner.render_notices(made.run):
+        notify(notice)
+    if given["picture"] is not None:
+        _draw(made, given["picture"])
+        notify(f"wrote {short(given['picture'])}")
+    if written != "-":
+        write(Path(written), made.text)
+    return replace(made, output=written)
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    """Refuse options without an effect."""
+    target = given["target"]
+    of_gpus = given_flags(render, given, "explain", "strict")
+    if of_gpus and not capabilities(target).host_gpus:
+        raise InputError(f"--target {target} has no {of_gpus[0]}", f"leave out {of_gpus[0]}")
+    for flag in (*of_gpus, *given_flags(render, given, "picture")) if given["check"] else ():
+        # The result must not depend on which GPUs are in use now.
+        raise InputError(
+            f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
+        )
+
+
+def _check_outputs(output: str, picture: str | None, *, force: bool) -> None:
+    """Check that the files may be written."""
+    if output != "-":
+        check_output("--output", Path(output), is_rendered, force=force)
+    if picture is not None:
+        check_output("--picture", Path(picture), is_svg, force=force)
+        if output != "-" and Path(picture).resolve() == Path(output).resolve():
+            raise InputError("--picture and --output name the same file", "name another file")
+
+
+def _draw(rendered: Rendered, picture: str) -> None:
+    # Imported here: importing matplotlib takes a second, and only a picture needs it.
+    from lab.plots.cluster import draw_shape  # noqa: PLC0415
+    from lab.plots.shape import of_plan  # noqa: PLC0415
+    from lab.plots.style import svg  # noqa: PLC0415
+
+    experiment = EXPERIMENTS[rendered.run.arguments[0]] if rendered.run else None
+    shape = of_plan(rendered.placed.plan, experiment)
+    write(Path(picture), svg(draw_shape(shape)).decode(), "--picture")
+
+
+def _compared(path: Path, target: str, output: str, options: RenderOptions) -> Rendered:
+    """Compare a file with what is rendered now."""
+    file = Path(output)
+    if output == "-":
+        raise InputError("--check needs a file", "leave out --output -")
+    if not file.is_file():
+        raise LabError(f"{file} is missing", "write it with `lab render`")
+    options = with_recorded(options, file, target)
+    found = render_config(path, target, options, relative_to=file.parent, root=find_root(path))
+    again = command_of(path, target, output, options)
+    return replace(found, output=output, diff=stale_diff(file, found.text), again=again)
+
+
+def render_config(
+    path: Path,
+    target: str,
+    options: RenderOptions,
+    *,
+    relative_to: Path,
+    root: Path,
+    explain: Notify | None = None,
+) -> Rendered:
+    """Render a config.
+
+    Args:
+        path: The path of the config.
+        target: The backend's name.
+        options: The options.
+        relative_to: The directory of the rendered file. All paths in the file are relative to it,
+            so that the current directory does not change the file.
+        root: The project's directory.
+        explain: Receives the reason for each node's GPUs and each task's CPUs.
+
+    Raises:
+        LabError: The config cannot be read, has errors, does not fit the host, or has values that
+            the backend cannot have.
+    """
+    planner = planner_named(target).with_options(options.own)
+    cluster = load_cluster(path)
+    run = planned_run(cluster, options.run)
+    version = tensorflow_version(run, options.tensorflow, CURRENT.tensorflow)
+    placed = make_plan(
+        cluster, options.gpus, tensorflow=version, backend=target, file=path, explain=explain
+    )
+    rendering = Rendering.at(relative_to, path, root, run, options.run)
+    return Rendered(planner.render(placed.plan, rendering), placed, cluster, run, planner)
+
+
+def recorded(file: Path, target: str) -> RenderOptions | None:
+    """Return the options in a rendered file's header; None if it is missing or has none."""
+    return read_state(current_text(file), capabilities(target).options)
+
+
+def with_recorded(options: RenderOptions, file: Path, target: str) -> RenderOptions:
+    """Return the options for a comparison: those that are not given are taken from the file."""
+    others = recorded(file, target) or RenderOptions()
+    return RenderOptions(
+        others.gpus if options.gpus == AUTO else options.gpus,
+        options.tensorflow or (others.tensorflow if others.tensorflow in IMAGES else None),
+        options.run or others.run,
+        {**others.own, **options.own},
+    )
+
+
+def default_output(target: str, *, existing: bool) -> str:
+    """Return the file of a target.
+
+    Args:
+        target: The backend's name.
+        existing: Whether to return the one that is here, if only another than the first is.
+    """
+    files = capabilities(target).renders
+    found = [each for each in files if Path(each).exists()]
+    return found[0] if existing and found else files[0]
+
+
+def command_of(path: Path, target: str, output: str, options: RenderOptions) -> str:
+    """Return the command that writes a file with these options."""
+    own = changed(capabilities(target).options, options.own)
+    given = {
+        f"--target={target}": target != TARGETS[0],
+        **{f"-o={name}={text_of(value)}": True for name, value in own.items()},
+        f"--gpus={options.gpus}": options.gpus in {"index", "none"},
+        f"--tensorflow={options.tensorflow}": options.tensorflow not in {None, CURRENT.tensorflow},
+        f"--output={output}": output != default_output(target, existing=False),
+    }
+    name, *flags = shlex.split(options.run) or [""]
+    words = [str(path), *(flag for flag, used in given.items() if used)]
+    words += [f"--run={name}"] if name else []
+    return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
