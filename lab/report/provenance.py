@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.report.repro_command import command
 from lab.store.run_info import RunInfo
+from lab.store.settings import command
 
 
 def provenance(

@@ -12,12 +12,11 @@ from lab.formatting import counted
 from lab.mnist import Floats, scaled
 from lab.outputs import check_output, write_output
 from lab.predict.image_grid import draw_grid, draw_one, is_picture
-from lab.predict.model_loader import load_network, saved_model, test_set
-from lab.predict.network import Network, Probabilities
+from lab.predict.network import MODEL, Network, Probabilities, network, saved_model, test_set
 from lab.predict.prediction import Evaluation, Prediction, evaluate
 from lab.predict.preprocess import read_picture
 from lab.project import check_data_dir
-from lab.saved_model import SavedModel
+from lab.saved_model import FILE, SavedModel
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
@@ -233,7 +232,8 @@ def predict_test_set(
 def _model(run: RunDir, *, averages: bool) -> Model:
     info = run.read()
     saved = saved_model(run, info)
-    return Model(run, info, saved, load_network(run, saved, averages=averages))
+    source = str(run.path / MODEL / FILE)
+    return Model(run, info, saved, network(saved, averages=averages, source=source))
 
 
 def _output(given: str | None, run: RunDir, name: str, *, force: bool) -> Path:

@@ -12,8 +12,9 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from filecmp import cmp
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
@@ -101,11 +102,6 @@ def pack(run: RunDir, names: Sequence[str], output: BinaryIO) -> None:
                 shutil.copyfileobj(source, target)
 
 
-def is_archive(begin: bytes) -> bool:
-    """Return whether a file with this beginning is an archive of a run."""
-    return archived_run(begin) is not None
-
-
 def archived_run(begin: bytes) -> str | None:
     """Return the id of the run in an archive with this beginning; None if it is not an archive."""
     found = re.match(rb"PK\x03\x04.{26}([a-z0-9-]{1,81})/", begin, re.DOTALL)
@@ -162,7 +158,7 @@ def same_content(run: RunDir, other: RunDir) -> bool:
         if _as_imported(run.read()) != _as_imported(other.read()):
             return False
         names = contents(run, complete=True)[0].keys() - {run.info_path.name}
-        return all(_same_bytes(run.path / name, other.path / name) for name in names)
+        return all(cmp(run.path / name, other.path / name, shallow=False) for name in names)
     except (LabError, OSError, ValueError):
         return False
 
@@ -284,16 +280,3 @@ def _as_imported(info: RunInfo) -> RunInfo:
     """Return `run.json` of a run that belongs to no environment of this host."""
     left = tuple(replace(each, kept=False) for each in info.left)
     return replace(info, imported=True, collected=True, left=left)
-
-
-def _same_bytes(one: Path, other: Path) -> bool:
-    with open_regular(one) as first, open_regular(other) as second:
-        return all(mine == theirs for mine, theirs in _pieces(first, second))
-
-
-def _pieces(first: BinaryIO, second: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    while True:
-        mine, theirs = first.read(1 << 20), second.read(1 << 20)
-        yield mine, theirs
-        if not mine or not theirs:
-            return

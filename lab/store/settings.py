@@ -1,4 +1,4 @@
-"""The settings of a run as texts: all that it was started with, except its seed."""
+"""The settings of a run as texts, except its seed, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from lab.experiments.policy import FAIL, Policy
@@ -16,7 +16,7 @@ from lab.program import SUFFIX
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.tf_versions import CURRENT
-from lab.volume import READY_S
+from lab.volume import READY_S, RunSpec
 from lab.volume.run_spec import registered, seconds
 
 _MOUNTED: Final = PurePosixPath("/lab")
@@ -105,7 +105,7 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "experiment", spec.experiment
     yield "program", _source(run, info) if spec.own else spec.program
     yield "program of each task", spec.program if spec.programs else ""
-    yield "TensorFlow", str((info.plan or {}).get("tensorflow", CURRENT.tensorflow))
+    yield "TensorFlow", _tensorflow(info)
     yield "backend", info.backend
     yield "config", info.cluster_sha256[:DIGITS] or info.project
     yield "tasks", ", ".join(f"{len(hosts)} {job}" for job, hosts in info.cluster.items())
@@ -118,6 +118,10 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     flags = {name: flag for name, flag in known.items() if name in recorded}
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
     yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
+
+
+def _tensorflow(info: RunInfo) -> str:
+    return str((info.plan or {}).get("tensorflow", CURRENT.tensorflow))
 
 
 def _host_path(data_dir: str) -> str:
@@ -138,3 +142,54 @@ def _source(run: RunDir, info: RunInfo) -> str:
         digest.update(f"{path.relative_to(run.program)}\0{len(data)}\0".encode(errors="replace"))
         digest.update(data)
     return digest.hexdigest()[:DIGITS] if files else f"unknown, of {info.run_id}"
+
+
+def command(info: RunInfo) -> str:
+    """Return the command that repeats a run, for the project's directory.
+
+    It has no arguments that the experiment sets itself, and only the last value of a repeated
+    flag. Arguments after `--` that are not flags of the experiment are after `--` again.
+    """
+    return shlex.join(["lab", "run", *_program(info), *_options(info), *_arguments(info)])
+
+
+def _program(info: RunInfo) -> Iterator[str]:
+    yield _own_program(info.spec) if info.spec.own else info.spec.experiment
+    if info.spec.own and (version := _tensorflow(info)) != CURRENT.tensorflow:
+        yield from ("--tensorflow", version)
+
+
+def _own_program(spec: RunSpec) -> str:
+    """Return the program as the user typed it, or the program of each task."""
+    if spec.module:
+        return spec.program
+    if spec.programs:
+        each = spec.programs.items()
+        return ",".join(f"{task}={Path(spec.folder, own.program)}" for task, own in each)
+    return str(Path(spec.folder, spec.program))
+
+
+def _options(info: RunInfo) -> Iterator[str]:
+    place = {"cluster": info.cluster_file, "backend": info.backend}
+    options = {name: value for name, value in place.items() if value} | options_of(info)
+    for name, value in options.items():
+        if value.startswith("-"):
+            yield f"--{name}={value}"
+        else:
+            yield from (f"--{name}", value) if value else (f"--{name}",)
+
+
+def _arguments(info: RunInfo) -> Iterator[str]:
+    """Yield the program's arguments: first the flags of `lab run`, then the others after `--`."""
+    arguments = [str(argument) for argument in info.spec.args]
+    wanted = registered(info.spec)
+    if wanted is None:
+        yield from ["--", *arguments] if info.spec.own and arguments else arguments
+        return
+    given, others = split_flags(arguments, wanted.flags)
+    preset, _ = split_flags(wanted.args, wanted.flags)
+    for name, value in given.items():
+        if preset.get(name) != value:
+            yield f"--{name}={value}"
+    if others:
+        yield from ("--", *others)

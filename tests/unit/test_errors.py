@@ -39,7 +39,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.mnist import DataError, load_mnist
 from lab.network.link import LinkError, apply_link
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.predict import model_loader
+from lab.predict import network as models
 from lab.predict.preprocess import read_picture
 from lab.run import fitting
 from lab.saved_model import FILE
@@ -165,13 +165,13 @@ def a_model_with_an_unknown_compression(root: Path, _: pytest.MonkeyPatch) -> No
     archive = path.read_bytes()
     directory = archive.index(b"PK\x01\x02")
     path.write_bytes(archive[: directory + 10] + b"\x63" + archive[directory + 11 :])
-    model_loader.saved_model(RunDir(root), INFO)
+    models.saved_model(RunDir(root), INFO)
 
 
 @error
 def a_test_set_that_has_moved(root: Path, _: pytest.MonkeyPatch) -> None:
     spec = replace(INFO.spec, data_dir=str(root / "away"))
-    model_loader.test_set(replace(INFO, spec=spec, backend="local"), None)
+    models.test_set(replace(INFO, spec=spec, backend="local"), None)
 
 
 @error

@@ -21,8 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InputError, LabError
 from lab.mnist import Examples, Floats, load_mnist, load_test
-from lab.predict.model_loader import saved_model
-from lab.predict.network import Network, network, softmax
+from lab.predict.network import Network, network, saved_model, softmax
 from lab.predict.prediction import Evaluation, evaluate
 from lab.predict.preprocess import read_picture
 from lab.saved_model import SavedModel

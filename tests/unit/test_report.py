@@ -28,7 +28,6 @@ from lab.report import build
 from lab.report.loader import read_runs
 from lab.report.markers import marks_of, not_done
 from lab.report.provenance import provenance
-from lab.report.repro_command import command
 from lab.reproduce import view
 from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict
@@ -36,6 +35,7 @@ from lab.statistics import Interval
 from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
+from lab.store.settings import command
 from lab.tf_versions import TF1
 from lab.volume import READY_S, RunSpec
 from lab.volume.states import State

@@ -15,9 +15,9 @@ from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import ConfigError
 from lab.experiments.policy import OnFailure
-from lab.report.repro_command import command
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
+from lab.store.settings import command
 from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
 from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.experiments.policy import OnFailure
-from lab.report.repro_command import command
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.store.settings import settings_of
+from lab.store.settings import command, settings_of
 from lab.volume import RunSpec
 
 INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
