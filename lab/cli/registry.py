@@ -52,6 +52,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "ls": "list the environments of every backend",
         "ps": "list the tasks of an environment, and the status of its newest run",
         "shell": "open a shell in the container or node of a task",
+        "backends": "list the backends, whether they can be used here, and their own options",
     },
     "Configure the cluster": {
         "gpus": "list the GPUs of this host, and the task that holds each",

@@ -1,28 +1,57 @@
-"""What holds for every backend; tests/e2e/test_daily_use.py trains on them."""
+"""The conformance suite of the backends; tests/e2e/test_daily_use.py trains on them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.backends import Backend
-from lab.backends.names import CAPABILITIES
-from lab.backends.registry import backend_named, backends
+from lab.backends import Backend, Environment
+from lab.backends.names import AUTO, CAPABILITIES, Capabilities
+from lab.backends.options import read_options, text_of
+from lab.backends.registry import backend_named, backends, planner_named
+from lab.backends.rendered_file import Rendering, is_rendered, read_state
 from lab.config import parse_cluster
-from lab.errors import InputError
+from lab.errors import InputError, LabError
+from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
+GIVEN = {"gpus-by": "cdi", "network": "isolated", "het": "no", "time": "2h", "container": "a.sif"}
+"""A value of each option that is not its default."""
 
 
 @pytest.fixture(params=CAPABILITIES)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    return backend_named(request.param)
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def backend(name: str) -> Backend:
+    return backend_named(name)
+
+
+@pytest.fixture
+def able(name: str) -> Capabilities:
+    return CAPABILITIES[name]
+
+
+@pytest.fixture
+def site(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with SITES[name](tmp_path, monkeypatch) as found:
+        yield found
+
+
+# ---- Without an environment
 
 
 def test_the_registry_has_the_backends_with_capabilities() -> None:
-    assert {each.name for each in backends()} == {*CAPABILITIES}
+    assert [each.name for each in backends()] == [*CAPABILITIES]
+    assert {*SITES} == {*CAPABILITIES}
 
 
 def test_its_reason_is_one_line(backend: Backend) -> None:
@@ -30,20 +59,130 @@ def test_its_reason_is_one_line(backend: Backend) -> None:
     assert reason is None or len(reason.splitlines()) == 1
 
 
-def test_it_plans_a_config_without_gpus(backend: Backend) -> None:
+@pytest.mark.parametrize("mode", ["none", AUTO])
+def test_it_plans_a_config(backend: Backend, mode: str) -> None:
     cluster = parse_cluster(CLUSTER, "cluster.yaml")
-    placed = backend.plan(cluster, "none", tensorflow="2.21")
-    assert [(task.name, task.gpus) for task in placed.plan.tasks] == [("worker-0", ())]
+    placed = backend.plan(cluster, mode, tensorflow="2.21")
+    assert [task.name for task in placed.plan.tasks] == ["worker-0"]
+    assert mode != "none" or placed.plan.tasks[0].gpus == ()
     assert placed.plan.cluster_sha256 == cluster.sha256
     assert placed.plan.tensorflow == "2.21"
 
 
+def test_it_renders_the_same_bytes_or_refuses_by_name(backend: Backend, able: Capabilities) -> None:
+    cluster = parse_cluster(CLUSTER, "cluster.yaml")
+    plan = backend.plan(cluster, "none", tensorflow="2.21").plan
+    if not able.renders:
+        with pytest.raises(InputError, match=f"backend {backend.name} has no file to render; use"):
+            backend.render(plan, Rendering())
+        return
+    text = backend.render(plan, Rendering())
+    assert text == planner_named(backend.name).render(plan, Rendering())
+    assert is_rendered(text.encode())
+    assert backend.start_hint(Path(able.renders[0]))
+    found = read_state(text, able.options)
+    assert found is not None
+    assert (found.gpus, found.tensorflow, found.run, found.own) == ("none", "2.21", "", {})
+
+
 def test_only_tasks_that_see_files_under_the_same_path_have_any_file(
-    backend: Backend, tmp_path: Path
+    backend: Backend, able: Capabilities, tmp_path: Path
 ) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
-    if CAPABILITIES[backend.name].containers:
+    if able.containers:
         with pytest.raises(InputError, match="--data_dir"):
             backend.task_path(outside, project)
     else:
         assert backend.task_path(outside, project) == str(outside)
+
+
+# ---- Options of its own
+
+
+def test_its_options_are_read_and_reach_the_rendered_file(
+    backend: Backend, able: Capabilities
+) -> None:
+    plan = backend.plan(parse_cluster(CLUSTER, "x.yaml"), "none", tensorflow="2.21").plan
+    for option in able.options:
+        assert "\n" not in option.help
+        assert option.default == "" or option.parse(text_of(option.default)) == option.default
+        values = read_options(backend.name, able.options, [f"{option.name}={GIVEN[option.name]}"])
+        assert values[option.name] != option.default
+        text = backend.with_options(values).render(plan, Rendering())
+        found = read_state(text, able.options)
+        assert found is not None
+        assert found.own == values
+
+
+def test_an_option_of_another_backend_is_refused(name: str, able: Capabilities) -> None:
+    for text in ("nothing=1", "nothing", "", "=", "\x1b=1"):
+        with pytest.raises(InputError) as caught:
+            read_options(name, able.options, [text])
+        assert f"backend {name} has no such option" in str(caught.value)
+        assert all(each.usage in str(caught.value) for each in able.options)
+        assert "\x1b" not in str(caught.value)
+
+
+# ---- An environment
+
+
+def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
+    seen: list[Environment] = []
+    environment = site.up(seen.append)
+    assert [each.project for each in seen] == [site.plan.name]
+    assert (environment.backend, environment.project) == (site.backend.name, site.plan.name)
+    assert environment.cluster_sha256 == site.plan.cluster_sha256
+    assert environment.folder == str(site.root)
+    found = site.backend.find(site.plan.name)
+    assert found is not None
+    assert site.plan.name in site.backend.projects()
+    assert [each.project for each in site.backend.all()] == [site.plan.name]
+    assert site.backend.find_orphans() == []
+    tasks = [(each.task, each.node, each.alive) for each in found.tasks()]
+    assert tasks == [(each.name, each.node, True) for each in site.plan.tasks]
+    if not CAPABILITIES[site.backend.name].network_faults:
+        with pytest.raises(LabError, match="use other faults"):
+            found.inject_network_fault(site.plan.tasks[0].node, ["cut:5s"])
+    found.down(lambda _line: None)
+    assert site.left() == []
+    assert site.backend.find_any(site.plan.name) is None
+    assert [*site.backend.projects()] == []
+
+
+@pytest.mark.parametrize("fault", [LabError("a task sees another GPU"), KeyboardInterrupt()])
+def test_a_boot_that_fails_leaves_nothing(site: Site, fault: BaseException) -> None:
+    def check(_environment: Environment) -> None:
+        raise fault
+
+    with pytest.raises(type(fault)):
+        site.up(check)
+    assert site.left() == []
+    assert site.backend.find_any(site.plan.name) is None
+    site.up().down(lambda _line: None)
+    assert site.left() == []
+
+
+def test_a_boot_that_is_interrupted_while_it_waits_leaves_nothing(site: Site) -> None:
+    lines: list[str] = []
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        site.up(notify=interrupt)
+    assert site.left() == []
+    assert site.backend.find_any(site.plan.name) is None
+
+
+def test_an_environment_that_is_needed_is_not_removed(site: Site) -> None:
+    def needed() -> None:
+        raise LabError("it is needed")
+
+    environment = site.up()
+    with pytest.raises(LabError, match="it is needed"):
+        environment.down(lambda _line: None, unless=needed)
+    found: Any = site.backend.find(site.plan.name)
+    assert found.is_up
+    found.down(lambda _line: None)

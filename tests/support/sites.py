@@ -1,0 +1,152 @@
+"""For each backend a host on which it boots, with fakes where it must: the conformance suite's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from lab.backends import Backend, Check, Environment, no_check
+from lab.backends.compose import backend as compose
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.image_build import ImageBuilder
+from lab.backends.engine.client import Engine
+from lab.backends.local.backend import LocalBackend
+from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
+from lab.backends.slurm.backend import SlurmBackend
+from lab.errors import Notify
+from lab.placement.plan import Plan
+from tests.support.containers import Docker, inspected
+from tests.support.fakes import PLAN
+from tests.support.queueing import Host, a_queue, plan_in_seat
+from tests.support.slurm_site import both_start, make_site
+
+
+@dataclass
+class Site:
+    """A host with one backend.
+
+    Attributes:
+        backend: The backend.
+        plan: A plan that it can boot.
+        root: The project's directory.
+        left: What an environment leaves: processes, containers, jobs, files.
+        before_boot: Prepares one boot.
+    """
+
+    backend: Backend
+    plan: Plan
+    root: Path
+    left: Callable[[], list[str]]
+    before_boot: Callable[[], object] = lambda: None
+
+    def up(self, check: Check = no_check, notify: Notify = lambda _line: None) -> Environment:
+        """Boot the plan."""
+        self.before_boot()
+        return self.backend.up(self.plan, root=self.root, notify=notify, check=check)
+
+
+def _files(folder: Path) -> list[str]:
+    """The files of environments; locks and caches may stay."""
+    kept = {".lock", ".known"}
+    return [str(each) for each in folder.rglob("*") if each.is_file() and each.suffix not in kept]
+
+
+@contextmanager
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Real processes, whose agents train nothing."""
+    monkeypatch.setenv("LAB_LOCAL_FORK", "0")
+    yield Site(LocalBackend(), PLAN, tmp_path, lambda: _files(tmp_path / "state"))
+
+
+@contextmanager
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Fakes of Slurm's commands."""
+    site = make_site(tmp_path, monkeypatch)
+
+    def left() -> list[str]:
+        return [*_files(tmp_path / "state"), *site.read("queue").splitlines()]
+
+    yield Site(SlurmBackend(), site.plan, tmp_path, left, lambda: site.pauses.append(both_start))
+
+
+@contextmanager
+def classroom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A real queue with fake containers."""
+    monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
+    host = Host(tmp_path / "volumes")
+    with a_queue(tmp_path / "queue", host) as queue:
+        seat = queue.seat("ada")
+
+        def left() -> list[str]:
+            queue.wait("ada", None)  # the queue removes it in its own time
+            return [name for name, each in host.environments.items() if not each.is_down]
+
+        yield Site(seat, plan_in_seat(1), tmp_path, left)
+
+
+class _Containers(Docker):
+    """An engine whose containers can be added and removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api.networks = lambda **_: []
+        self.containers = SimpleNamespace(list=self._list, get=self._get)
+        self.info = lambda: {"ID": "engine", "Name": "another host"}
+        self.version = lambda: {"Version": "28.0"}
+
+    def names(self) -> list[str]:
+        return [each.name for each in self._containers]
+
+    def add(self, plan: Plan, root: Path) -> None:
+        """Add the containers of a plan, as compose does."""
+        for node, task in [*((each.name, "") for each in plan.nodes), *_tasks(plan)]:
+            attributes = inspected(Health={"Status": "healthy"})
+            attributes["Id"] = attributes["Name"] = task or node
+            labels = {
+                "com.docker.compose.service": task or node,
+                "com.docker.compose.project.working_dir": str(root),
+                "lab.project": plan.name,
+                "lab.node": node,
+                "lab.cluster-sha256": plan.cluster_sha256,
+                **({"lab.task": task, "lab.gpus": ""} if task else {}),
+            }
+            attributes["Config"]["Labels"] = labels
+            attributes["Config"]["Env"] = [f"LAB_CLUSTER={json.dumps(plan.cluster_spec())}"]
+            attributes["Mounts"] = []
+            made = SimpleNamespace(id=task or node, name=task or node, attrs=attributes)
+            made.status, made.labels = "running", labels
+            made.stop = lambda **_: None
+            made.remove = lambda made=made, **_: self._containers.remove(made)
+            self._containers.append(made)
+
+    def _get(self, name: str) -> Any:
+        return next(each for each in self._containers if each.id == name)
+
+
+def _tasks(plan: Plan) -> list[tuple[str, str]]:
+    return [(each.node, each.name) for each in plan.tasks]
+
+
+@contextmanager
+def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A fake engine, and a fake of the compose command."""
+    engine = _Containers()
+    monkeypatch.setattr(Engine, "client", lambda _: engine)
+    monkeypatch.setattr(compose, "docker", lambda: "docker")
+    monkeypatch.setattr(compose, "compose_version", lambda: "2.40.3")
+    monkeypatch.setattr(ImageBuilder, "of", lambda *_: SimpleNamespace(ensure=lambda _: None))
+    up = SimpleNamespace(up=lambda _notify: engine.add(PLAN, tmp_path))
+    monkeypatch.setattr(compose, "Compose", lambda *_: up)
+    left = lambda: [*engine.names(), *_files(tmp_path / "state")]  # noqa: E731
+    yield Site(ComposeBackend(), PLAN, tmp_path, left)
+
+
+SITES: Final = {LOCAL: local, SLURM: slurm, CLASS: classroom, COMPOSE: containers}
+"""The backends' hosts: a new backend needs a line here."""
