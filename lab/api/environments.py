@@ -14,7 +14,7 @@ from lab.backends.selection import require_agents
 from lab.config import Cluster
 from lab.console import output
 from lab.options import Flag, Switch, read_options
-from lab.options.shared import BackendName, GpuMode, Tensorflow
+from lab.options.shared import BackendName, GpuMode, OwnOptions, Tensorflow
 from lab.run.planning import make_plan
 from lab.run.prepared import find_place
 from lab.tf_versions import CURRENT
@@ -37,6 +37,7 @@ def up(
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     *,
     backend: BackendName = AUTO,
+    option: OwnOptions = (),
     gpus: GpuMode = AUTO,
     explain: Annotated[bool, Switch()] = False,
     strict: Annotated[bool, Switch()] = False,
@@ -49,6 +50,7 @@ def up(
     Args:
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
+        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
@@ -71,7 +73,14 @@ def up(
         explain=notify if explain else None,
     )
     chosen, found = find_place(
-        backend, gpus, placed, where, runs_path(given["runs_dir"]), notify=notify, strict=strict
+        backend,
+        gpus,
+        placed,
+        where,
+        runs_path(given["runs_dir"]),
+        notify=notify,
+        strict=strict,
+        option=given["option"],
     )
     if found is None:
         made = boot(chosen, placed.plan, root=where.root, notify=notify, share=share)

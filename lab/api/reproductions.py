@@ -23,7 +23,7 @@ from lab.errors import InputError, LabError, Notify
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.options import Argument, Flag, Switch, given_flags, read_options
-from lab.options.shared import BackendName, GpuMode
+from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.service.batches import run_count
@@ -157,6 +157,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         Cluster | AnyPath | None, Flag(f"the cluster config (default: {CONFIG})", shows="FILE")
     ] = None,
     backend: BackendName = AUTO,
+    option: OwnOptions = (),
     gpus: GpuMode = AUTO,
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
@@ -173,6 +174,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         runs: Evaluate these runs (ids, or directories of one or many), start none.
         cluster: The config, or its file; None: `clusters/book.yaml` of the project.
         backend: A backend, such as `local` or `compose`, or `auto`.
+        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a stop is an error; otherwise `stopped` has the reason.
@@ -199,7 +201,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     else:
         check_main_thread("reproduce")
         first = 1 if given["seed"] is None else given["seed"]
-        options = ReproduceOptions(backend, gpus, given["repeats"], first, quick)
+        options = ReproduceOptions(backend, gpus, given["repeats"], first, quick, given["option"])
         book = project(cluster, CONFIG)
         for source in sources:
             batches = plan_reproduction(options, source, book, store, report)

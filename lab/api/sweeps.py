@@ -24,7 +24,7 @@ from lab.errors import LabError, Notify
 from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.durations import duration
-from lab.options.shared import BackendName, GpuMode
+from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.run.prepared import RunOptions
 from lab.service.batches import run_count
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
@@ -103,6 +103,7 @@ def sweep(
     repeats: Annotated[int, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = REPEATS,
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     backend: BackendName = AUTO,
+    option: OwnOptions = (),
     gpus: GpuMode = AUTO,
     stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
     args: Annotated[Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
@@ -122,6 +123,7 @@ def sweep(
         repeats: The number of runs at each point, each with its own seed.
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
+        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         stall: Fail after this time without a step: 90s, 5m; 0: never.
         args: Flags of the program as texts: `["--epochs=3"]`.
@@ -147,7 +149,9 @@ def sweep(
         stall_s=given["stall"],
     )
     options = SweepOptions(
-        RunOptions(spec=spec, backend=backend, gpus=gpus), given["over"], given["repeats"]
+        RunOptions(spec=spec, backend=backend, option=given["option"], gpus=gpus),
+        given["over"],
+        given["repeats"],
     )
     store, out = runs_path(runs_dir), output()
     report = notify or (discard if quiet else out.notify)

@@ -32,7 +32,7 @@ from lab.options import (
     read_options,
 )
 from lab.options.durations import duration
-from lab.options.shared import BackendName, GpuMode
+from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
@@ -87,6 +87,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     *,
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     backend: BackendName = AUTO,
+    option: OwnOptions = (),
     gpus: GpuMode = AUTO,
     explain: Annotated[bool, Switch()] = False,
     strict: Annotated[bool, Switch()] = False,
@@ -131,6 +132,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         experiment: An experiment (`lab experiments` lists them), or the path of your own program.
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
+        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
@@ -189,6 +191,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     options = RunOptions(
         spec=spec,
         backend=backend,
+        option=given["option"],
         gpus=gpus,
         explain=explain,
         strict=given["strict"],

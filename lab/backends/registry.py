@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lab.backends.names import AUTO, CAPABILITIES
+from lab.backends.names import AUTO, CAPABILITIES, capabilities
+from lab.backends.options import read_options
+from lab.errors import InputError
+from lab.text import short, visible
 
 if TYPE_CHECKING:
     from lab.backends import Backend
     from lab.backends.planner import Planner
 
 
-def backends(name: str = AUTO) -> list[Backend]:
-    """Return the backend of a name; for `auto` all backends, the preferred one first."""
-    return [backend_named(each) for each in (CAPABILITIES if name == AUTO else [name])]
+def backends(name: str = AUTO, given: Sequence[str] = ()) -> list[Backend]:
+    """Return the backend of a name; for `auto` all backends, the preferred one first.
+
+    Args:
+        name: The name, or `auto`.
+        given: Options of the backend alone, `key=value`.
+
+    Raises:
+        InputError: The backend has no such option, a value is not valid, or no backend is named.
+    """
+    if name != AUTO:
+        values = read_options(name, capabilities(name).options, given)
+        return [backend_named(name).with_options(values)]
+    if given:
+        raise InputError(
+            f"-o {short(visible(given[0]))} needs a backend", "name it with --backend NAME"
+        )
+    return [backend_named(each) for each in CAPABILITIES]
 
 
 def backend_named(name: str) -> Backend:

@@ -44,6 +44,7 @@ class RunOptions:
         spec: The run itself. Its `experiment` may be the path of the user's own program.
             `prepare_run` adds the values of the experiment and the config.
         backend: The backend's name, or `auto`.
+        option: Options of the backend alone, `key=value`.
         gpus: How GPUs are pinned.
         explain: Report the reason for each node's GPUs and each task's CPUs.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
@@ -61,6 +62,7 @@ class RunOptions:
 
     spec: RunSpec
     backend: str = AUTO
+    option: Sequence[str] = ()
     gpus: str = AUTO
     explain: bool = False
     strict: bool = False
@@ -124,6 +126,7 @@ class PreparedRun:
             notify=notify,
             warn=warn,
             strict=self.options.strict,
+            option=self.options.option,
         )
         return replace(self, backend=backend, environment=environment)
 
@@ -197,6 +200,7 @@ def prepare_run(
             notify=notify,
             warn=warn,
             strict=options.strict,
+            option=options.option,
         )
     inside = "" if data is None else backend.task_path(data, project.root)
     return PreparedRun(
@@ -223,6 +227,7 @@ def find_place(
     notify: Notify,
     warn: Notify | None = None,
     strict: bool = False,
+    option: Sequence[str] = (),
 ) -> tuple[Backend, Environment | None]:
     """Choose the backend, and check whether its environment can be used; start nothing.
 
@@ -238,6 +243,7 @@ def find_place(
         notify: Receives the chosen backend, with the reason, and notices.
         warn: Receives warnings; None: `notify` receives them.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
+        option: Options of the backend alone, `key=value`.
 
     Returns:
         The backend, and the environment that is up; None: none is.
@@ -246,9 +252,11 @@ def find_place(
         LabError: No backend can be used, another environment has this name, or `strict` refuses.
     """
     plan = placed.plan
-    backend, environment = choose(name, plan, project.root, backends(name), notify)
+    backend, environment = choose(name, plan, project.root, backends(name, option), notify)
     if environment is not None:
         check_compatible(environment, plan, project.config_name, project.root)
+        if option:
+            (warn or notify)(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
         return backend, environment
     report_warnings(placed, project.cluster, mode, notify, warn=warn, strict=strict)
     for notice in backend.notices(plan):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,7 @@ class ReproduceOptions:
         most: The most runs of each role; None: as many as the claim file asks for.
         seed: The seed of the first repeat; each further repeat adds 1.
         quick: Whether to run the quick listings.
+        option: Options of the backend alone, `key=value`.
     """
 
     backend: str
@@ -45,6 +46,7 @@ class ReproduceOptions:
     most: int | None
     seed: int
     quick: bool
+    option: Sequence[str] = ()
 
 
 def plan_reproduction(
@@ -91,6 +93,7 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
     return RunOptions(
         spec=RunSpec(wanted.experiment, args=args, start=wanted.start),
         backend=options.backend,
+        option=options.option,
         gpus=options.gpus,
         faults=[parse(line) for line in wanted.faults],
     )

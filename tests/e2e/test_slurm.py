@@ -251,7 +251,7 @@ def test_programs_in_an_image_have_time_to_end_after_scancel(
     own.parent.mkdir()
     own.write_text(IN_IMAGE)
     flags = ("run", str(own), "--backend", "slurm")
-    process = start(contained, *flags, LAB_CONTAINER=str(apptainer))
+    process = start(contained, *flags, "-o", f"container={apptainer}")
     until(process, "worker-1: training")
     slurm.run("scancel", f"--name={slurm.lab_jobs()[0]}")
     process.communicate(timeout=PATIENCE_S)

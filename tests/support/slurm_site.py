@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from lab.backends.names import AUTO
+from lab.backends.options import Values
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm import state
 from lab.backends.slurm.backend import SlurmBackend
@@ -81,6 +82,7 @@ class Site:
         fake: The directory of the commands and their files.
         root: The directory of the project.
         plan: Its plan.
+        own: The options of the backend alone.
         pauses: What happens in each pause of the backend, of which each lasts for some seconds.
     """
 
@@ -88,6 +90,7 @@ class Site:
     root: Path
     plan: Plan
     pauses: list[Callable[[], None]] = field(default_factory=list)
+    own: Values = field(default_factory=dict)
 
     def set(self, name: str, text: str) -> None:
         (self.fake / name).write_text(text)
@@ -103,7 +106,7 @@ class Site:
     def boot(self, *pauses: Callable[[], None], notify: Callable[[str], None] = ignore) -> object:
         """Boot while this happens."""
         self.pauses += pauses
-        return SlurmBackend().up(self.plan, root=self.root, notify=notify)
+        return SlurmBackend().with_options(self.own).up(self.plan, root=self.root, notify=notify)
 
     def up(self) -> SlurmEnvironment:
         """An environment whose agents have started."""

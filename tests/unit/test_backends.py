@@ -123,6 +123,14 @@ def test_an_option_of_another_backend_is_refused(name: str, able: Capabilities) 
         assert "\x1b" not in str(caught.value)
 
 
+def test_options_need_the_name_of_a_backend() -> None:
+    with pytest.raises(InputError, match="-o het=no needs a backend; name it with --backend NAME"):
+        backends(AUTO, ["het=no"])
+    (slurm,) = backends("slurm", ["het=no"])
+    plan = slurm.plan(parse_cluster(CLUSTER, "x.yaml"), "none", tensorflow="2.21").plan
+    assert " het=no " in slurm.render(plan, Rendering())
+
+
 # ---- An environment
 
 

@@ -153,7 +153,7 @@ def test_a_boot_that_is_interrupted_or_checked_in_vain_cancels_the_job(
     ("said", "message"),
     [
         ("invalid partition \x1b[31m", r"sbatch failed: .*invalid.*; compare the config with `si"),
-        ("Requested operation not supported on this system", "set LAB_SLURM_HET=no if this clust"),
+        ("Requested operation not supported on this system", "use -o het=no if this clust"),
     ],
 )
 def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) -> None:
@@ -163,10 +163,8 @@ def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) ->
     assert SlurmBackend().projects() == []
 
 
-def test_without_heterogeneous_jobs_the_nodes_are_one_component(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAB_SLURM_HET", "no")
+def test_without_heterogeneous_jobs_the_nodes_are_one_component(site: Site) -> None:
+    site.own = {"het": False}
     script = site.up().boot_file()[1]
     assert "#SBATCH --nodes=2 " in script
     assert "hetjob" not in script
@@ -190,8 +188,8 @@ def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.M
 def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     image = site.root / "lab.sif"
     monkeypatch.chdir(site.root)
-    monkeypatch.setenv("LAB_CONTAINER", "lab.sif")
-    backend = SlurmBackend()
+    site.own = {"container": "lab.sif"}
+    backend = SlurmBackend().with_options(site.own)
     missing = backend.missing_image(site.plan, root=ROOT)
     assert str(missing).startswith(f"there is no image {image}; make it with")
     image.write_bytes(b"abc")
@@ -210,7 +208,7 @@ def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) 
         "job": "7",
     }
     environment.down(ignore)
-    monkeypatch.setenv("LAB_CONTAINER", str(site.root))  # an unpacked image is a directory
+    site.own = {"container": str(site.root)}  # an unpacked image is a directory
     assert site.up().provenance()["container_sha256"] == ""
 
 

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import lab
@@ -29,7 +30,7 @@ from lab.formatting import counted
 from lab.image_digest import digest
 from lab.placement.plan import Plan
 from lab.text import short
-from lab.variables import LAB_CONTAINER, LAB_JOB_DIR, LAB_PYTHON, LAB_SLURM_HET
+from lab.variables import LAB_JOB_DIR, LAB_PYTHON
 
 
 class SlurmBackend(SlurmPlanner, RecordedBackend):
@@ -38,8 +39,11 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
     state_dirs = StateDir
     environments = SlurmEnvironment
 
-    def __init__(self) -> None:
-        super().__init__(_options())
+    @property
+    def _here(self) -> SlurmOptions:
+        """The options of a job that is submitted here: the path of its image is absolute."""
+        image = self._options.container
+        return replace(self._options, container=str(Path(image).resolve()) if image else "")
 
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
@@ -49,7 +53,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
-        if image := self._options.container:
+        if image := self._here.container:
             return _unusable(Path(image), root)
         reason = missing_python(plan, root)
         own = python_of(plan, root) == sys.executable
@@ -57,7 +61,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def notices(self, plan: Plan) -> Sequence[str]:
         """Lines about the network of the job, and its image."""
-        image = self._options.container
+        image = self._here.container
         return (
             "slurm: other users of the cluster's network can reach TensorFlow's servers",
             *((f"slurm: the tasks run in {short(image)}",) if image else ()),
@@ -65,7 +69,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def boot(self, plan: Plan, *, root: Path, notify: Notify) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
-        return SlurmBoot(plan, root.resolve(), notify, self._options)
+        return SlurmBoot(plan, root.resolve(), notify, self._here)
 
 
 class SlurmBoot(Boot[SlurmEnvironment]):
@@ -132,18 +136,13 @@ def _check_nodes(plan: Plan) -> None:
         )
 
 
-def _options() -> SlurmOptions:
-    """The options of a job, from the variables LAB_CONTAINER and LAB_SLURM_HET."""
-    image = os.environ.get(LAB_CONTAINER, "")
-    het = os.environ.get(LAB_SLURM_HET) != "no"
-    return SlurmOptions(het=het, container=str(Path(image).resolve()) if image else "")
-
-
 def _unusable(image: Path, root: Path) -> str | None:
     package = Path(lab.__file__).parents[1]
     if not image.exists():
         name = short(str(image))
-        return f"there is no image {name}; make it with `apptainer build`, or unset LAB_CONTAINER"
+        return (
+            f"there is no image {name}; make it with `apptainer build`, or leave out -o container"
+        )
     if package.resolve() != root.resolve():
         return (
             f"an image needs lab in the project's directory, but it is in {package}; run it there"

@@ -154,6 +154,6 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
         hint = "compare the config with `sinfo`, and set options such as SBATCH_PARTITION"
         if "not supported" in printed:
-            hint = "set LAB_SLURM_HET=no if this cluster has no heterogeneous jobs"
+            hint = "use -o het=no if this cluster has no heterogeneous jobs"
         raise LabError(f"{command[0]} failed: {short(printed, 300)}", hint)
     return done.stdout

@@ -85,6 +85,7 @@ def _hint(given: dict[str, Any], made: RunDir, summary: Summary, *, as_expected:
     config = ["--cluster", given["cluster"]] if "cluster" in given else []
     if given.get("backend", AUTO) != AUTO:
         config += ["--backend", given["backend"]]
+        config += [f"-o={each}" for each in given.get("option", ())]
     with suppress(LabError, OSError):  # the run itself has ended well
         line = next_command(made, summary, as_expected=as_expected, store=store, config=config)
         notify(f"next: {line}")
