@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.options import BackendOption, file_path, one_of, time_limit, yes_or_no
+from lab.backends.options import BackendOption, file_path, one_of, subnet, time_limit, yes_or_no
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -71,6 +71,14 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 one_of("portable", "isolated"),
                 "portable|isolated",
                 "portable",
+            ),
+            BackendOption(
+                "subnet",
+                "the addresses of the network, such as 10.89.1.0/28; by default the engine chooses",
+                subnet,
+                "RANGE",
+                "",
+                own_line=True,
             ),
         ),
     ),

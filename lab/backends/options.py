@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Final
 
 from lab.errors import InputError
@@ -90,9 +91,9 @@ def read_options(
     return found
 
 
-def filled(declared: Sequence[BackendOption], values: Values) -> dict[str, Value]:
-    """Return all options: the values, and the defaults of the others."""
-    return {each.name: values.get(each.name, each.default) for each in declared}
+def defaults_of(declared: Sequence[BackendOption]) -> dict[str, Value]:
+    """Return the options with their defaults."""
+    return {each.name: each.default for each in declared}
 
 
 def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Value]:
@@ -130,6 +131,18 @@ def time_limit(raw: str) -> float:
     if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:
         raise ValueError("a duration from one minute to 365 days")
     return float(math.ceil(seconds))
+
+
+def subnet(raw: str) -> str:
+    """Parse a range of addresses, `10.89.1.0/28`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return str(ip_network(raw))
+    except ValueError:
+        raise ValueError("a range of addresses, such as 10.89.1.0/28") from None
 
 
 def file_path(raw: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from lab.backends.names import TARGETS
+from lab.backends.names import TARGETS, capabilities
+from lab.backends.options import Values, defaults_of
 from lab.errors import InputError
 
 if TYPE_CHECKING:
     # Many commands need only the names of the backends.
-    from lab.backends.options import Values
     from lab.backends.rendered_file import Rendering
     from lab.config import Cluster
     from lab.placement.place import Placed
@@ -23,14 +24,21 @@ class Planner:
 
     Attributes:
         name: The backend's name, as `lab.backends.names` lists it.
+        options: The options of the backend alone: all that the table lists.
     """
 
     name: str
 
+    def __init__(self) -> None:
+        self.options: Values = defaults_of(capabilities(self.name).options)
+
     def with_options(self, values: Values) -> Self:
-        """Return this object with these options of the backend alone, and else the defaults."""
-        del values
-        return self
+        """Return this object with other values of some options of the backend alone."""
+        if not values:
+            return self
+        made = copy(self)
+        made.options = {**self.options, **values}
+        return made
 
     def plan(
         self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None

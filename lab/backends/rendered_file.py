@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lab.backends.options import BackendOption, Values, changed, filled, text_of
+from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
 from lab.errors import InputError, LabError
 from lab.outputs import write_output
 from lab.placement.plan import Plan, PlannedRun
@@ -97,7 +97,7 @@ def state_lines(
         gpus: How the file requests GPUs.
         target: The backend's name, where the file does not show it.
     """
-    values = filled(declared, own)
+    values = {**defaults_of(declared), **own}
     inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
     words = {
         **({"target": target} if target else {}),

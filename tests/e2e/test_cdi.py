@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.options import ComposeOptions
-from lab.backends.compose.render import render
+from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine as DockerEngine
 from lab.config import parse_cluster
 from lab.gpu.verification import GpuStatus, check_gpus
@@ -84,7 +83,7 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def environment(project: None, plan: Plan) -> Iterator[ComposeEnvironment]:
     file = Path("docker-compose.yml")
-    file.write_text(render(plan, ComposeOptions("cdi")))
+    file.write_text(render(plan, {**DEFAULTS, "gpus-by": "cdi"}))
     compose = ["docker", "compose", "--file", str(file)]
     try:
         done = subprocess.run(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.options import ComposeOptions
-from lab.backends.compose.render import render
+from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine
 from tests.support.docker import docker, listening_host, no_word, place_on, reached_by_worker
 from tests.support.suite import ENGINE_S
@@ -19,7 +18,7 @@ from tests.support.suite import ENGINE_S
 def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
     plan = place_on(root, "none", name="lab-e2e-isolated")
     file = root / "docker-compose.yml"
-    file.write_text(render(plan, ComposeOptions(network="isolated")))
+    file.write_text(render(plan, {**DEFAULTS, "network": "isolated"}))
     try:
         docker("compose", "--file", str(file), "up", "--detach", "--wait")
         with listening_host(image) as host:

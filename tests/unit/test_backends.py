@@ -18,7 +18,10 @@ from lab.errors import InputError, LabError
 from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
-GIVEN = {"gpus-by": "cdi", "network": "isolated", "het": "no", "time": "2h", "container": "a.sif"}
+GIVEN = {
+    **{"gpus-by": "cdi", "network": "isolated", "subnet": "10.89.1.0/28"},
+    **{"het": "no", "time": "2h", "container": "a.sif"},
+}
 """A value of each option that is not its default."""
 
 

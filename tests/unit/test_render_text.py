@@ -16,8 +16,7 @@ from ruamel.yaml import YAML
 
 from lab.api.rendering import recorded
 from lab.backends.compose.dumper import Block, Variable, compose_yaml
-from lab.backends.compose.options import ComposeOptions
-from lab.backends.compose.render import render
+from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.errors import ConfigError, InputError, LabError
@@ -148,7 +147,8 @@ def test_gpus_by_cdi() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in services["worker-0"]["environment"]
     assert services["worker-0"]["labels"]["lab.gpus"] == "2,3"
     by_uuid = plan_with_uuids("GPU-5f2a", "MIG-77")
-    (request,) = devices(read(render(by_uuid, ComposeOptions("cdi")))["services"]["worker-0"])
+    text = render(by_uuid, {**DEFAULTS, "gpus-by": "cdi"})
+    (request,) = devices(read(text)["services"]["worker-0"])
     assert request["device_ids"] == ["nvidia.com/gpu=GPU-5f2a", "nvidia.com/gpu=MIG-77"]
     (request,) = devices(read(render(by_uuid))["services"]["worker-0"])
     assert request["device_ids"] == ["GPU-5f2a", "MIG-77"]

@@ -41,6 +41,7 @@ class ClassBackend(Backend):
     name: Final = CLASS
 
     def __init__(self) -> None:
+        super().__init__()
         self._here = Queue.here()
 
     @property

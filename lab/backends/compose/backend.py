@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ from lab.backends.compose.image_build import (
     image_builder,
     image_exists,
 )
-from lab.backends.compose.options import DEFAULTS, ComposeOptions
 from lab.backends.compose.planner import ComposePlanner
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import render
@@ -33,6 +31,7 @@ from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import PROJECT
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
+from lab.backends.options import Values
 from lab.errors import InputError, LabError, Notify
 from lab.placement.plan import Plan
 from lab.text import visible
@@ -46,8 +45,8 @@ _ENGINE_S: Final = 5.0
 class ComposeBackend(ComposePlanner, Backend):
     """Containers of `docker compose`."""
 
-    def __init__(self, *, ready_s: float = READY_S, options: ComposeOptions = DEFAULTS) -> None:
-        super().__init__(options)
+    def __init__(self, *, ready_s: float = READY_S) -> None:
+        super().__init__()
         self._engine = Engine()
         self._ready_s = ready_s
 
@@ -86,7 +85,7 @@ class ComposeBackend(ComposePlanner, Backend):
         Raises:
             LabError: The engine does not answer, or the user named an image with another version.
         """
-        with image_builder(self._engine, plan, root, self._options) as builder:
+        with image_builder(self._engine, plan, root, self.options) as builder:
             found = builder.status()
             if found is ImageStatus.FITS:
                 return None
@@ -114,7 +113,7 @@ class ComposeBackend(ComposePlanner, Backend):
         Raises:
             LabError: The engine does not answer.
         """
-        with image_builder(self._engine, plan, root, self._options) as builder:
+        with image_builder(self._engine, plan, root, self.options) as builder:
             return not image_exists(self._engine, builder.image.name)
 
     def projects(self) -> set[str]:
@@ -144,7 +143,7 @@ class ComposeBackend(ComposePlanner, Backend):
     def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
         return ComposeBoot(
-            plan, root, notify, self._engine, options=self._options, ready_s=self._ready_s
+            plan, root, notify, self._engine, options=self.options, ready_s=self._ready_s
         )
 
 
@@ -160,7 +159,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         notify: Notify,
         engine: Engine,
         *,
-        options: ComposeOptions,
+        options: Values,
         ready_s: float,
     ) -> None:
         super().__init__(plan, root, notify)
@@ -202,7 +201,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         plan, engine, notify = self.plan, self._engine, self.notify
         options = self._options
         if _has_gpus(plan) and engine.is_podman():  # it ignores `driver: nvidia` in silence
-            options = replace(options, gpus_by="cdi")
+            options = {**options, "gpus-by": "cdi"}
         file = write_compose_file(plan.name, render(plan, options))
         compose = Compose(plan.name, file, self.root, lock)
         ImageBuilder.of(engine, plan, compose).ensure(notify)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from lab.backends.compose.options import ComposeOptions
 from lab.backends.names import COMPOSE, capabilities
+from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering, state_lines
 from lab.config.validation import RUN_SERVICE
 from lab.placement.plan import Plan
@@ -23,7 +23,7 @@ _ISOLATED: Final = """\
 """
 
 
-def header(plan: Plan, options: ComposeOptions, rendering: Rendering) -> str:
+def header(plan: Plan, options: Values, rendering: Rendering) -> str:
     """Return the comment at the top of the file."""
     file, run = visible(rendering.cluster_file), rendering.run
     up = "# docker compose up            boots the cluster; every task waits for a run\n"
@@ -41,12 +41,12 @@ def header(plan: Plan, options: ComposeOptions, rendering: Rendering) -> str:
         "#\n"
         f"{up}"
         "#\n"
-        f"{_ISOLATED if options.network == 'isolated' else _REACHES_HOST}"
+        f"{_ISOLATED if options['network'] == 'isolated' else _REACHES_HOST}"
         "#\n"
         + state_lines(
             plan,
             capabilities(COMPOSE).options,
-            options.values(),
+            options,
             rendering.override,
             gpus=plan.mode,
         )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.compose.image_sources import image_digest
-from lab.backends.compose.options import DEFAULTS, ComposeOptions
 from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.options import Values
 from lab.errors import LabError, Notify
 from lab.image_digest import PACKAGE, digest
 from lab.placement.plan import Plan
@@ -255,7 +255,7 @@ class ImageBuilder:
 
 @contextmanager
 def image_builder(
-    engine: Engine, plan: Plan, root: Path, options: ComposeOptions = DEFAULTS
+    engine: Engine, plan: Plan, root: Path, options: Values = render.DEFAULTS
 ) -> Iterator[ImageBuilder]:
     """Yield the builder of a plan's image, without a boot.
 

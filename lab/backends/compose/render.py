@@ -10,13 +10,16 @@ from typing import Final
 from lab import variables as var
 from lab.backends.compose.dumper import Block, Value, Variable, compose_yaml
 from lab.backends.compose.header import header
-from lab.backends.compose.options import DEFAULTS, ComposeOptions
+from lab.backends.names import COMPOSE, capabilities
+from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
+
+DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 
@@ -63,7 +66,7 @@ def _has_gpus(plan: Plan) -> bool:
     return any(task.gpus for task in plan.tasks)
 
 
-def render(plan: Plan, options: ComposeOptions = DEFAULTS, rendering: Rendering = PLAIN) -> str:
+def render(plan: Plan, options: Values = DEFAULTS, rendering: Rendering = PLAIN) -> str:
     """Render a plan as a compose file.
 
     Args:
@@ -100,23 +103,23 @@ def _services(
         yield RUN_SERVICE, _run(plan, run, blocks)
 
 
-def _network(label: dict[str, Value], options: ComposeOptions) -> dict[str, Value]:
+def _network(label: dict[str, Value], options: Values) -> dict[str, Value]:
     # The large MTU of the loopback; a node with a link sets a real network's MTU.
     driver: dict[str, Value] = {"com.docker.network.driver.mtu": str(MTU)}
-    if options.network == "isolated":
+    if options["network"] == "isolated":
         driver |= dict.fromkeys(ISOLATED, "isolated")
     # Without IPv6, whatever is the engine's default: nodes connect by IPv4.
     ipam: dict[str, Value] = {}
-    if options.subnet:
-        ipam = {"ipam": {"config": [{"subnet": options.subnet}]}}
+    if options["subnet"]:
+        ipam = {"ipam": {"config": [{"subnet": str(options["subnet"])}]}}
     return {"internal": True, "enable_ipv6": False, "driver_opts": driver, "labels": label, **ipam}
 
 
 class _SharedBlocks:
     """The named YAML blocks that services merge."""
 
-    def __init__(self, plan: Plan, options: ComposeOptions, folder: str) -> None:
-        self.gpus_by = options.gpus_by
+    def __init__(self, plan: Plan, options: Values, folder: str) -> None:
+        self.gpus_by = str(options["gpus-by"])
         self.service = Block(_service(plan), name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
         self.task = Block(_every_task(folder), (self.service,), "task")
@@ -309,10 +312,10 @@ def _number(value: float) -> float:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-def _with_gpus(options: ComposeOptions) -> dict[str, Value]:
+def _with_gpus(options: Values) -> dict[str, Value]:
     # By CDI the engine does not set this variable, in which a CUDA image requests all GPUs.
     hidden: dict[str, Value] = (
-        {"NVIDIA_VISIBLE_DEVICES": "void"} if options.gpus_by == "cdi" else {}
+        {"NVIDIA_VISIBLE_DEVICES": "void"} if options["gpus-by"] == "cdi" else {}
     )
     return {**GPU_ORDER, **hidden}
 

@@ -8,7 +8,6 @@ import secrets
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import lab
@@ -16,11 +15,11 @@ from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
 from lab.backends.names import SLURM
+from lab.backends.options import Values
 from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
 from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
 from lab.backends.slurm.environment import SlurmEnvironment
-from lab.backends.slurm.options import SlurmOptions
 from lab.backends.slurm.planner import SlurmPlanner
 from lab.backends.slurm.render import render
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
@@ -40,10 +39,10 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
     environments = SlurmEnvironment
 
     @property
-    def _here(self) -> SlurmOptions:
-        """The options of a job that is submitted here: the path of its image is absolute."""
-        image = self._options.container
-        return replace(self._options, container=str(Path(image).resolve()) if image else "")
+    def _image(self) -> str:
+        """The absolute path of the image of a job that is submitted here; "": it has none."""
+        image = str(self.options["container"])
+        return str(Path(image).resolve()) if image else ""
 
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
@@ -53,7 +52,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
-        if image := self._here.container:
+        if image := self._image:
             return _unusable(Path(image), root)
         reason = missing_python(plan, root)
         own = python_of(plan, root) == sys.executable
@@ -61,7 +60,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def notices(self, plan: Plan) -> Sequence[str]:
         """Lines about the network of the job, and its image."""
-        image = self._here.container
+        image = self._image
         return (
             "slurm: other users of the cluster's network can reach TensorFlow's servers",
             *((f"slurm: the tasks run in {short(image)}",) if image else ()),
@@ -69,7 +68,7 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def boot(self, plan: Plan, *, root: Path, notify: Notify) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
-        return SlurmBoot(plan, root.resolve(), notify, self._here)
+        return SlurmBoot(plan, root.resolve(), notify, {**self.options, "container": self._image})
 
 
 class SlurmBoot(Boot[SlurmEnvironment]):
@@ -77,7 +76,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
 
     backend = SLURM
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify, options: SlurmOptions) -> None:
+    def __init__(self, plan: Plan, root: Path, notify: Notify, options: Values) -> None:
         super().__init__(plan, root, notify)
         self._options = options
         self._state_dir = StateDir.of(plan.name)
@@ -105,7 +104,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
             self._state_dir.clear(self.notify)
             script = render(self.plan, options, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
-            record = _record_of(self.plan, self.root, options.container)
+            record = _record_of(self.plan, self.root, str(options["container"]))
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
         _submit(self._state_dir, record, self.root)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from copy import copy
 from pathlib import Path
-from typing import Self
 
-from lab.backends.names import AUTO, SLURM, capabilities
-from lab.backends.options import Values, filled
+from lab.backends.names import AUTO, SLURM
 from lab.backends.planner import Planner
 from lab.backends.rendered_file import Rendering
-from lab.backends.slurm.options import DEFAULTS, SlurmOptions
 from lab.backends.slurm.placement import load_for_slurm, plan_for_slurm
 from lab.backends.slurm.render import render
 from lab.config import Cluster
@@ -23,18 +19,6 @@ class SlurmPlanner(Planner):
     """Places configs on nodes that Slurm selects, and renders batch scripts."""
 
     name = SLURM
-
-    def __init__(self, options: SlurmOptions = DEFAULTS) -> None:
-        self._options = options
-
-    def with_options(self, values: Values) -> Self:
-        """Return this object with these options of the backend alone; see `Planner`."""
-        chosen = filled(capabilities(self.name).options, values)
-        made = copy(self)
-        made._options = SlurmOptions(
-            bool(chosen["het"]), float(chosen["time"]), str(chosen["container"])
-        )
-        return made
 
     def plan(
         self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
@@ -49,7 +33,7 @@ class SlurmPlanner(Planner):
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as a batch script; see `Planner`."""
-        return render(plan, self._options, rendering)
+        return render(plan, self.options, rendering)
 
     def start_hint(self, file: Path) -> str:
         """Return how a script is submitted; see `Planner`."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.backends.names import SLURM, capabilities
+from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, state_lines
 from lab.backends.slurm.components import Component, components_of
-from lab.backends.slurm.options import DEFAULTS, SlurmOptions
 from lab.placement.plan import Plan
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
@@ -114,7 +114,7 @@ exit "$status"
 """
 
 
-def render(plan: Plan, options: SlurmOptions = DEFAULTS, rendering: Rendering = PLAIN) -> str:
+def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     """Render a plan as a batch script.
 
     Args:
@@ -123,7 +123,7 @@ def render(plan: Plan, options: SlurmOptions = DEFAULTS, rendering: Rendering = 
         rendering: The run, and the path of the config.
     """
     run = rendering.run
-    components = components_of(plan, het=options.het)
+    components = components_of(plan, het=bool(options["het"]))
     nodes = [
         [[name, {task.name: len(task.gpus) for task in own}] for name, own in each.nodes]
         for each in components
@@ -133,7 +133,7 @@ def render(plan: Plan, options: SlurmOptions = DEFAULTS, rendering: Rendering = 
     text = _SCRIPT.format(
         name=plan.name,
         tensorflow=plan.tensorflow,
-        python=_python(plan, options.container),
+        python=_python(plan, str(options["container"])),
         components=shlex.quote(json.dumps(nodes)),
         lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
         jobs=shlex.quote(" ".join(dict.fromkeys(task.job for task in plan.tasks))),
@@ -161,14 +161,15 @@ def _python(plan: Plan, container: str) -> str:
 
 
 def _header(
-    plan: Plan, components: Sequence[Component], options: SlurmOptions, rendering: Rendering
+    plan: Plan, components: Sequence[Component], options: Values, rendering: Rendering
 ) -> str:
     file, run = visible(rendering.cluster_file), rendering.run
+    time_s = float(options["time"])
     does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
     requests = "#SBATCH hetjob\n".join(
         f"# {short(', '.join(name for name, _ in component.nodes))}\n"
-        f"#SBATCH --job-name={plan.name} --time={slurm_time(options.time_s)} --requeue"
-        f" --signal=B:USR1@{min(60, options.time_s / 2):.0f}\n"
+        f"#SBATCH --job-name={plan.name} --time={slurm_time(time_s)} --requeue"
+        f" --signal=B:USR1@{min(60, time_s / 2):.0f}\n"
         f"#SBATCH {component.options()}\n"
         for component in components
     )
@@ -182,7 +183,7 @@ def _header(
         + state_lines(
             plan,
             capabilities(SLURM).options,
-            options.values(),
+            options,
             rendering.override,
             gpus="none" if plan.mode == "none" else "count",
             target=SLURM,

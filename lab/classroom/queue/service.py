@@ -20,7 +20,6 @@ from tornado.web import HTTPError
 from lab.backends import Backend
 from lab.backends.classroom.protocol import MAX_JSON_BYTES
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.options import ComposeOptions
 from lab.backends.state import locked
 from lab.classroom import names
 from lab.classroom.names import SERVICE
@@ -93,7 +92,7 @@ def _plan(seats: Mapping[str, SeatPlan], entry: Entry, config: str) -> Plan:
 
 def backend_in(network: str) -> Backend:
     """Return the backend that boots environments in a range of addresses."""
-    return ComposeBackend(options=ComposeOptions(network="isolated", subnet=network))
+    return ComposeBackend().with_options({"network": "isolated", "subnet": network})
 
 
 async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:
