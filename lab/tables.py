@@ -55,9 +55,16 @@ _RESULT_WITH_GPU: Final = (
 Cell = str | Text
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Table:
     """Return a plain table; a column whose name begins with `>` is right-aligned."""
-    found = table(*columns)
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        lines = column.removeprefix(">").split("\n")
+        found.add_column(
+            Text("\n".join(map(visible, lines))),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=True,
+        )
     for row in rows:
         # rich would interpret the brackets in a `str` as markup.
         found.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -129,20 +136,6 @@ def width_of(stream: TextIO) -> int:
     return terminal_width(stream) or PIPE_WIDTH
 
 
-def table(*columns: str) -> Table:
-    """Return an empty table; a column whose name begins with `>` is right-aligned."""
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        right = column.startswith(">")
-        lines = column.removeprefix(">").split("\n")
-        found.add_column(
-            Text("\n".join(map(visible, lines))),
-            justify="right" if right else "left",
-            no_wrap=True,
-        )
-    return found
-
-
 def state_cell(state: str) -> Text:
     """Return a state in its colour; an unknown state has the colour of a failure."""
     known = state in set(State)
@@ -152,16 +145,18 @@ def state_cell(state: str) -> Text:
 def result_table(summary: Summary) -> Group:
     """Return the table of a run's tasks, and the results of the whole run."""
     with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
-    rows = table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
-    for task in summary.tasks:
-        rows.add_row(*_result_row(task, with_gpu=with_gpu))
-    return Group(_headline(summary), rows, *_footer(summary))
+    tasks = table_of(
+        _RESULT_WITH_GPU if with_gpu else _RESULT,
+        [_result_row(task, with_gpu=with_gpu) for task in summary.tasks],
+    )
+    facts = [Text.assemble(f"{name:<35}", (value, style)) for name, value, style in _facts(summary)]
+    return Group(_headline(summary), tasks, *facts)
 
 
 def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[Cell]:
     return [
-        Text(visible(task.task)),
-        Text(visible(task.node)),
+        task.task,
+        task.node,
         state_cell(task.state),
         "" if task.epoch is None else str(task.epoch + 1),
         whole(task.local_step),
@@ -181,11 +176,6 @@ def _headline(summary: Summary) -> Text:
     if summary.reason:
         line.append(f" ({short(summary.reason, LONGEST_REASON)})")
     return line
-
-
-def _footer(summary: Summary) -> Iterator[Text]:
-    for name, value, style in _facts(summary):
-        yield Text.assemble(f"{name:<35}", (value, style))
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:

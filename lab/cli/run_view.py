@@ -28,7 +28,7 @@ from lab.run.view import TaskView, View
 from lab.signals import on_suspend
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.tables import Cell, state_cell, table
+from lab.tables import Cell, state_cell, table_of
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 from lab.threads import signals_blocked
 from lab.volume import TaskStatus
@@ -216,7 +216,7 @@ class LiveView(TaskView):
 
     def _rows(self) -> Table:
         columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)
-        rows = table(*(name for name, _ in columns))
+        rows = table_of([name for name, _ in columns])
         rows.expand = True
         for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width

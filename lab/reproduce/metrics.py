@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from lab.experiments.faults import DONE, OVER, Kind
 from lab.records.reader import STEPS, is_number, is_whole, read_records
 from lab.store.directory import RunDir
 from lab.store.progress import is_test_during_training
-from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.volume.states import State
-
-WORKER: Final = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +100,16 @@ def read_metrics(run: RunDir) -> RunMetrics:
     """
     info = run.read()
     summary = summarize(run)
-    workers = tuple(_worker(run, task) for task in info.task_names() if _is_worker(task))
+    workers = [task for task in info.task_names() if task.rpartition("-")[0] == "worker"]
     return RunMetrics(
         run_id=info.run_id,
         experiment=info.spec.program if info.spec.own else info.spec.experiment,
         seed=info.seed,
         succeeded=info.state is State.SUCCEEDED,
-        parameters=_parameters(info),
+        parameters=without_zeros(info.hyperparameters),
         start=info.spec.start,
         faults=info.spec.faults,
-        workers=workers,
+        workers=tuple(_worker(run, task) for task in workers),
         global_steps=summary.global_step or 0,
         updates_lost=summary.updates_lost,
         accuracy=summary.accuracy,
@@ -121,17 +118,8 @@ def read_metrics(run: RunDir) -> RunMetrics:
     )
 
 
-def _is_worker(task: str) -> bool:
-    return task.rpartition("-")[0] == WORKER
-
-
-def _parameters(info: RunInfo) -> dict[str, Any]:
-    """The recorded hyperparameters; 0 stands for the program's own default and is left out."""
-    return without_zeros(info.hyperparameters)
-
-
 def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags without those that are 0; False is a value."""
+    """Flags without those that are 0: the program's own default. False is a value."""
     return {name: value for name, value in flags.items() if value is False or value != 0}
 
 

@@ -29,7 +29,7 @@ _CLAIM, _OURS, _WHY = 23, 13, 17
 
 def results_table(evaluation: Evaluation) -> Table:
     """A row for each claim, below a line for each kind."""
-    table = table_of(["claim", ">printed", ">ours", "verdict", "why"], [])
+    table = table_of(["claim", ">printed", ">ours", "verdict", "why"])
     for kind in KINDS:
         members = [each for each in evaluation.claims if each.kind == kind]
         if not members:

@@ -21,7 +21,7 @@ from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.options import Argument
 from lab.options.shared import AsJson
-from lab.tables import show, table, table_of, wrapped
+from lab.tables import show, table_of, wrapped
 from lab.text import suggestion
 
 
@@ -48,7 +48,7 @@ def command(
 
 def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     """Return a table with two lines or more for each experiment; a name is never cut."""
-    found = wrapped(table("experiment", "description, requirements, lesson"), 1)
+    found = wrapped(table_of(("experiment", "description, requirements, lesson")), 1)
     for each in experiments:
         facts = [f"needs {' '.join(each.jobs)}", f"image {each.tensorflow}"]
         lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
