@@ -13,7 +13,7 @@ from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
-    from lab.gpu.verification import GpuView
+    from lab.gpu.evidence import GpuView
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 

@@ -10,7 +10,7 @@ from functools import partial
 from threading import Semaphore
 from typing import Final
 
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.text import short
 from lab.threads import in_background
 

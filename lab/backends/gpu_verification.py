@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab.backends import Backend, Check, Environment, no_check
 from lab.errors import LabError, Notify
 from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host
-from lab.gpu.verification import GpuCheck, GpuStatus, GpuView, check_gpus
+from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuCheck, GpuStatus, check_gpus
 from lab.placement.plan import Plan
 
 _MAX_NAMES = 3  # more tasks are counted instead of named
@@ -120,18 +122,18 @@ def _check_all(
             minors[gpu.device_id] = gpu.minor
             minors[str(gpu.index)] = gpu.minor
     return {
-        name: check_gpus(planned.get(name, ()), gpu_view, minors, uuids)
+        name: replace(check_gpus(planned.get(name, ()), gpu_view, minors, uuids), where=name)
         for name, gpu_view in views.items()
     }
 
 
 def _raise_for_faults(checks: Mapping[str, GpuCheck]) -> None:
-    bad = {name: each for name, each in checks.items() if not each.status.good}
+    bad = [each for each in checks.values() if not each.status.good]
     if bad:
-        (name, first), *others = bad.items()
-        names = _names([other for other, _ in others])
+        first, *others = bad
+        names = _names([each.where for each in others])
         more = f" (also not as planned: {names})" if others else ""
-        raise LabError(f"{name}: {first.explanation}{more}", first.fix)
+        raise LabError(f"{first.where}: {first.what}{more}", first.fix)
 
 
 def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
@@ -143,12 +145,12 @@ def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
             first = next(iter(group.values()))
             why = ", ".join(first.sources)
             if status is GpuStatus.DECLARED:
-                why = first.explanation.partition("; ")[2]
+                why = first.what.partition("; ")[2]
             yield f"{counted(gpus, 'GPU')} of {counted(len(group), 'task')} {how} ({why})"
     unknown = [(name, each) for name, each in checks.items() if each.status is GpuStatus.UNKNOWN]
     for name, each in unknown[:1]:
         others = f" and {counted(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
-        yield f"{name}{others}: {each.explanation}"
+        yield f"{name}{others}: {each.what}"
     empty = {name: each for name, each in checks.items() if not each.planned}
     for status, one, several in (
         (GpuStatus.PROVED, "sees none", "see none"),

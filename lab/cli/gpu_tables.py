@@ -37,34 +37,22 @@ class Pinned:
     Attributes:
         environment: The environment.
         backend: Its backend.
-        task: The task, or the node.
-        check: The check of its GPUs.
+        check: The check of its GPUs; `where` is the task or the node.
     """
 
     environment: str
     backend: str
-    task: str
     check: GpuCheck
 
     @property
     def name(self) -> str:
         """`mnist/worker-0`."""
-        return f"{self.environment}/{self.task}"
+        return f"{self.environment}/{self.check.where}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        seen = self.check.seen
-        return {
-            "environment": self.environment,
-            "backend": self.backend,
-            "task": self.task,
-            "planned": list(self.check.planned),
-            "seen": None if seen is None else list(seen),
-            "verdict": self.check.status.value,
-            "sources": list(self.check.sources),
-            "explanation": self.check.explanation,
-            "fix": self.check.fix,
-        }
+        own = {"environment": self.environment, "backend": self.backend}
+        return own | self.check.as_json()
 
 
 _STYLES: Final[Mapping[GpuStatus, str]] = {
@@ -115,8 +103,8 @@ def pinned_table(pinned: Sequence[Pinned]) -> Group:
             parts.append(Text(visible(f"{label}: {', '.join(empty)}")))
     for each in pinned:
         if not each.check.status.good:
-            text = f"{each.name}: {each.check.explanation}; {each.check.fix}"
-            parts.append(Text(visible(text), style=_STYLES[each.check.status]))
+            text = visible(f"{each.environment}/{each.check}")
+            parts.append(Text(text, style=_STYLES[each.check.status]))
     return Group(*parts)
 
 
@@ -152,12 +140,8 @@ def _support(inventory: Inventory) -> list[Table | Text]:
     ]
     columns = ("gpu", ">compute\ncapability", *(f"TensorFlow\n{version}" for version in IMAGES))
     current = build_of(CURRENT.tensorflow, os.environ)
-    reasons = [
-        Text(visible(f"{gpus}: {found.reason}" + (f"; {found.fix}" if found.fix else "")))
-        for found, gpus in by_gpus(inventory.gpus, inventory, current).items()
-        if found.reason
-    ]
-    return [table_of(columns, rows), *reasons]
+    found = by_gpus(inventory.gpus, inventory, current)
+    return [table_of(columns, rows), *(Text(visible(str(each))) for each in found if each.what)]
 
 
 def _support_cell(gpu: Gpu, inventory: Inventory, version: str) -> Text:
@@ -165,14 +149,11 @@ def _support_cell(gpu: Gpu, inventory: Inventory, version: str) -> Text:
     return Text(found.value, style=_SUPPORT_STYLES.get(found, "yellow"))
 
 
-def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, str]]:
+def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, Any]]:
     """Return the judgement of a GPU for each TensorFlow version, for `--json`."""
-    found = {
-        version: judge_gpu(gpu, inventory, build_of(version, os.environ)) for version in IMAGES
-    }
     return {
-        version: {"verdict": each.status.value, "explanation": each.reason, "fix": each.fix}
-        for version, each in found.items()
+        version: judge_gpu(gpu, inventory, build_of(version, os.environ)).as_json()
+        for version in IMAGES
     }
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-from lab.doctor import data, engine, gpus, network, python, resources
+from lab.doctor import containers, data, engine, gpus, images, network, python, resources
 from lab.placement.plan import Plan
 from lab.threads import in_background
 
@@ -89,23 +89,23 @@ class Host:
 
     docker = Fact(lambda _: shutil.which("docker"))
     compose_version = Fact(lambda _: engine.compose_version())
-    buildx_version = Fact(lambda _: engine.buildx_version(), 2 * engine.ASK_S)
+    buildx_version = Fact(lambda _: images.buildx_version(), 2 * engine.ASK_S)
     engine_info = Fact(lambda _: engine.read_engine(), 2 * engine.ASK_S)
     has_engine = Fact(lambda host: "engine" in host.passed)
     engine_kind = Fact(lambda host: engine.kind(host.engine_info if host.has_engine else None))
-    image = Fact(lambda host: engine.find_image(cast("Plan", host.plan)), engine.REGISTRY_S)
+    image = Fact(lambda host: images.find_image(cast("Plan", host.plan)), images.REGISTRY_S)
     known_image = Fact(lambda host: host.image if "image" in host.passed else None)
-    engine_disk = Fact(lambda host: engine.disk(host.engine_info))
+    engine_disk = Fact(lambda host: images.disk(host.engine_info))
 
     cuda = Fact(lambda host: python.tensorflow_build(host.tensorflow)[1])
     has_cudnn = Fact(lambda host: bool(host.cuda) and gpus.find_cudnn())
-    toolkit = Fact(lambda _: gpus.find_toolkit())
-    uses_cdi = Fact(lambda host: gpus.uses_cdi(host.engine_info))
+    toolkit = Fact(lambda _: containers.find_toolkit())
+    uses_cdi = Fact(lambda host: containers.uses_cdi(host.engine_info))
     trial = Fact(
-        lambda host: gpus.try_gpu(
+        lambda host: containers.try_gpu(
             host.inventory.gpus[0].device_id,
             host.known_image,
             is_podman=host.engine_info.is_podman,
         ),
-        gpus.TRIAL_S + gpus.REMOVE_S + LIMIT_S,
+        containers.TRIAL_S + containers.REMOVE_S + LIMIT_S,
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from lab.finding import Finding
+
 
 class Status(StrEnum):
     """The status of a check."""
@@ -27,22 +29,20 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a check.
+class Outcome(Finding[Status]):
+    """The outcome of a check. The table of checks completes `where`, `area` and `needed_for`.
 
     Attributes:
-        status: The status.
-        what: What the check found, in one line.
-        fix: How to fix it, with a command if possible; "" if there is nothing to fix.
         blocks: A short reason why the purpose that needs the check is not possible; "" if it is.
         stops: Whether to skip the checks that need this one.
+        area: The heading of the check in the report.
+        needed_for: The purpose that needs the check to pass.
     """
 
-    status: Status
-    what: str
-    fix: str = ""
     blocks: str = ""
     stops: bool = False
+    area: str = ""
+    needed_for: Need = Need.EVERYTHING
 
 
 def ok(what: str) -> Outcome:
@@ -52,12 +52,12 @@ def ok(what: str) -> Outcome:
 
 def warning(what: str, fix: str = "", blocks: str = "", *, stops: bool = False) -> Outcome:
     """Return a warning: something optional is missing, or may cause an error later."""
-    return Outcome(Status.WARNING, what, fix, blocks, stops)
+    return Outcome(Status.WARNING, what, fix, blocks=blocks, stops=stops)
 
 
 def failed(what: str, fix: str, blocks: str, *, stops: bool = False) -> Outcome:
     """Return a failure: something is broken, or a required thing is missing."""
-    return Outcome(Status.FAILED, what, fix, blocks, stops)
+    return Outcome(Status.FAILED, what, fix, blocks=blocks, stops=stops)
 
 
 def skipped(what: str, *, stops: bool = False) -> Outcome:
@@ -66,45 +66,16 @@ def skipped(what: str, *, stops: bool = False) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """An outcome and its check.
-
-    Attributes:
-        area: The heading of the check in the report.
-        name: The name of the check.
-        needed_for: The purpose that needs the check to pass.
-        outcome: The outcome.
-    """
-
-    area: str
-    name: str
-    needed_for: Need
-    outcome: Outcome
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of `--json`."""
-        return {
-            "area": self.area,
-            "name": self.name,
-            "verdict": self.outcome.status,
-            "what": self.outcome.what,
-            "fix": self.outcome.fix,
-            "needed_for": self.needed_for,
-            "blocks": self.outcome.blocks,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The findings of all checks."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[Outcome]
 
     def obstacle(self, need: Need) -> str | None:
         """Return a short reason why a purpose is not possible on this host; None if it is."""
         for finding in self.findings:
-            if finding.outcome.blocks and finding.needed_for in {need, Need.EVERYTHING}:
-                return finding.outcome.blocks
+            if finding.blocks and finding.needed_for in {need, Need.EVERYTHING}:
+                return finding.blocks
         if need is Need.GPUS and not (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE)):
             return "no backend"
         return None
@@ -122,13 +93,13 @@ class Report:
         """
         return not self.broken() and (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE))
 
-    def broken(self) -> list[Finding]:
+    def broken(self) -> list[Outcome]:
         """Return the failures that matter for every backend."""
         needed = {Need.EVERYTHING, Need.GPUS}
         return [
             each
             for each in self.findings
-            if each.outcome.status is Status.FAILED and each.needed_for in needed
+            if each.status is Status.FAILED and each.needed_for in needed
         ]
 
     def sentence(self) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lab.command_name import with_command_name
-from lab.doctor.model import Finding, Report, Status
+from lab.doctor.model import Outcome, Report, Status
 from lab.text import visible, wrapped
 
 STYLES: Final[Mapping[Status, str]] = {
@@ -41,7 +41,7 @@ class View:
         with self._console.status("checking") as status:
             yield lambda what: status.update(Text(f"checking {what}"))
 
-    def show(self, findings: Iterable[Finding]) -> list[Finding]:
+    def show(self, findings: Iterable[Outcome]) -> list[Outcome]:
         """Print each finding when it arrives, and return them all."""
         shown = []
         for finding in findings:
@@ -62,18 +62,17 @@ class View:
         self._console.print(Text(visible(report.sentence()), style="bold"))
 
 
-def lines(finding: Finding, width: int | None) -> Iterator[Text]:
+def lines(outcome: Outcome, width: int | None) -> Iterator[Text]:
     """Yield the lines of a finding: what was found, and below it the fix.
 
     Args:
-        finding: What to show.
+        outcome: What to show.
         width: The columns of the terminal; None to leave lines unwrapped.
     """
     indent = " " * (2 + _STATUS + 1 + _NAME + 1)
-    outcome = finding.outcome
     status = Text(f"  {outcome.status:<{_STATUS}} ", style=STYLES[outcome.status])
     faint = "dim" if outcome.status is Status.SKIPPED else ""
-    begin = status.append(f"{visible(finding.name):<{_NAME}} ", style="default")
+    begin = status.append(f"{visible(outcome.where):<{_NAME}} ", style="default")
     for line in _wrapped(visible(outcome.what), width, len(indent)):
         yield begin.append(line, style=faint or "default")
         begin = Text(indent)

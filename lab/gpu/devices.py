@@ -100,7 +100,7 @@ def read_gpus(library: Library) -> FoundGpus:
         except library.NVMLError as error:
             fault = nvml.fault_of(error, f"GPU {index}")
             gpus.faults.append(fault)
-            gpus.notices.append(f"GPU {index} does not answer ({fault.detail}) and is left out")
+            gpus.notices.append(f"GPU {index} does not answer ({fault.what}) and is left out")
     return gpus
 
 
@@ -123,10 +123,10 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
         gpus.faults.append(
             Fault(
                 Condition.NO_SLICES,
-                f"GPU {index}",
                 "MIG mode is on, but there is no MIG device",
                 f"create slices with `nvidia-smi mig -i {index} -cgi PROFILE -C`, or turn MIG off "
                 f"with `nvidia-smi -i {index} -mig 0`",
+                f"GPU {index}",
             )
         )
         gpus.notices.append(f"GPU {index} is in MIG mode without slices and is left out")

@@ -132,7 +132,7 @@ def _read_in_time() -> Inventory:
     except TimeoutError:
         late = f"answer within {TIMEOUT_S:.0f} s"
         fix = "check `dmesg | grep -i nvrm`, then reboot"
-        fault = Fault(Condition.OTHER, DRIVER, f"no {late}", fix)
+        fault = Fault(Condition.OTHER, f"no {late}", fix, DRIVER)
         raise nvml.NvmlError(
             f"the NVIDIA driver does not {late}", f"{fix}, {nvml.HINT}", fault
         ) from None
@@ -232,7 +232,7 @@ def _version(where: str, question: Callable[[], str], library: Library, faults: 
         if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
             # NVML itself works here: the missing library is libcuda.
             what, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
-            faults.append(Fault(Condition.OTHER, where, what, fix))
+            faults.append(Fault(Condition.OTHER, what, fix, where))
         else:
             faults.append(nvml.fault_of(error, where))
         return ""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lab.finding import Finding
+
 MODES: Final = ("auto", "uuid", "index", "none")
 """The values of `--gpus`: how GPUs are found and pinned."""
 
@@ -34,24 +36,12 @@ CUDA_VERSION: Final = "CUDA version"
 """`where` of a fault that hides only this version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Finding[Condition]):
     """A question that NVML did not answer.
 
-    Attributes:
-        condition: The kind of the fault.
-        where: `driver`, `driver version`, `CUDA version`, or `GPU 3`.
-        detail: NVML's message, or what it means.
-        fix: The hint, as an imperative phrase.
+    `where` is `driver`, `driver version`, `CUDA version` or `GPU 3`; `what` is NVML's message, or
+    what it means.
     """
-
-    condition: Condition
-    where: str
-    detail: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.condition} ({self.detail}); {self.fix}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,14 +87,14 @@ def session() -> Iterator[Library]:
     except pynvml.NVMLError as error:
         fault = fault_of(error, DRIVER)
         raise NoDriverError(
-            f"no NVIDIA driver answers ({fault.detail})", f"{fault.fix}, {HINT}", fault
+            f"no NVIDIA driver answers ({fault.what})", f"{fault.fix}, {HINT}", fault
         ) from None
     try:
         yield pynvml
     except pynvml.NVMLError as error:
         fault = fault_of(error, DRIVER)
         raise NvmlError(
-            f"the NVIDIA driver failed ({fault.detail})", f"{fault.fix}, {HINT}", fault
+            f"the NVIDIA driver failed ({fault.what})", f"{fault.fix}, {HINT}", fault
         ) from None
     finally:
         # A failure to close the library must not hide another error.
@@ -155,7 +155,7 @@ def fault_of(error: Exception, where: str) -> Fault:
         where: See `Fault`.
     """
     condition = condition_of(error)
-    return Fault(condition, where, str(error).removesuffix("."), _HINTS[condition])
+    return Fault(condition, str(error).removesuffix("."), _HINTS[condition], where)
 
 
 def answer_or(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from lab.finding import Finding
 from lab.gpu.model import Gpu, Inventory
 from lab.tf_versions import CURRENT, IMAGES, TF1
 
@@ -30,21 +31,6 @@ class Support(StrEnum):
     def usable(self) -> bool:
         """Whether TensorFlow can use the GPU, or may be able to."""
         return self not in {Support.TOO_OLD, Support.OLD_DRIVER}
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSupport:
-    """A judgement.
-
-    Attributes:
-        status: The status.
-        reason: Why, if the status is not `WORKS`; else "".
-        fix: What to do, as an imperative phrase; "" if there is nothing to do.
-    """
-
-    status: Support
-    reason: str = ""
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +102,7 @@ def build_of(tensorflow: str, environ: Mapping[str, str]) -> Build | None:
     return next((BUILDS[name] for name, each in IMAGES.items() if pin == each.pin), None)
 
 
-def judge(capability: str, driver: str, build: Build) -> GpuSupport:
+def judge(capability: str, driver: str, build: Build) -> Finding[Support]:
     """Judge whether a GPU works with a build.
 
     Args:
@@ -129,25 +115,25 @@ def judge(capability: str, driver: str, build: Build) -> GpuSupport:
     needed = build.driver_for(capability)
     known_driver = _numbers(driver)
     if known_driver and known_driver < _numbers(needed):
-        return GpuSupport(
+        return Finding(
             Support.OLD_DRIVER,
             f"TensorFlow {build.short} needs driver {needed} or later for this GPU, not {driver}",
             f"update the driver to {needed} or later, or {_CPUS}",
         )
     if not capability or not known_driver:
         what = "the driver's version" if capability else "the GPU's compute capability"
-        return GpuSupport(Support.UNKNOWN, f"{what} is unknown", "see `nvidia-smi -q`")
+        return Finding(Support.UNKNOWN, f"{what} is unknown", "see `nvidia-smi -q`")
     if _numbers(capability) < _numbers(build.cudnn):
-        return GpuSupport(
+        return Finding(
             Support.NO_CUDNN,
             f"cuDNN of TensorFlow {build.short} needs compute capability {build.cudnn} or later: "
             "convolutions and recurrent layers cannot run",
             "for programs that have them, install `nvidia-cudnn-cu12==9.10.*` in the image",
         )
-    return GpuSupport(Support.WORKS)
+    return Finding(Support.WORKS)
 
 
-def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> GpuSupport:
+def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> Finding[Support]:
     """Judge a GPU of an inventory.
 
     Args:
@@ -157,18 +143,18 @@ def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> GpuSupport
     """
     if build is None:
         reason = "LAB_IMAGE or LAB_TENSORFLOW names a TensorFlow that lab does not know"
-        return GpuSupport(Support.UNKNOWN, reason)
+        return Finding(Support.UNKNOWN, reason)
     return judge(gpu.compute_capability, inventory.driver, build)
 
 
 def by_gpus(
     gpus: Sequence[Gpu], inventory: Inventory, build: Build | None
-) -> Mapping[GpuSupport, str]:
-    """Return the different judgements, each with the GPUs that it is for: `GPU 0, 1`."""
-    found: dict[GpuSupport, list[Gpu]] = {}
+) -> list[Finding[Support]]:
+    """Return the different judgements, each with its GPUs as `where`: `GPU 0, 1`."""
+    found: dict[Finding[Support], list[Gpu]] = {}
     for gpu in gpus:
         found.setdefault(judge_gpu(gpu, inventory, build), []).append(gpu)
-    return {each: f"GPU {indices(alike)}" for each, alike in found.items()}
+    return [replace(each, where=f"GPU {indices(alike)}") for each, alike in found.items()]
 
 
 def indices(gpus: Iterable[Gpu]) -> str:
@@ -179,11 +165,11 @@ def indices(gpus: Iterable[Gpu]) -> str:
     return ", ".join(map(str, found))
 
 
-def _too_old(capability: str, build: Build) -> GpuSupport:
+def _too_old(capability: str, build: Build) -> Finding[Support]:
     older = BUILDS[TF1.tensorflow]
     helps = build == BUILDS[CURRENT.tensorflow] and _numbers(capability) >= _numbers(older.least)
     fix = f"set LAB_TENSORFLOW='tensorflow[and-cuda]=={TF1.pin}' and build the image, or {_CPUS}"
-    return GpuSupport(
+    return Finding(
         Support.TOO_OLD,
         f"TensorFlow {build.short} needs compute capability {build.least} or later",
         fix if helps else _CPUS,

@@ -106,8 +106,7 @@ def _support(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
     found = by_gpus(gpus, inventory, build_of(plan.tensorflow, os.environ))
-    lines = {each: f"{names}: {each.reason}; {each.fix}" for each, names in found.items()}
     return (
-        [line for each, line in lines.items() if not each.status.usable],
-        [line for each, line in lines.items() if each.status is Support.NO_CUDNN],
+        [str(each) for each in found if not each.status.usable],
+        [str(each) for each in found if each.status is Support.NO_CUDNN],
     )

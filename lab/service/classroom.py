@@ -23,7 +23,8 @@ from lab.config import Cluster, load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.doctor.data import inspect_directory
-from lab.doctor.engine import ROOM_BYTES, EngineInfo, read_engine
+from lab.doctor.engine import EngineInfo, read_engine
+from lab.doctor.images import ROOM_BYTES
 from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError, Notify
 from lab.extras import check_extra

@@ -114,7 +114,7 @@ def test_the_device_nodes_prove_the_pins_and_show_a_wrong_one(
     sights = environment.probe_gpus(tensorflow=False)
     for task in plan.tasks:
         told = check_gpus(task.gpus, sights[task.name], MINORS)
-        assert told.status is GpuStatus.PROVED, told.explanation
+        assert told.status is GpuStatus.PROVED, told.what
         assert "device nodes" in told.sources
     # The same containers against a plan that they were not made from.
     first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")

@@ -29,7 +29,7 @@ def examine(where: Path, **variables: str) -> dict[str, Any]:
 
 
 def by_name(report: dict[str, Any]) -> dict[str, Any]:
-    return {each["name"]: each for each in report["findings"] if each["name"] != "further checks"}
+    return {each["where"]: each for each in report["findings"] if each["where"] != "further checks"}
 
 
 def left_by_trials(environment: dict[str, str]) -> str:
@@ -47,8 +47,8 @@ def test_without_an_engine(tmp_path: Path) -> None:
     assert not report["usable"]["compose"]
     found = by_name(report)
     assert found.keys() >= {"version", "MNIST", "CPUs", "namespaces", "ports", "driver"}
-    assert found["TensorFlow"]["verdict"] == "ok"
-    assert found["MNIST"]["verdict"] == "ok"
+    assert found["TensorFlow"]["status"] == "ok"
+    assert found["MNIST"]["status"] == "ok"
     assert not any(tmp_path.iterdir())
 
 
@@ -58,7 +58,7 @@ def test_with_an_engine(engine: engines.Engine, image: str, tmp_path: Path) -> N
     assert report["ok"], report
     found = by_name(report)
     for name in ("engine", "compose", "buildx", "image", "disk", "address pools"):
-        assert found[name]["verdict"] in {"ok", "warning"}, found[name]
+        assert found[name]["status"] in {"ok", "warning"}, found[name]
     assert found["image"]["what"] == f"{image} exists"
     assert report["usable"]["compose"]
     assert left_by_trials(engine.environment) == ""
@@ -73,6 +73,6 @@ def test_with_gpus_that_no_container_gets(
     report = examine(tmp_path, LAB_IMAGE=image, **driver("eight-h100").environment)
     found = by_name(report)
     assert found["GPUs"]["what"].startswith("8 NVIDIA H100")
-    assert found["container toolkit"]["verdict"] == "failed"
+    assert found["container toolkit"]["status"] == "failed"
     assert (report["ok"], report["usable"]["gpus"]) == (False, False)
     assert left_by_trials(engine.environment) == ""

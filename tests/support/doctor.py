@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from lab.doctor.commands import CommandResult
-from lab.doctor.engine import EngineInfo, TaskImage
+from lab.doctor.engine import EngineInfo
+from lab.doctor.images import TaskImage
 from lab.doctor.model import Outcome, Status
 from lab.gpu import Condition, Fault, Gpu, Inventory
 
@@ -50,7 +51,7 @@ AWAY = told(Name="another")
 
 def fault(condition: Condition, where: str = "driver") -> Fault:
     """A fault that the inventory reports."""
-    return Fault(condition, where, "NVML's words", "the inventory's fix")
+    return Fault(condition, "NVML's words", "the inventory's fix", where)
 
 
 Judge = Callable[[], Outcome]

@@ -24,7 +24,7 @@ from lab.backends import (
 from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
 from lab.errors import LabError, Notify
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.image_digest import digest
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control

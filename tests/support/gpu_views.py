@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST
 
 A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")

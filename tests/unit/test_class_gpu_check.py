@@ -29,7 +29,7 @@ from tests.support.nvml.library import Driver
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 PYTHON = Process(4711, "/usr/bin/python3", 3 * GIB)
 XORG = Process(12, "/usr/lib/xorg/Xorg", 1, computes=False)
-FAULT = Fault(Condition.OTHER, "driver", "", "")
+FAULT = Fault(Condition.OTHER, where="driver")
 EMPTY = "no process uses it (NVML)"
 
 

@@ -11,10 +11,10 @@ from types import MappingProxyType
 import pytest
 
 from lab.backends.engine.error_hints import explain
-from lab.doctor import data, engine, gpu_support, gpus, network, python, resources
+from lab.doctor import containers, data, engine, gpus, images, network, python, resources
 from lab.doctor.commands import CommandResult
+from lab.doctor.containers import Toolkit, Trial, judge_trial
 from lab.doctor.engine import EngineInfo
-from lab.doctor.gpus import Toolkit, Trial, judge_trial
 from lab.doctor.model import Outcome
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory
@@ -140,15 +140,15 @@ DOCKER: Judgements = [
     (lambda: engine.judge_no_engine(NO_ENGINE, {}), "failed: no engine answers", "start docker"),
     (lambda: engine.judge_no_engine(DENIED, {}), "failed: no permission", "usermod -aG docker"),
     (lambda: engine.judge_no_compose(TAKEN), "failed: no compose plugin", "2223 .* → end"),
-    (lambda: engine.judge_buildx("0.29.1", "5.6.1", ENGINE, {}), "ok", "0.29.1"),
-    (lambda: engine.judge_buildx("", "2.40.3", ENGINE, {}), "ok", "builder of its own"),
-    (lambda: engine.judge_buildx("", "5.6.1", ENGINE, {}), "warning", "docker-buildx-plugin"),
-    (lambda: engine.judge_buildx("", "2.40.3", PODMAN, {}), "warning", "DOCKER_BUILDKIT=0"),
-    (lambda: engine.judge_buildx("", "2.40.3", PODMAN, {"DOCKER_BUILDKIT": "0"}), "ok", "own"),
-    (lambda: engine.judge_no_builder(OLD_BUILDX, MISSING), "failed: buildx is too old", "install"),
-    (lambda: engine.judge_no_builder(OLD_BUILDX, STALE), "failed: buildx is too old", "^docker's"),
-    (lambda: engine.judge_no_builder(OLD_BUILDX, IMAGE), "warning", "install"),
-    (lambda: engine.judge_no_builder(TimeoutError(), MISSING), "warning", "does not answer"),
+    (lambda: images.judge_buildx("0.29.1", "5.6.1", ENGINE, {}), "ok", "0.29.1"),
+    (lambda: images.judge_buildx("", "2.40.3", ENGINE, {}), "ok", "builder of its own"),
+    (lambda: images.judge_buildx("", "5.6.1", ENGINE, {}), "warning", "docker-buildx-plugin"),
+    (lambda: images.judge_buildx("", "2.40.3", PODMAN, {}), "warning", "DOCKER_BUILDKIT=0"),
+    (lambda: images.judge_buildx("", "2.40.3", PODMAN, {"DOCKER_BUILDKIT": "0"}), "ok", "own"),
+    (lambda: images.judge_no_builder(OLD_BUILDX, MISSING), "failed: buildx is too old", "install"),
+    (lambda: images.judge_no_builder(OLD_BUILDX, STALE), "failed: buildx is too old", "^docker's"),
+    (lambda: images.judge_no_builder(OLD_BUILDX, IMAGE), "warning", "install"),
+    (lambda: images.judge_no_builder(TimeoutError(), MISSING), "warning", "does not answer"),
     (lambda: engine.judge_storage(ENGINE), "ok", "overlay2"),
     (lambda: engine.judge_storage(told(Driver="vfs")), "warning", "full copy"),
     (lambda: engine.judge_storage(told(Driver="overlay")), "warning", "unknown"),
@@ -158,16 +158,16 @@ DOCKER: Judgements = [
     (lambda: engine.judge_limits(EngineInfo({**ROOTLESS.info, **NO_LIMITS})), "warning", "Deleg"),
     (lambda: engine.judge_host_access(told(ServerVersion="20.10.24")), "ok", "this host"),
     (lambda: engine.judge_host_access(told(ServerVersion="28.0.1")), "ok", "-o network=isolated"),
-    (lambda: engine.judge_image(IMAGE), "ok", "^lab:cpu exists$"),
-    (lambda: engine.judge_image(MISSING), "failed: no image", "base-image.sh"),
-    (lambda: engine.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),
-    (lambda: engine.judge_image(replace(STALE, base_state="far")), "ok", "other .* far.* it again"),
-    (lambda: engine.judge_image(STALE), "failed: no image", "another version"),
-    (lambda: engine.judge_no_image(LabError("odd", "fix")), "failed: no image", "odd → fix"),
-    (lambda: engine.judge_disk((Path("/d"), 2 * 10**9), IMAGE), "ok", "/d"),
-    (lambda: engine.judge_disk((Path("/d"), 10**8), IMAGE), "warning", "/d"),
-    (lambda: engine.judge_disk((Path("/d"), 10**9), MISSING), "failed: no space for the image", ""),
-    (lambda: engine.judge_disk(None, IMAGE), "skipped", "host"),
+    (lambda: images.judge_image(IMAGE), "ok", "^lab:cpu exists$"),
+    (lambda: images.judge_image(MISSING), "failed: no image", "base-image.sh"),
+    (lambda: images.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),
+    (lambda: images.judge_image(replace(STALE, base_state="far")), "ok", "other .* far.* it again"),
+    (lambda: images.judge_image(STALE), "failed: no image", "another version"),
+    (lambda: images.judge_no_image(LabError("odd", "fix")), "failed: no image", "odd → fix"),
+    (lambda: images.judge_disk((Path("/d"), 2 * 10**9), IMAGE), "ok", "/d"),
+    (lambda: images.judge_disk((Path("/d"), 10**8), IMAGE), "warning", "/d"),
+    (lambda: images.judge_disk((Path("/d"), 10**9), MISSING), "failed: no space for the image", ""),
+    (lambda: images.judge_disk(None, IMAGE), "skipped", "host"),
     (lambda: pools(*MOST), "ok", "4 more"),
     (lambda: pools(*MOST, "192.168.192.0/19"), "warning", "2 more networks: 4 networks exist"),
     (lambda: pools(*BOTH), NO_POOL, "docker network prune"),
@@ -197,7 +197,7 @@ def support(
     )
     host = replace(BOX, gpus=found)
     host = replace(host, driver="470.1") if old_driver else host
-    return gpu_support.judge_support(host, environ)
+    return gpus.judge_support(host, environ)
 
 
 def toolkit(
@@ -210,7 +210,7 @@ def toolkit(
     trial: str = "",
 ) -> Outcome:
     result = CommandResult(0 if trial else None, trial)
-    return gpus.judge_toolkit(
+    return containers.judge_toolkit(
         info,
         found,
         uses_cdi=cdi,
@@ -226,7 +226,7 @@ def cdi(
     """The check of an engine that knows devices of these names by CDI."""
     devices = [{"Source": "cdi", "ID": f"{kind}={each}"} for each in names]
     engine = told(ServerVersion=version, DiscoveredDevices=devices)
-    return gpus.judge_cdi(host, engine, gpus.uses_cdi(engine))
+    return containers.judge_cdi(host, engine, containers.uses_cdi(engine))
 
 
 REFUSED = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
@@ -241,7 +241,7 @@ def tried(
 NO_LIBCUDA = replace(
     BOX,
     cuda="",
-    faults=(Fault(Condition.OTHER, "CUDA version", "libcuda.so.1 is not installed", "get it"),),
+    faults=(Fault(Condition.OTHER, "libcuda.so.1 is not installed", "get it", "CUDA version"),),
 )
 OLD_NVML = replace(BOX, faults=(fault(Condition.OLD_DRIVER, "CUDA version"),))
 LOST = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
@@ -292,8 +292,12 @@ GPUS: Judgements = [
     (lambda: cdi("0", version="28.2.0"), "ok", "does not use it"),
     (cdi, "skipped", "not checked: the engine lists no GPUs"),
     (lambda: cdi("eth0", kind="vendor.com/net"), "skipped", "not checked: the engine lists no"),
-    (lambda: gpus.judge_cdi(BOX, PODMAN, uses_cdi=True), "skipped", "not checked"),
-    (lambda: gpus.judge_cdi(BOX, AWAY, uses_cdi=False), "skipped", "not checked: .* another host"),
+    (lambda: containers.judge_cdi(BOX, PODMAN, uses_cdi=True), "skipped", "not checked"),
+    (
+        lambda: containers.judge_cdi(BOX, AWAY, uses_cdi=False),
+        "skipped",
+        "not checked: .* another host",
+    ),
     (lambda: toolkit(trial=SEEN), "ok", "a container gets"),
     (toolkit, "failed stops: no container toolkit", "install-guide"),
     (lambda: toolkit(gpus_wanted=0), "warning stops: no container toolkit", "not installed"),
@@ -302,9 +306,13 @@ GPUS: Judgements = [
         "failed stops: no container toolkit",
         "→ `sudo nvidia-ctk runtime",
     ),
-    (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=False), "warning", "groupfs.*cdi generate"),
-    (lambda: gpus.judge_daemon_reload(ENGINE, uses_cdi=True), "ok", "CDI"),
-    (lambda: gpus.judge_daemon_reload(ROOTLESS, uses_cdi=False), "ok", "rootless"),
+    (
+        lambda: containers.judge_daemon_reload(ENGINE, uses_cdi=False),
+        "warning",
+        "groupfs.*cdi generate",
+    ),
+    (lambda: containers.judge_daemon_reload(ENGINE, uses_cdi=True), "ok", "CDI"),
+    (lambda: containers.judge_daemon_reload(ROOTLESS, uses_cdi=False), "ok", "rootless"),
     (lambda: gpus.judge_local_backend("12.5.1", True, False), "ok", "for CUDA"),
     (lambda: gpus.judge_local_backend("12.5.1", False, True), "warning", "\\[and-cuda\\]==2.21"),
     (lambda: gpus.judge_local_backend("", False, True), "ok", "in containers"),

@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 
 from lab.cli import main
-from lab.doctor import Report, data, engine, examine, gpus, network, python, resources
-from lab.doctor.checks import CHECKS
+from lab.doctor import containers, data, engine, gpus, images, network, python, resources
+from lab.doctor.checks import CHECKS, Check, run_checks
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.host import Fact, Host
-from lab.doctor.model import Finding, Need, Outcome, Status
-from lab.doctor.runner import Check, run_checks
+from lab.doctor.model import Need, Outcome, Report, Status
 from lab.errors import LabError
 from lab.gpu import Condition, NvmlError
 from lab.threads import with_timeout
@@ -72,7 +71,7 @@ def test_the_table_of_checks() -> None:
 
 def run(*checks: Check) -> list[tuple[str, str]]:
     table = {"area": checks}
-    return [(each.name, each.outcome.what) for each in run_checks(table, lambda _: None)]
+    return [(each.where, each.what) for each in run_checks(table=table)]
 
 
 def test_checks_after_a_failed_requirement_are_skipped() -> None:
@@ -121,8 +120,8 @@ def on(facts: Mapping[str, object], check: str, passed: Sequence[str] = ("engine
 
 def test_a_rootless_engine_has_its_own_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {
-        **{"toolkit": gpus.Toolkit(has_ctk=True), "uses_cdi": False, "requested_gpus": 1},
-        **{"has_cudnn": False, "trial": gpus.Trial(UUID, None, CommandResult(None))},
+        **{"toolkit": containers.Toolkit(has_ctk=True), "uses_cdi": False, "requested_gpus": 1},
+        **{"has_cudnn": False, "trial": containers.Trial(UUID, None, CommandResult(None))},
     }
     own = on({**facts, "engine_info": ROOTLESS}, "container toolkit").fix
     for part in ("--config=$HOME/.config/docker/daemon.json", "no-cgroups", "cdi generate"):
@@ -143,8 +142,8 @@ def test_a_rootless_engine_has_its_own_fixes(monkeypatch: pytest.MonkeyPatch) ->
 
 def finding(
     status: Status, need: Need = Need.EVERYTHING, blocks: str = "", fix: str = "fix it"
-) -> Finding:
-    return Finding("area", "name", need, Outcome(status, "what", fix, blocks))
+) -> Outcome:
+    return Outcome(status, "what", fix, blocks=blocks, needed_for=need)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def finding(
         ([finding(WARNING, Need.GPUS)], "yyy", True),
     ],
 )
-def test_overall_result(findings: list[Finding], usable: str, ok: bool) -> None:
+def test_overall_result(findings: list[Outcome], usable: str, ok: bool) -> None:
     report = Report(findings)
     assert report.ok is ok
     needs = (Need.LOCAL, Need.COMPOSE, Need.GPUS)
@@ -217,12 +216,12 @@ def test_the_command(
     if not error:
         assert report["usable"] == {"local": True, "compose": False, "gpus": False}
         assert re.search(r"\nlocal: yes; compose: no \(no .*; GPUs: no \(no GPU\)\n", shown.out)
-    names = {(each["area"], each["name"]) for each in report["findings"]}
+    names = {(each["area"], each["where"]) for each in report["findings"]}
     assert len(names) == len(report["findings"])
     for each in report["findings"]:
-        assert set(each) == {"area", "name", "verdict", "what", "fix", "needed_for", "blocks"}
-        assert each["verdict"] in set(Status)
-        assert each["verdict"] != "failed" or (each["fix"] and each["blocks"])
+        assert {"area", "where", "status", "what", "fix", "needed_for", "blocks"} <= set(each)
+        assert each["status"] in set(Status)
+        assert each["status"] != "failed" or (each["fix"] and each["blocks"])
     assert [each.name for each in project.iterdir()] == ["cluster.yaml"]  # it changes nothing
 
 
@@ -233,7 +232,11 @@ def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = data.Directory(Path("here"), Path("/"), "", 10**11, "runs", "LAB_RUNS_DIR")
     facts: dict[str, object] = {
         **{"nvml": BOX, "docker": "/usr/bin/docker", "engine_info": ENGINE, "image": IMAGE},
-        **{"compose_version": "2.40.3", "buildx_version": "0.29.1", "toolkit": gpus.Toolkit()},
+        **{
+            "compose_version": "2.40.3",
+            "buildx_version": "0.29.1",
+            "toolkit": containers.Toolkit(),
+        },
         **{"routes": [], "engine_disk": (Path("/var/lib/docker"), 10**11)},
         **{"runs": here, "state": here},
     }
@@ -260,10 +263,10 @@ def test_a_host_with_a_gpu_and_an_engine(
 ) -> None:
     monkeypatch.setattr(Host, "tensorflow", CommandResult(0, '["2.21.0", "12.5.1"]'))
     monkeypatch.setattr(gpus, "find_cudnn", lambda: cudnn)
-    monkeypatch.setattr(gpus, "run_command", Commands(trial))
+    monkeypatch.setattr(containers, "run_command", Commands(trial))
     watched: list[str] = []
-    findings = list(examine(watched.append))
-    found = {each.name: each.outcome.status for each in findings}
+    findings = list(run_checks(watched.append))
+    found = {each.where: each.status for each in findings}
     assert found["container toolkit"] is toolkit
     assert ("trial container" in found) is (toolkit is OK)
     assert found["local backend"] is (OK if cudnn else WARNING)
@@ -283,7 +286,7 @@ def test_unexpected_errors_of_checks_are_findings(
     monkeypatch.setattr(Host, "runs", Fact(lambda _: hangs.wait(), 0.05))
     monkeypatch.setattr("lab.backends.local.isolation.unavailable_reason", raising(TimeoutError()))
     monkeypatch.setattr(Host, "docker", "/usr/bin/docker")
-    found = {each.name: each.outcome for each in examine()}
+    found = {each.where: each for each in run_checks()}
     hangs.set()
     for name, what in (
         ("MNIST", "x: Permission denied"),
@@ -304,15 +307,15 @@ def test_missing_packages_are_reported_without_any_package(
         import sys
         third = ("docker", "jinja2", "msgspec", "numpy", "packaging", "pandas", "psutil")
         sys.modules.update(dict.fromkeys((*third, "pydantic", "pynvml", "rich", "yaml")))
-        from lab.doctor import examine
-        print([(each.name, each.outcome.what) for each in examine()][-1])
+        from lab.doctor.checks import run_checks
+        print([(each.where, each.what) for each in run_checks()][-1])
     """
     environ = {**os.environ, "PYTHONPATH": str(Path(data.__file__).parents[2])}
     found = run_command([sys.executable, "-c", script], 60, environ)
     assert found.out == "('packages', 'packaging is missing')\n", found.err
     # Nothing else is checked then.
     monkeypatch.setattr(Host, "packages", (1, ["rich is missing"]))
-    assert [each.name for each in examine()] == ["version", "packages"]
+    assert [each.where for each in run_checks()] == ["version", "packages"]
 
 
 # ---- The facts of a host
@@ -459,7 +462,7 @@ def test_engine_information(monkeypatch: pytest.MonkeyPatch) -> None:
     info = engine.read_engine()
     assert [str(each) for each in info.networks] == ["172.17.0.0/16"]
     assert info.projects == {"a": ["running", "exited"], "b": ["exited"]}
-    assert (info.is_local, engine.disk(AWAY)) == (True, None)
+    assert (info.is_local, images.disk(AWAY)) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +492,7 @@ def test_the_version_of_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ):
         command.write_text(f'#!/bin/sh\n[ "$1" = compose ] && exit 0\n{script}\n')
         command.chmod(0o755)
-        assert engine.buildx_version() == version
+        assert images.buildx_version() == version
 
 
 def test_facts_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,7 +508,7 @@ def test_facts_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.find_toolkit() == gpus.Toolkit(str(hook), has_ctk=False)
+    assert containers.find_toolkit() == containers.Toolkit(str(hook), has_ctk=False)
     assert Host().docker is None
     monkeypatch.setattr(gpus, "read_host", raising(NvmlError("x", "", fault(Condition.OTHER))))
     assert gpus.read_nvml() == fault(Condition.OTHER)
@@ -515,9 +518,9 @@ def test_facts_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("is_podman", [False, True])
 def test_a_gpu_is_tried_in_a_container(is_podman: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = Commands(CommandResult(0, SEEN), CommandResult(None), CommandResult(0))
-    monkeypatch.setattr(gpus, "run_command", commands)
-    assert gpus.try_gpu(UUID, replace(IMAGE, is_here=False)).image is None
-    assert gpus.try_gpu(UUID, IMAGE, is_podman=is_podman).passed
+    monkeypatch.setattr(containers, "run_command", commands)
+    assert containers.try_gpu(UUID, replace(IMAGE, is_here=False)).image is None
+    assert containers.try_gpu(UUID, IMAGE, is_podman=is_podman).passed
     (command,) = map(" ".join, commands.commands)
     gpu = f"--device nvidia.com/gpu={UUID}" if is_podman else f"--gpus device={UUID},"
     for needed in ("--rm", "--network none", "--pull never", "--label lab.trial=", gpu):
@@ -525,7 +528,7 @@ def test_a_gpu_is_tried_in_a_container(is_podman: bool, monkeypatch: pytest.Monk
     assert "lab.project" not in command  # or it would be an environment
     assert ("--gpus" in command) is not is_podman
     # A trial that hangs leaves nothing.
-    assert not gpus.try_gpu(UUID, IMAGE).passed
+    assert not containers.try_gpu(UUID, IMAGE).passed
     _, run, remove = commands.commands
     name = run[run.index("--name") + 1]
     assert list(remove) == ["docker", "rm", "--force", "--volumes", name]

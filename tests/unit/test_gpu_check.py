@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.gpu.verification import GpuCheck, GpuStatus, GpuView, check_gpus
+from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuCheck, GpuStatus, check_gpus
 from tests.support.gpu_views import A, B, C, bare, inside, local, on_a_box
 
 M, N = (f"MIG-0000000{letter}-1111-2222-3333-444444444444" for letter in "de")
@@ -69,7 +70,7 @@ DECLARED = [
 def test_as_planned(status: GpuStatus, planned: tuple[str, ...], sight: GpuView) -> None:
     known = bool(sight.nodes) or status is GpuStatus.PROVED
     found = judged(planned, sight, nodes_known=known)
-    assert (found.status, found.seen, found.fix) == (status, planned, ""), found.explanation
+    assert (found.status, found.seen, found.fix) == (status, planned, ""), found.what
     assert found.sources
 
 
@@ -98,10 +99,10 @@ MISMATCH = [
 def test_mismatch(planned: tuple[str, ...], sight: GpuView, words: str) -> None:
     nodes_known = bool(sight.nodes) or words.endswith("(device nodes)")
     found = judged(planned, sight, nodes_known=nodes_known)
-    assert "\n" not in found.explanation
+    assert "\n" not in found.what
     shown = ", ".join(planned) or "none"
     expected = (GpuStatus.MISMATCH, f"planned {shown}, sees {words}")
-    assert (found.status, found.explanation) == expected
+    assert (found.status, found.what) == expected
     assert found.fix
 
 
@@ -144,17 +145,17 @@ def node(fault: str, **changes: Any) -> GpuView:
 def test_lost(sight: GpuView, words: str, fix: str) -> None:
     found = judged((A,), sight)
     assert (found.status, found.status.good) == (GpuStatus.LOST, False)
-    assert found.explanation.startswith(f"planned {A}, but cannot use it: ")
-    assert words in found.explanation
+    assert found.what.startswith(f"planned {A}, but cannot use it: ")
+    assert words in found.what
     assert fix in found.fix
 
 
 def test_unknown_and_declared_have_reasons() -> None:
     found = judged((A,), GpuView.unknown("exited (1)"))
     assert (found.status, found.seen, found.status.good) == (GpuStatus.UNKNOWN, None, True)
-    assert "environment: exited (1)" in found.explanation
+    assert "environment: exited (1)" in found.what
     found = judged((A,), inside(A), nodes_known=False)
-    assert found.explanation == (
+    assert found.what == (
         f"planned {A}, declared the same (environment, engine); CUDA: no libcuda.so.1,"
         " NVML: no libnvidia-ml.so.1, device nodes: no device nodes, as on this host"
     )
@@ -208,7 +209,7 @@ def test_a_task_with_its_gpus_is_never_refused(
     planned: tuple[str, ...], data: st.DataObject
 ) -> None:
     found = check_gpus(planned, agreeing(planned, data), MINORS, UUIDS)
-    assert found.status.good, found.explanation
+    assert found.status.good, found.what
     strong = {"CUDA", "NVML", "device nodes"} & set(found.sources)
     assert (found.status is GpuStatus.PROVED) == bool(strong)
 
@@ -235,4 +236,4 @@ def test_a_single_source_that_disagrees_is_enough(
     shown = {"CUDA", "NVML", "device nodes"} & set(found.sources)
     if liar == "environment" and not other and shown:
         return  # CDI reports this; it counts only where the driver itself shows the GPUs
-    assert found.status is GpuStatus.MISMATCH, found.explanation
+    assert found.status is GpuStatus.MISMATCH, found.what

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST, VARIABLES
 from lab.task.node import gpu_probe
 from lab.task.node.health import gpu_nodes

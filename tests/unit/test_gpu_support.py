@@ -46,7 +46,7 @@ def test_the_judgement(
 ) -> None:
     found = judge(capability, driver, build)
     assert found.status is status
-    assert re.search(words, f"{found.reason} → {found.fix}")
+    assert re.search(words, f"{found.what} → {found.fix}")
     assert bool(found.fix) == (status is not Support.WORKS)
 
 
@@ -63,7 +63,7 @@ def test_equal_gpus_and_slices_are_judged_together() -> None:
     found = ((0, "GPU-0", "6.0"), (1, "MIG-1", "8.0"), (1, "MIG-2", "8.0"), (2, "GPU-2", "6.0"))
     gpus = [Gpu(index, name, compute_capability=each) for index, name, each in found]
     host = Inventory("uuid", tuple(gpus), 8, 1, driver=NEW)
-    judged = {each.status: names for each, names in by_gpus(gpus, host, CURRENT).items()}
+    judged = {each.status: each.where for each in by_gpus(gpus, host, CURRENT)}
     assert judged == {Support.NO_CUDNN: "GPU 0, 2", Support.WORKS: "GPU 1"}
     assert [each.status for each in by_gpus(gpus, host, None)] == [Support.UNKNOWN]
     assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"

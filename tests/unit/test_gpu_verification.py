@@ -17,7 +17,7 @@ from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED
 from tests.support.fakes import FakeBackend, FakeEnvironment
@@ -136,7 +136,7 @@ def test_without_any_gpu_no_query(
     assert (boot(environment), environment.looks) == ([], [])
 
     def failing() -> None:
-        raise NvmlError("it failed", "fix it", Fault(Condition.OTHER, "driver", "x", "y"))
+        raise NvmlError("it failed", "fix it", Fault(Condition.OTHER, "x", "y", "driver"))
 
     monkeypatch.setattr(gpu_verification, "read_host", failing)
     assert gpu_verification.host_gpus() == ()
@@ -184,7 +184,7 @@ def test_device_nodes_count_if_this_host_has_them(
     cards = (*CARDS, Gpu(2, "GPU-of-wsl", minor=None))
     verdicts = gpu_verification.evaluate(environment, {"worker-0": (A,), "worker-1": (B,)}, cards)
     assert verdicts["worker-0"].status.value == "proved"
-    assert verdicts["worker-1"].explanation == f"planned {B}, sees none (device nodes)"
+    assert verdicts["worker-1"].what == f"planned {B}, sees none (device nodes)"
 
 
 def test_gpus_of_this_host_do_not_count_for_a_remote_engine(tmp_path: Path) -> None:

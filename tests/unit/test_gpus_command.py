@@ -13,7 +13,7 @@ from lab.backends import Environment
 from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeEnvironment
 
@@ -44,7 +44,7 @@ BOX = Inventory(
     pairs=(Pair(0, 1, nvlinks=18, path="NODE", p2p=True),),
     driver="580.95.05",
     cuda="13.0",
-    faults=(Fault(Condition.GPU_LOST, "GPU 9", "GPU is lost", "see `nvidia-smi`"),),
+    faults=(Fault(Condition.GPU_LOST, "GPU is lost", "see `nvidia-smi`", "GPU 9"),),
 )
 
 
@@ -91,7 +91,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^ *0 +NV18", out, re.MULTILINE)
     assert "GPU 9: GPU lost (GPU is lost); see `nvidia-smi`" in out
     # What each task sees.
-    assert f"worker-1: planned 1, sees {UUID}" in out
+    assert f"mnist/worker-1: mismatch (planned 1, sees {UUID} (environment)); " in out
     assert "declared to see no GPU: mnist/ps-0" in out
     # Which TensorFlow works.
     rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
@@ -102,8 +102,8 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         ["4", "5.2", "too old", "works"],
     ):
         assert row_of in rows
-    assert out.count("GPU 0, 2: cuDNN ") == 1
-    assert "GPU 4: TensorFlow 2.21 needs compute capability 6.0 or later; set LAB_TENSORFLOW" in out
+    assert out.count("GPU 0, 2: works without cuDNN (cuDNN ") == 1
+    assert "GPU 4: too old (TensorFlow 2.21 needs compute capability 6.0 or later); set LAB_" in out
     assert "GPU 3: " not in out
 
 
@@ -114,11 +114,11 @@ def test_the_output_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     gpus = found["gpus"]
     assert [gpu["tasks"] for gpu in gpus] == [["mnist/worker-0"], ["mnist/worker-1"], [], [], []]
     assert gpus[1]["unknown"] == {"numa_node": "not supported by this GPU"}
-    assert gpus[3]["tensorflow"]["2.21"] == {"verdict": "works", "explanation": "", "fix": ""}
-    assert gpus[4]["tensorflow"]["2.21"]["verdict"] == "too old"
-    assert found["faults"][0]["condition"] == "GPU lost"
+    assert gpus[3]["tensorflow"]["2.21"] == {"status": "works", "what": "", "fix": "", "where": ""}
+    assert gpus[4]["tensorflow"]["2.21"]["status"] == "too old"
+    assert found["faults"][0]["status"] == "GPU lost"
     tasks = {
-        each["task"]: (each["verdict"], each["planned"], each["seen"]) for each in found["tasks"]
+        each["where"]: (each["status"], each["planned"], each["seen"]) for each in found["tasks"]
     }
     assert tasks["worker-0"] == ("declared", [UUID], [UUID])
     assert tasks["worker-1"] == ("mismatch", ["1"], [UUID])
@@ -129,7 +129,7 @@ def test_a_missing_driver_is_no_failure_and_a_broken_one_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def without(condition: Condition) -> None:
-        fault = Fault(condition, "driver", "NVML's words", "reboot")
+        fault = Fault(condition, "NVML's words", "reboot", "driver")
         bare = Inventory("none", (), 4, GIB, ("no NVIDIA driver answers",), faults=(fault,))
         monkeypatch.setattr(gpus_command, "read_host", lambda: bare)
 
@@ -171,7 +171,7 @@ def test_watching_is_a_line_each_second_and_queries_tasks_rarely(
     gpus_command.command(json=True, watch=True)
     first, *others = map(json.loads, capsys.readouterr().out.splitlines())
     assert others == [first, first]
-    assert [each["task"] for each in first["tasks"]] == ["ps-0", "worker-0", "worker-1"]
+    assert [each["where"] for each in first["tasks"]] == ["ps-0", "worker-0", "worker-1"]
     assert asked == [0.0, 31.0]
     with pytest.raises(InputError, match="--watch needs a terminal"):
         gpus_command.command(watch=True)

@@ -52,7 +52,7 @@ def seen(driver: Have) -> See:
 
 
 def conditions(seen: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(fault["where"], fault["condition"]) for fault in seen["faults"]]
+    return [(fault["where"], fault["status"]) for fault in seen["faults"]]
 
 
 def unknown(gpu: dict[str, Any]) -> dict[str, str]:
@@ -159,7 +159,7 @@ def test_a_library_that_cannot_be_loaded_is_no_driver(driver: Have, tmp_path: Pa
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     (found,) = ask(driver("busy"), Question(), LD_LIBRARY_PATH=str(tmp_path))
     assert conditions(found) == [("driver", "no driver")]
-    assert "Shared Library Not Found" in found["faults"][0]["detail"]
+    assert "Shared Library Not Found" in found["faults"][0]["what"]
 
 
 def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver: Have) -> None:
@@ -217,9 +217,9 @@ def test_every_error_has_a_name_and_a_hint(error: str, condition: Condition) -> 
     raised = getattr(pynvml, f"NVMLError_{error}")()
     assert condition_of(raised) is condition
     fault = fault_of(raised, "GPU 3")
-    assert (fault.condition, fault.where) == (condition, "GPU 3")
+    assert (fault.status, fault.where) == (condition, "GPU 3")
     assert fault.fix
-    assert not fault.detail.endswith(".")
+    assert not fault.what.endswith(".")
 
 
 class Silent:
@@ -409,7 +409,7 @@ def test_without_a_driver(mode: str, error: str | None, answer: Answers) -> None
     else:
         assert re.search(error, found["error"])
         assert found["exit_code"] == 1
-    assert [each["condition"] for each in found["faults"]] == ["no driver"]
+    assert [each["status"] for each in found["faults"]] == ["no driver"]
 
 
 def test_a_hanging_driver_is_a_separate_error(driver: Have) -> None:

@@ -33,7 +33,7 @@ from lab.backends.classroom.protocol import (
 )
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError, Notify
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.text import visible
 from lab.volume import Chunk, Request
 from lab.volume.framing import MAX_DATA, FrameError, decode_frames, encode_frame

@@ -43,7 +43,7 @@ from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
 from lab.errors import LabError, Notify
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.gpu_answers import VARIABLES
 from lab.text import visible
 from lab.volume import Chunk, Request

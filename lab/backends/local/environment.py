@@ -20,8 +20,8 @@ from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
 from lab.errors import LabError, Notify
+from lab.gpu.evidence import GpuView
 from lab.gpu.inventory import usable_cpus
-from lab.gpu.verification import GpuView
 from lab.network.fault import link_environ
 from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
 

@@ -18,7 +18,7 @@ from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError, Notify
 from lab.formatting import counted
-from lab.gpu.verification import GpuView
+from lab.gpu.evidence import GpuView
 from lab.volume import Request, control
 from lab.volume.clock import file_system_time
 from lab.volume.continuation import continues, has_lost_task, mark_lost

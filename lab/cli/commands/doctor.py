@@ -10,7 +10,8 @@ Examples:
 from __future__ import annotations
 
 from lab.console import print_json
-from lab.doctor import Report, examine
+from lab.doctor.checks import run_checks
+from lab.doctor.model import Report
 from lab.errors import LabError
 from lab.options.shared import AsJson
 
@@ -22,7 +23,7 @@ def command(*, json: AsJson = False) -> None:
         LabError: A required check fails, or no backend can be used.
     """
     if json:
-        report = Report(list(examine()))
+        report = Report(list(run_checks()))
         print_json(report.as_json())
     else:
         # Imported here: the package rich may be missing.
@@ -30,12 +31,12 @@ def command(*, json: AsJson = False) -> None:
 
         view = View()
         with view.watching() as watch:
-            report = Report(view.show(examine(watch)))
+            report = Report(view.show(run_checks(watch)))
         view.end(report)
     if report.ok:
         return
     broken = report.broken()
     if broken:
-        names = ", ".join(each.name for each in broken)
+        names = ", ".join(each.where for each in broken)
         raise LabError(f"required checks fail: {names}", "fix them as shown above")
     raise LabError("no backend can be used on this host", "fix one backend as shown above")

@@ -61,8 +61,8 @@ def _once(*, json: bool) -> None:
         show(snapshot.tables())
     for fault in snapshot.inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
-        if fault.where == DRIVER and fault.condition is not Condition.NO_DRIVER:
-            raise LabError(f"the driver does not work: {fault.condition}", fault.fix)
+        if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
+            raise LabError(f"the driver does not work: {fault.status}", fault.fix)
 
 
 def _watch(*, json: bool) -> None:
@@ -115,7 +115,7 @@ class _Snapshot:
             "cuda": self.inventory.cuda,
             "gpus": gpus,
             "pairs": [asdict(pair) for pair in self.inventory.pairs],
-            "faults": [asdict(fault) for fault in self.inventory.faults],
+            "faults": [fault.as_json() for fault in self.inventory.faults],
             "notices": list(self.inventory.notices),
             "tasks": [each.to_json() for each in self.pinned],
         }
@@ -168,5 +168,5 @@ def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
     # The inventory has no GPUs of another host.
     known = gpus if environment.is_local else ()
-    for task, check in evaluate(environment, planned, known).items():
-        yield Pinned(environment.project, environment.backend, task, check)
+    for check in evaluate(environment, planned, known).values():
+        yield Pinned(environment.project, environment.backend, check)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from lab.gpu.verification import evidence
-from lab.gpu.verification.evidence import Evidence, ExpectedGpus
-from lab.gpu.verification.observed import GpuView
+from lab.finding import Finding
+from lab.gpu import evidence
+from lab.gpu.evidence import Evidence, ExpectedGpus, GpuView
 from lab.gpu_answers import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
 from lab.text import short
 
@@ -59,24 +59,21 @@ class GpuStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuCheck:
+class GpuCheck(Finding[GpuStatus]):
     """The check of one task's GPUs.
 
+    `what` is such as `planned GPU-b…, sees GPU-c… (NVML)`. There is a fix if a source contradicts
+    the plan.
+
     Attributes:
-        status: The result.
         planned: Device ids of the planned GPUs.
         seen: Device ids that the best source shows; None if no source shows any.
         sources: The sources that agree with the plan.
-        explanation: One line: `planned GPU-b…, sees GPU-c… (NVML)`.
-        fix: The hint; "" if no source contradicts the plan.
     """
 
-    status: GpuStatus
-    planned: tuple[str, ...]
-    seen: tuple[str, ...] | None
-    sources: tuple[str, ...]
-    explanation: str
-    fix: str = ""
+    planned: tuple[str, ...] = ()
+    seen: tuple[str, ...] | None = None
+    sources: tuple[str, ...] = ()
 
 
 def check_gpus(
@@ -121,21 +118,22 @@ def check_gpus(
     if lost is not None and (against is None or against not in weak):
         why, fix = lost
         text = f"planned {_ids(planned)}, but cannot use it: {why}"
-        return GpuCheck(GpuStatus.LOST, planned, (), (), text, fix)
+        return GpuCheck(GpuStatus.LOST, text, fix, planned=planned, seen=())
     answers = [*strong, *weak]
     if against is not None:
         text = f"planned {_ids(planned)}, sees {_ids(against.seen)} ({against.source})"
-        return GpuCheck(GpuStatus.MISMATCH, planned, against.seen, (), text, against.fix)
+        return GpuCheck(GpuStatus.MISMATCH, text, against.fix, planned=planned, seen=against.seen)
     agreeing = [each for each in answers if each.agrees]
     sources = tuple(each.source for each in agreeing)
     if not agreeing:
         text = f"planned {_ids(planned)}; the GPUs that it sees are unknown ({_reasons(answers)})"
-        return GpuCheck(GpuStatus.UNKNOWN, planned, None, (), text)
-    if proved:
-        text = f"planned {_ids(planned)}, sees the same ({', '.join(sources)})"
-        return GpuCheck(GpuStatus.PROVED, planned, planned, sources, text)
-    text = f"planned {_ids(planned)}, declared the same ({', '.join(sources)}); {_reasons(strong)}"
-    return GpuCheck(GpuStatus.DECLARED, planned, planned, sources, text)
+        return GpuCheck(GpuStatus.UNKNOWN, text, planned=planned)
+    status, how = GpuStatus.PROVED, f"sees the same ({', '.join(sources)})"
+    if not proved:
+        status = GpuStatus.DECLARED
+        how = f"declared the same ({', '.join(sources)}); {_reasons(strong)}"
+    text = f"planned {_ids(planned)}, {how}"
+    return GpuCheck(status, text, planned=planned, seen=planned, sources=sources)
 
 
 def _why_lost(
