@@ -6,13 +6,12 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lab.backends import Environment
 from lab.backends.names import AUTO
 from lab.backends.selection import choose
 from lab.backends.slurm import queue, state
@@ -32,7 +31,6 @@ from tests.support.slurm_site import (
     WAITS,
     Site,
     announce,
-    both_start,
     ignore,
     make_site,
     nothing,
@@ -126,27 +124,6 @@ def test_a_waiting_job_is_no_environment_that_is_up(
     }
     assert main(["ps", "x"]) == 0
     assert "not running (job 7 pending: Resources)" in capsys.readouterr().out
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def refuse(environment: Environment) -> None:
-    raise LabError(f"no good: {environment.project}")
-
-
-@pytest.mark.parametrize(
-    ("pause", "error"), [(interrupt, KeyboardInterrupt), (both_start, LabError)]
-)
-def test_a_boot_that_is_interrupted_or_checked_in_vain_cancels_the_job(
-    site: Site, pause: Callable[[], None], error: type[BaseException]
-) -> None:
-    site.pauses.append(pause)
-    with pytest.raises(error):
-        SlurmBackend().up(site.plan, root=site.root, notify=ignore, check=refuse)
-    assert "--name=lab-x-" in site.read("cancelled")
-    assert (site.read("queue"), SlurmBackend().projects()) == ("", [])
 
 
 @pytest.mark.parametrize(
