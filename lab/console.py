@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 
+from lab import log
 from lab.command_name import with_command_name
 from lab.strict_json import dump
 from lab.text import bounded, clipped, visible, wrapped
@@ -23,7 +25,7 @@ KEPT_NOTICES: Final = 200
 """The maximum number of notices that one output of a notebook shows."""
 
 
-def notify(line: str) -> None:
+def show(line: str) -> None:
     """Write one line to stderr, with control sequences made visible; a terminal wraps at blanks.
 
     A closed terminal or pipe is no error, so that it does not stop a clean-up.
@@ -43,7 +45,7 @@ def print_json(value: object) -> None:
 
 def confirm(question: str) -> bool:
     """Ask a question on the terminal; return True only for the answers y and yes."""
-    notify(f"{question} [y/N]")
+    show(f"{question} [y/N]")
     try:
         return input().strip().lower() in {"y", "yes"}
     except EOFError:
@@ -64,14 +66,14 @@ class Output:
                 sys.stderr.write(f"\r\x1b[K{clipped(line, width)}")
                 sys.stderr.flush()
 
-    def notify(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Write one line above the line that changes."""
         self.draw("")
-        notify(line)
+        show(line)
 
     def print(self, line: str) -> None:
         """Write one line of a program."""
-        self.notify(line)
+        self.show(line)
 
 
 class NotebookOutput(Output):
@@ -93,7 +95,7 @@ class NotebookOutput(Output):
             self._line = line
             self._update()
 
-    def notify(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Add a notice above the line that changes."""
         self._notices.append(bounded(with_command_name(line)))
         self._count += 1
@@ -124,3 +126,18 @@ def output() -> Output:
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return NotebookOutput() if hasattr(shell, "kernel") else Output()
+
+
+@contextlib.contextmanager
+def messages_shown(by: Output | None = None, *, quiet: bool = False) -> Iterator[None]:
+    """Show the messages of the block to the user, unless they are shown already, as in a command.
+
+    Args:
+        by: The output; None: that of the caller.
+        quiet: Show only warnings.
+    """
+    if log.is_shown() and not quiet:
+        yield
+    else:
+        with log.shown_by((by or output()).show, quiet=quiet):
+            yield

@@ -6,12 +6,7 @@ other exception is a defect of lab.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lab.text import bounded
-
-Notify = Callable[[str], None]
-"""Shows one line of progress to the user."""
 
 
 class LabError(Exception):

@@ -18,6 +18,7 @@ from lab.backends.engine.client import Engine
 from lab.classroom.image import ensure_image
 from lab.config import load_cluster
 from lab.gpu import take_inventory
+from lab.log import shown_by
 from lab.placement.place import place
 from lab.tf_versions import TF1
 from tests.support import engine as engines
@@ -41,6 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Divide the tests into short and long ones."""
     for item in items:
         suite.divide(item)
+
+
+@pytest.fixture
+def notices() -> Iterator[list[str]]:
+    """The messages of lab, of each level."""
+    lines: list[str] = []
+    with shown_by(lines.append):
+        yield lines
 
 
 @pytest.fixture(scope="session")
@@ -85,9 +94,8 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
         variables.setenv("LAB_BASE_IMAGE", engines.make_base_image(engine.environment))
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     output: list[str] = []
-    name = build_image(
-        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, notify=output.append
-    )
+    with shown_by(output.append):
+        name = build_image(place(cluster, take_inventory("none", cluster)), root=engines.ROOT)
     assert CPU.what in output[0]
     # Plans with GPUs run in the same image: the engine's fake hook has no GPUs.
     variables.setenv("LAB_IMAGE", name)
@@ -97,7 +105,7 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def class_image(image: str) -> str:
     """The image of a class for CPUs, built on the image of the tasks."""
-    return ensure_image(Engine(), gpus=False, root=engines.ROOT, notify=lambda _: None)
+    return ensure_image(Engine(), gpus=False, root=engines.ROOT)
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +113,7 @@ def heritage_image(image: str) -> str:
     """The image for programs of 2017, with Horovod compiled in it."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=TF1.tensorflow)
-    return build_image(plan, root=engines.ROOT, notify=lambda _: None)
+    return build_image(plan, root=engines.ROOT)
 
 
 @pytest.fixture(scope="session")

@@ -116,10 +116,8 @@ def judged(name: str) -> dict[str, Any]:
     """Judge the kept runs of a source."""
     with tempfile.TemporaryDirectory() as folder:
         unpack(name, Path(folder))
-        runs = ended_runs([folder], Path(folder), print)
-        result: dict[str, Any] = json.loads(
-            strict_json.dump(evaluate(load(name), runs, print).json)
-        )
+        runs = ended_runs([folder], Path(folder))
+        result: dict[str, Any] = json.loads(strict_json.dump(evaluate(load(name), runs).json))
     del result["made"]
     return result
 

@@ -10,7 +10,6 @@ from typing import Final
 
 import pandas as pd
 
-from lab.errors import Notify
 from lab.records.reader import is_number
 from lab.run.status import status_or_warn
 from lab.store.dataframe import steps_frame
@@ -117,17 +116,17 @@ class Side:
     label: str = ""
 
 
-def read_side(named: NamedRun, probe: Probe, notify: Notify) -> Side:
+def read_side(named: NamedRun, probe: Probe) -> Side:
     """Read one run.
 
     Raises:
         LabError: A file of the run is missing or unreadable.
     """
     run = named.directory
-    status = status_or_warn(run, probe, notify)
+    status = status_or_warn(run, probe)
     info = status.info
     summary = sum_up(run, info, status.statuses)
-    steps = steps_frame(run, notify=notify)
+    steps = steps_frame(run)
     return Side(
         summary=summary,
         started_unix=info.started_unix,

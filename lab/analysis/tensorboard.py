@@ -19,9 +19,9 @@ import pandas as pd
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.records.reader import STEPS
-from lab.store.dataframe import recorded_tasks, records_frame
+from lab.store.dataframe import read_records, recorded_tasks, records_frame
 from lab.store.directory import EVENTS_FILE, RunDir
 from lab.tfrecords import frame_records
 from lab.volume.files import atomic_writer
@@ -54,12 +54,11 @@ _RESTART: Final = frame_records([_START.SerializeToString()] * 2)
 _MAX_TIME: Final = 2.0**32  # seconds since the epoch; TensorBoard cannot show much later times
 
 
-def write_events(run: RunDir, notify: Notify, *, append: bool = False) -> list[Path]:
+def write_events(run: RunDir, *, append: bool = False) -> list[Path]:
     """Write the event file of every task with newer records.
 
     Args:
         run: The run; if it is under way, its current records.
-        notify: Receives a line if the records of a rewritten file are damaged.
         append: Whether to append to existing files, for a TensorBoard that has them open.
 
     Returns:
@@ -78,12 +77,8 @@ def write_events(run: RunDir, notify: Notify, *, append: bool = False) -> list[P
         if exists and path.stat().st_mtime_ns == modified_ns:
             continue
         if exists and append:
-            _append(
-                path,
-                encode_events(records_frame(run, [task], notify=lambda _line: None)),
-                modified_ns,
-            )
-        elif _replace(path, encode_events(records_frame(run, [task], notify=notify)), modified_ns):
+            _append(path, encode_events(read_records(run, [task])), modified_ns)
+        elif _replace(path, encode_events(records_frame(run, [task])), modified_ns):
             written.append(path)
     return written
 

@@ -24,15 +24,12 @@ class Output(Protocol):
     def draw(self, line: str) -> None:
         """Replace the line that changes; an empty line erases it."""
 
-    def notify(self, line: str) -> None:
-        """Show a notice on its own line."""
-
     def print(self, line: str) -> None:
         """Show a line of a program."""
 
 
 class BriefView(TaskView):
-    """One line for the whole run that changes; each notice has its own line."""
+    """One line for the whole run that changes, and the lines of its programs above it."""
 
     def __init__(
         self, info: RunInfo, output: Output, monotonic: Callable[[], float] = time.monotonic
@@ -41,7 +38,7 @@ class BriefView(TaskView):
 
         Args:
             info: The content of the run's `run.json`.
-            output: Receives the line each time that it changes, and the notices.
+            output: Receives the line each time that it changes, and the lines of programs.
             monotonic: A monotonic clock, in seconds.
         """
         super().__init__(info)
@@ -60,10 +57,6 @@ class BriefView(TaskView):
         if now - self._drawn >= BRIEF_EVERY_S:
             self._drawn = now
             self._output.draw(self.line(now - self._began))
-
-    def notice(self, line: str) -> None:
-        """Show one line to the user."""
-        self._output.notify(line)
 
     def line(self, elapsed_s: float) -> str:
         """Return the run's state and progress.

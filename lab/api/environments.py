@@ -12,7 +12,7 @@ from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.selection import require_agents
 from lab.config import Cluster
-from lab.console import output
+from lab.console import messages_shown
 from lab.options import Flag, Switch, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions, Tensorflow
 from lab.run.planning import make_plan
@@ -33,6 +33,7 @@ class Booted:
     is_new: bool
 
 
+@messages_shown()
 def up(
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     *,
@@ -63,14 +64,14 @@ def up(
         LabError: The plan does not fit the host, or the environment cannot be booted.
     """
     given = read_options(up, locals())
-    where, notify = project(cluster), output().notify
+    where = project(cluster)
     placed = make_plan(
         where.cluster,
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
         backend=backend,
         file=where.path,
-        explain=notify if explain else None,
+        explain=explain,
     )
     chosen, found = find_place(
         backend,
@@ -78,13 +79,12 @@ def up(
         placed,
         where,
         runs_path(given["runs_dir"]),
-        notify=notify,
         strict=strict,
         option=given["option"],
     )
     if found is None:
-        made = boot(chosen, placed.plan, root=where.root, notify=notify, share=share)
+        made = boot(chosen, placed.plan, root=where.root, share=share)
         return Booted(made, is_new=True)
     require_agents(placed.plan.name, found.tasks())
-    found.block_host(notify)
+    found.block_host()
     return Booted(found, is_new=False)

@@ -25,10 +25,11 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.config import Cluster, load_cluster
-from lab.console import output as output_of_caller
-from lab.errors import InputError, LabError, Notify
+from lab.console import messages_shown
+from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
+from lab.log import LOG
 from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, read_options
 from lab.options.shared import GpuMode, OwnOptions, Tensorflow
 from lab.options.types import one_of, text
@@ -68,6 +69,7 @@ class Rendered:
 
 
 @named_extras()
+@messages_shown()
 def render(  # longer than 60 lines: each option has an argument and a line of help
     file: Annotated[AnyPath | None, Argument(shows="FILE")] = None,
     *,
@@ -119,21 +121,20 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     if check:
         return _compared(path, target, written, options)
     _check_outputs(written, given["picture"], force=force)
-    notify = output_of_caller().notify
     made = render_config(
         path,
         target,
         options,
         relative_to=Path() if written == "-" else Path(written).parent,
         root=find_root(path),
-        explain=notify if explain else None,
+        explain=explain,
     )
-    report_warnings(made.placed, made.cluster, gpus, notify, strict=strict)
+    report_warnings(made.placed, made.cluster, gpus, strict=strict)
     for notice in made.planner.render_notices(made.run):
-        notify(notice)
+        LOG.info(notice)
     if given["picture"] is not None:
         _draw(made, given["picture"])
-        notify(f"wrote {short(given['picture'])}")
+        LOG.info(f"wrote {short(given['picture'])}")
     if written != "-":
         write(Path(written), made.text)
     return replace(made, output=written)
@@ -193,7 +194,7 @@ def render_config(
     *,
     relative_to: Path,
     root: Path,
-    explain: Notify | None = None,
+    explain: bool = False,
 ) -> Rendered:
     """Render a config.
 
@@ -204,7 +205,7 @@ def render_config(
         relative_to: The directory of the rendered file. All paths in the file are relative to it,
             so that the current directory does not change the file.
         root: The project's directory.
-        explain: Receives the reason for each node's GPUs and each task's CPUs.
+        explain: Report the reason for each node's GPUs and each task's CPUs.
 
     Raises:
         LabError: The config cannot be read, has errors, does not fit the host, or has values that

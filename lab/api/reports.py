@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab import console
 from lab.api.planning import AnyPath
 from lab.api.results import Run, runs_path
+from lab.console import messages_shown
 from lab.extras import named_extras
 from lab.service.compare import compare_runs
 from lab.service.report import Report, write_report
@@ -73,6 +73,7 @@ class Comparison:
 
 
 @named_extras()
+@messages_shown()
 def report(
     *runs: Run | AnyPath,
     output: AnyPath | None = None,
@@ -96,12 +97,11 @@ def report(
     """
     store = runs_path(runs_dir)
     target = None if output is None else str(output)
-    return write_report(
-        _arguments(runs), store, console.output().notify, labels=labels, output=target, force=force
-    )
+    return write_report(_arguments(runs), store, labels=labels, output=target, force=force)
 
 
 @named_extras()
+@messages_shown()
 def compare(
     *runs: Run | AnyPath, labels: Sequence[str] = (), runs_dir: AnyPath | None = None
 ) -> Comparison:
@@ -116,8 +116,7 @@ def compare(
         InputError: An argument names no run, or there are not two runs.
         LabError: Fewer than two runs can be read.
     """
-    notify = console.output().notify
-    return Comparison(compare_runs(_arguments(runs), runs_path(runs_dir), notify, labels=labels))
+    return Comparison(compare_runs(_arguments(runs), runs_path(runs_dir), labels=labels))
 
 
 def _arguments(runs: Sequence[Run | AnyPath]) -> list[str]:

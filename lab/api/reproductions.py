@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,20 +13,21 @@ from rich.text import Text
 from lab import units
 from lab.api.args import check_main_thread
 from lab.api.planning import AnyPath, project
-from lab.api.progress import discard, follow
+from lab.api.progress import follow
 from lab.api.results import Run, Runs, runs_path
 from lab.api.tables import Shown
 from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.console import output
-from lab.errors import InputError, LabError, Notify
+from lab.console import messages_shown, output
+from lab.errors import InputError, LabError
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
+from lab.log import LOG
 from lab.options import Argument, Flag, Switch, given_flags, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
-from lab.service.batches import run_count
+from lab.service.batches import Batch, Outcome, run_count
 from lab.service.reproduce import (
     CONFIG,
     MAX_REPEATS,
@@ -92,7 +93,6 @@ class Reproduction(Shown):
         source: Source,
         runs: Sequence[RunDir],
         store: Path,
-        notify: Notify,
         *,
         strict: bool = True,
     ) -> None:
@@ -102,7 +102,6 @@ class Reproduction(Shown):
             source: The claims.
             runs: The runs.
             store: The run store, which gets the file.
-            notify: Receives the path of the file, and each run that is left out.
             strict: Whether a source without any run is an error.
 
         Raises:
@@ -110,12 +109,12 @@ class Reproduction(Shown):
         """
         from lab.reproduce.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
 
-        found = evaluate(source, runs, notify, strict=strict)
+        found = evaluate(source, runs, strict=strict)
         self.evaluations.append(found)
         ids = found.run_ids - {run.id for run in self.runs}
         self.runs += [Run(run) for run in runs if run.run_id in ids]
         try:
-            notify(f"{source.name}: {found.save(store)}")
+            LOG.info(f"{source.name}: {found.save(store)}")
         except LabError as error:
             self.stopped = self.stopped or error
 
@@ -162,7 +161,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    notify: Notify | None = None,
+    run_all: Callable[[Sequence[Batch]], Outcome] | None = None,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
 
@@ -179,7 +178,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a stop is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
-        notify: Receives progress and notices; None: one line that changes.
+        run_all: Executes the runs and shows their progress; None: one line that changes.
 
     Returns:
         The results. A claim that does not hold is a result, not an error.
@@ -191,35 +190,37 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     """
     given = read_options(reproduce, locals())
     store, out = runs_path(runs_dir), output()
-    report = notify or (discard if quiet else out.notify)
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     made = Reproduction()
-    if given["runs"] is not None:
-        found = _given_runs(given, store, report)
-        for source in sources:
-            made.add(source, found, store, report, strict=name != ALL)
-    else:
-        check_main_thread("reproduce")
-        first = 1 if given["seed"] is None else given["seed"]
-        options = ReproduceOptions(backend, gpus, given["repeats"], first, quick, given["option"])
-        book = project(cluster, CONFIG)
-        for source in sources:
-            batches = plan_reproduction(options, source, book, store, report)
-            outcome = follow(batches, out, quiet=quiet, notify=notify)
-            begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
-            made.stopped = outcome.stopped
-            if begun:
-                made.add(source, begun, store, report)
-            if made.stopped is not None:
-                total = run_count(batches)
-                made.reached = f"run {len(outcome.begun)} of {total} for {source.name}"
-                break
+    with messages_shown(out, quiet=quiet):
+        if given["runs"] is not None:
+            found = _given_runs(given, store)
+            for source in sources:
+                made.add(source, found, store, strict=name != ALL)
+        else:
+            check_main_thread("reproduce")
+            first = 1 if given["seed"] is None else given["seed"]
+            options = ReproduceOptions(
+                backend, gpus, given["repeats"], first, quick, given["option"]
+            )
+            book = project(cluster, CONFIG)
+            for source in sources:
+                batches = plan_reproduction(options, source, book, store)
+                outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
+                begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
+                made.stopped = outcome.stopped
+                if begun:
+                    made.add(source, begun, store)
+                if made.stopped is not None:
+                    total = run_count(batches)
+                    made.reached = f"run {len(outcome.begun)} of {total} for {source.name}"
+                    break
     if check and made.stopped is not None:
         raise made.stopped
     return made
 
 
-def _given_runs(given: Mapping[str, Any], store: Path, report: Notify) -> list[RunDir]:
+def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
     """Return the runs to evaluate.
 
     Raises:
@@ -227,7 +228,7 @@ def _given_runs(given: Mapping[str, Any], store: Path, report: Notify) -> list[R
     """
     for flag in given_flags(reproduce, given, "repeats", "quick", "seed"):
         raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
-    found = ended_runs(given["runs"], store, report)
+    found = ended_runs(given["runs"], store)
     if not found:
         raise InputError("runs: there is no run", "give one run or several")
     return found

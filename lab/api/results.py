@@ -13,10 +13,11 @@ from rich.text import Text
 from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.backends.registry import backends
-from lab.console import output
+from lab.console import messages_shown
 from lab.errors import LabError
 from lab.extras import named_extras
 from lab.formatting import counted
+from lab.log import shown_by
 from lab.run.run_list import Row, notes, run_rows, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import RunDir, all_runs
@@ -146,7 +147,8 @@ class Runs(Shown, list[Run]):
         """
         import pandas as pd  # noqa: PLC0415
 
-        rows = run_rows(_directories(self), StatusProber(backends), output().notify)
+        with messages_shown():
+            rows = run_rows(_directories(self), StatusProber(backends))
         found = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
         return found.assign(started=pd.to_datetime(found["started"], utc=True))
 
@@ -156,7 +158,8 @@ class Runs(Shown, list[Run]):
             return Group(Text("no runs"))
         warnings: list[str] = []
         newest = _directories(self[-MAX_SHOWN:])
-        rows = run_rows(newest, StatusProber(backends), warnings.append)
+        with shown_by(warnings.append):
+            rows = run_rows(newest, StatusProber(backends))
         lines = [*warnings, *notes(rows)]
         if len(self) > MAX_SHOWN:
             lines.insert(0, f"{counted(len(self) - MAX_SHOWN, 'earlier run')} not shown")
@@ -208,7 +211,8 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
     from lab.report.figure import draw  # noqa: PLC0415
 
     several = _directories([runs] if isinstance(runs, Run) else runs)
-    return draw(name, several, StatusProber(backends), output().notify)
+    with messages_shown():
+        return draw(name, several, StatusProber(backends))
 
 
 def runs_path(runs_dir: AnyPath | None) -> Path:

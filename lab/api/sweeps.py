@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -13,20 +13,20 @@ from lab import units
 from lab.analysis.grid import RunResult, parse_over
 from lab.api.args import check_main_thread, program_args
 from lab.api.planning import AnyPath, project
-from lab.api.progress import discard, follow
+from lab.api.progress import follow
 from lab.api.results import Run, Runs, runs_path
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags
 from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.console import output
-from lab.errors import LabError, Notify
+from lab.console import messages_shown, output
+from lab.errors import LabError
 from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.run.prepared import RunOptions
-from lab.service.batches import run_count
+from lab.service.batches import Batch, Outcome, run_count
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.volume import STALL_S, RunSpec
 
@@ -110,7 +110,7 @@ def sweep(
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    notify: Notify | None = None,
+    run_all: Callable[[Sequence[Batch]], Outcome] | None = None,
     **flags: object,
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
@@ -130,7 +130,7 @@ def sweep(
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
-        notify: Receives progress and notices; None: one line that changes.
+        run_all: Executes the runs and shows their progress; None: one line that changes.
         **flags: Flags of the program: `epochs=3`.
 
     Returns:
@@ -154,9 +154,9 @@ def sweep(
         given["repeats"],
     )
     store, out = runs_path(runs_dir), output()
-    report = notify or (discard if quiet else out.notify)
-    batches = plan_sweep(options, project(cluster), store, report)
-    outcome = follow(batches, out, quiet=quiet, notify=notify)
+    with messages_shown(out, quiet=quiet):
+        batches = plan_sweep(options, project(cluster), store)
+        outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
     made = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,
@@ -171,5 +171,5 @@ def sweep(
     try:
         check_succeeded(made.results)
     except LabError as error:
-        out.notify(str(error))
+        out.show(str(error))
     return made

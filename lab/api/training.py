@@ -11,18 +11,17 @@ from typing import Annotated, Final
 from lab.api.args import check_main_thread, program_args
 from lab.api.brief_view import BriefView
 from lab.api.planning import AnyPath, project
-from lab.api.progress import discard
 from lab.api.results import Run, runs_path
 from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.config.validation import parse_start
-from lab.console import Output
+from lab.console import Output, messages_shown
 from lab.console import output as output_of_caller
-from lab.errors import Notify
 from lab.experiments.policy import parse_policy
 from lab.experiments.registry import EXPERIMENTS, ProgramFlag
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
+from lab.log import LOG
 from lab.options import (
     Argument,
     Flag,
@@ -40,7 +39,6 @@ from lab.run.gpu_metrics import sampled
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
 from lab.run.view import View
-from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.unread_lines import unread_notice
 from lab.store.directory import RunDir
@@ -70,14 +68,10 @@ class RunOutput:
     """Where a run shows what happens, and how long its caller waits.
 
     Attributes:
-        notify: Receives progress and notices.
-        warn: Receives warnings.
         view: Makes the view of the run, which is entered while the run is followed.
         detach: Whether to return as soon as the run is submitted.
     """
 
-    notify: Notify
-    warn: Notify
     view: Callable[[RunDir, RunInfo], AbstractContextManager[View]]
     detach: bool = False
 
@@ -173,7 +167,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     """
     given = read_options(run, locals())
     check_main_thread("run")
-    shown = output or _notebook(quiet=quiet)
+    out = output_of_caller()
+    shown = output or RunOutput(partial(_view, out=out, quiet=quiet))
     name = given["experiment"]
     spec = RunSpec(
         name,
@@ -206,36 +201,30 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         tensorflow=tensorflow,
         resume=given["resume"],
     )
-    prepared = prepare_run(
-        options, project(cluster), runs_path(runs_dir), notify=shown.notify, warn=shown.warn
-    )
-    try:
-        made, summary = execute(prepared, view=shown.view, notify=shown.notify, warn=shown.warn)
-    except RunInterruptedError as interrupt:
+    with messages_shown(out, quiet=quiet):
+        prepared = prepare_run(options, project(cluster), runs_path(runs_dir))
+        try:
+            made, summary = execute(prepared, view=shown.view)
+        except RunInterruptedError as interrupt:
+            if output is None:
+                at = interrupt.run
+                LOG.warning(
+                    f"run {at.run_id} was interrupted; its collected files are in {at.path}"
+                )
+            raise
         if output is None:
-            made = interrupt.run
-            shown.warn(f"run {made.run_id} was interrupted; its collected files are in {made.path}")
-        raise
-    if output is None:
-        shown.notify(_line(summary))
-        if not check and (notice := unread_notice(made, summary)):
-            shown.warn(notice)
-    if check:
-        check_succeeded(made, summary, shown.warn)
+            LOG.info(_line(summary))
+            if not check and (notice := unread_notice(made, summary)):
+                LOG.warning(notice)
+        if check:
+            check_succeeded(made, summary)
     return Run(made)
-
-
-def _notebook(*, quiet: bool) -> RunOutput:
-    out = output_of_caller()
-    return RunOutput(
-        discard if quiet else out.notify, out.notify, partial(_view, out=out, quiet=quiet)
-    )
 
 
 @contextmanager
 def _view(run: RunDir, info: RunInfo, *, out: Output, quiet: bool) -> Iterator[View]:
     """Show a run, and sample its GPUs meanwhile."""
-    view = NoticeView(out.notify) if quiet else BriefView(info, out)
+    view = View() if quiet else BriefView(info, out)
     try:
         with sampled(run, info, view):
             yield view

@@ -26,7 +26,6 @@ from lab.backends.environment import (
     remove_volume,
 )
 from lab.backends.planner import Planner
-from lab.errors import Notify
 from lab.volume import Chunk
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ __all__ = [
     "Command",
     "Environment",
     "KeepVolume",
-    "Notify",
     "Precondition",
     "TaskInfo",
     "no_check",
@@ -91,13 +89,12 @@ class Backend(Planner, ABC):
         return ()
 
     @abstractmethod
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Boot[Any]:
+    def boot(self, plan: Plan, *, root: Path) -> Boot[Any]:
         """Return the steps of a boot, for `up`.
 
         Args:
             plan: The plan.
             root: The project's directory, an absolute path.
-            notify: Receives progress.
         """
 
     def up(
@@ -105,7 +102,6 @@ class Backend(Planner, ABC):
         plan: Plan,
         *,
         root: Path,
-        notify: Notify,
         check: Check = no_check,
         share: bool = False,
     ) -> Environment:
@@ -116,7 +112,6 @@ class Backend(Planner, ABC):
         Args:
             plan: The plan.
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
-            notify: Receives progress.
             check: Called when every agent runs. If it raises, the boot fails.
             share: Whether another environment may hold the same GPUs.
 
@@ -126,9 +121,7 @@ class Backend(Planner, ABC):
         """
         from lab.backends.boot import boot  # noqa: PLC0415  (few commands boot)
 
-        environment: Environment = boot(
-            self.boot(plan, root=root.absolute(), notify=notify), check, share=share
-        )
+        environment: Environment = boot(self.boot(plan, root=root.absolute()), check, share=share)
         return environment
 
     def still_runs(self, project: str, where: str) -> bool | None:

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from lab.backends import Check, Environment
 from lab.backends.gpu_record import Handover, Holder, hold_gpus
 from lab.backends.state import lock_environment, state_errors
-from lab.errors import Notify
 from lab.placement.plan import Plan
 from lab.signals import ignore_signals
 
@@ -24,15 +23,13 @@ class Boot(ABC, Generic[E]):
         backend: The backend's name.
         plan: The plan.
         root: The project's directory.
-        notify: Receives progress.
     """
 
     backend: str
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify) -> None:
+    def __init__(self, plan: Plan, root: Path) -> None:
         self.plan = plan
         self.root = root
-        self.notify = notify
 
     def lock(self) -> AbstractContextManager[int | None]:
         """Return the lock that is held during the boot; its descriptor, or None."""
@@ -83,7 +80,7 @@ def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
         with state_errors():
             lock = locked.enter_context(steps.lock())
         steps.prepare()
-        with hold_gpus(steps.holder(), share=share, notify=steps.notify) as hold:
+        with hold_gpus(steps.holder(), share=share) as hold:
             try:
                 environment = steps.start(lock, hold)
                 check(environment)

@@ -26,7 +26,8 @@ from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.volume import Chunk, Request, Volume, control
 from lab.volume.transfer import stream
 
@@ -77,7 +78,6 @@ class DirectoryEnvironment(Environment):
 
     def down(
         self,
-        notify: Notify,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
@@ -92,7 +92,7 @@ class DirectoryEnvironment(Environment):
                 return  # another command has removed it, and may have booted a new one
             unless()
             keep = keeps()
-            notify(f"{self.backend}: removing the environment {self.project}")
+            LOG.info(f"{self.backend}: removing the environment {self.project}")
             self.end(keep_volume=keep)
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:

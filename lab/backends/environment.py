@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from lab.errors import Notify
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
@@ -143,14 +142,11 @@ class Environment(ABC):
         self.post("kill", run_id, reason)
 
     @abstractmethod
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         """Block this host from the tasks of each node that can reach it.
 
         An environment that `lab` did not boot, or whose node was restarted, may need it. If the
         kernel or the engine refuses, one line warns of that.
-
-        Args:
-            notify: Receives the warning.
         """
 
     @abstractmethod
@@ -177,17 +173,16 @@ class Environment(ABC):
     def runs(self) -> list[Request]:
         """All requests on the run volume, oldest first."""
 
-    def continuation(self, run_id: str, notify: Notify) -> Request | None:
+    def continuation(self, run_id: str) -> Request | None:
         """Wait for the run that continues an ended one; None: none does.
 
         Args:
             run_id: The run that has ended.
-            notify: Receives the reason of the wait.
 
         Raises:
             LabError: The backend does not answer.
         """
-        del run_id, notify
+        del run_id
         return None
 
     def clock_offset_s(self) -> float:
@@ -271,7 +266,6 @@ class Environment(ABC):
     @abstractmethod
     def down(
         self,
-        notify: Notify,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
@@ -279,7 +273,6 @@ class Environment(ABC):
         """Remove this environment: all that carries its labels, and nothing else.
 
         Args:
-            notify: Receives progress.
             unless: Called first, when no run can be submitted any more. If it raises, nothing is
                 removed.
             keeps: Called next: whether to keep the run volume.

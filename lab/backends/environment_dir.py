@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from lab.backends.state import state_directory
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.text import visible
 from lab.volume import Volume, control
 from lab.volume.files import write_atomically
@@ -113,28 +114,25 @@ class EnvironmentDir(Generic[R]):
         """Write the record atomically."""
         write_atomically(self.record, record_text(record))
 
-    def clear(self, notify: Notify) -> None:
+    def clear(self) -> None:
         """Remove the files of a stopped environment, except ended runs of a kept run volume.
 
         A run with a damaged request also stays: nothing can collect it. Then make the run volume.
-
-        Args:
-            notify: Receives one line for each such run.
         """
         if self.kept.exists():
-            self._clear_kept(notify)
+            self._clear_kept()
         elif self.directory.is_dir():
             remove_tree(self.directory)
         self.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
 
-    def _clear_kept(self, notify: Notify) -> None:
+    def _clear_kept(self) -> None:
         volume = Volume(self.runs)
         requests = {each.run_id: each for each in control.requests(volume)}
         ended = {name for name, each in requests.items() if control.state_of(volume, each).ended}
         damaged = {path.stem for path in volume.requests.glob("*.json")} - set(requests)
         for name in sorted(damaged):
             where = visible(str(self.runs / name))
-            notify(f"{where} is kept, but not collected: the run's request is damaged")
+            LOG.warning(f"{where} is kept, but not collected: the run's request is damaged")
         kept = ended | damaged
         needed = {self.runs, self.record, self.kept, volume.requests}
         directories = (self.directory, self.runs, volume.requests)

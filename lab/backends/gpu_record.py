@@ -25,9 +25,10 @@ from lab.backends.names import CAPABILITIES, capabilities
 from lab.backends.process import ProcessHandle, boot_id
 from lab.backends.registry import backend_named
 from lab.backends.state import Busy, with_lock_retry
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import NvmlError, read_host
+from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
@@ -109,13 +110,12 @@ def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
 
 
 @contextmanager
-def hold_gpus(holder: Holder | None, *, share: bool, notify: Notify) -> Iterator[Handover]:
+def hold_gpus(holder: Holder | None, *, share: bool) -> Iterator[Handover]:
     """Reserve an environment's GPUs before its boot. If the block fails, restore the record.
 
     Args:
         holder: The environment; without GPUs, or None, nothing is done.
         share: Whether other environments may hold the same GPUs.
-        notify: Receives one line if the record has files that `lab` cannot have written.
 
     Yields:
         A function that records another process for the environment, because this one ends.
@@ -129,7 +129,7 @@ def hold_gpus(holder: Holder | None, *, share: bool, notify: Notify) -> Iterator
     path = directory() / holder.file_name(os.getuid())
     with _locked() as folder:
         if not share:
-            _refuse_held(holder, folder, notify)
+            _refuse_held(holder, folder)
         before = None
         with suppress(OSError, ValueError):
             before = read_regular(path, _MAX_BYTES).encode()
@@ -154,8 +154,8 @@ def release(backend: str, project: str, where: str) -> None:
                         path.unlink()
 
 
-def _refuse_held(holder: Holder, folder: Path, notify: Notify) -> None:
-    entries = sorted(_entries(folder, notify), key=lambda each: each.holder.since_unix)
+def _refuse_held(holder: Holder, folder: Path) -> None:
+    entries = sorted(_entries(folder), key=lambda each: each.holder.since_unix)
     newest = {each.holder.key: each for each in entries}
     for key, entry in newest.items():
         common = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
@@ -168,7 +168,7 @@ def _refuse_held(holder: Holder, folder: Path, notify: Notify) -> None:
             entry.path.unlink()
 
 
-def _entries(folder: Path, notify: Notify) -> list[_Entry]:
+def _entries(folder: Path) -> list[_Entry]:
     """Read all entries; `lab` writes them atomically and readable for all.
 
     Raises:
@@ -190,7 +190,7 @@ def _entries(folder: Path, notify: Notify) -> list[_Entry]:
                 "check the disk, or ignore the record with --share",
             ) from error
     if ignored:
-        notify(
+        LOG.warning(
             f"warning: ignored {counted(len(ignored), 'file')} in the GPU record {folder} that"
             f" `lab` did not write: {ignored[0]}"
         )

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.backends import Backend, Check, Environment, no_check
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host
 from lab.gpu.evidence import GpuView
 from lab.gpu.verification import GpuCheck, GpuStatus, check_gpus
+from lab.log import LOG
 from lab.placement.plan import Plan
 
 _MAX_NAMES = 3  # more tasks are counted instead of named
@@ -22,7 +23,6 @@ def boot(
     plan: Plan,
     *,
     root: Path,
-    notify: Notify,
     share: bool = False,
     then: Check = no_check,
 ) -> Environment:
@@ -32,7 +32,6 @@ def boot(
         backend: The backend.
         plan: The plan.
         root: The project's directory.
-        notify: Receives progress.
         share: Whether another environment may hold the same GPUs.
         then: Called when the GPUs are verified. If it raises, the boot fails.
 
@@ -41,13 +40,13 @@ def boot(
     """
 
     def check(environment: Environment) -> None:
-        verify_gpus(environment, plan, notify)
+        verify_gpus(environment, plan)
         then(environment)
 
-    return backend.up(plan, root=root, notify=notify, check=check, share=share)
+    return backend.up(plan, root=root, check=check, share=share)
 
 
-def verify_gpus(environment: Environment, plan: Plan, notify: Notify) -> None:
+def verify_gpus(environment: Environment, plan: Plan) -> None:
     """Compare the GPUs that each task sees with the plan, and report the result in one line.
 
     If neither the plan nor the host has a GPU, nothing is probed or reported.
@@ -55,7 +54,6 @@ def verify_gpus(environment: Environment, plan: Plan, notify: Notify) -> None:
     Args:
         environment: The environment; it is up.
         plan: The plan that it was booted from.
-        notify: Receives the line.
 
     Raises:
         LabError: A task sees other GPUs, or cannot use its own.
@@ -68,7 +66,7 @@ def verify_gpus(environment: Environment, plan: Plan, notify: Notify) -> None:
     if not checks:  # another service has verified them
         return
     _raise_for_faults(checks)
-    notify(summary_line({name: checks[name] for name in planned if name in checks}))
+    LOG.info(summary_line({name: checks[name] for name in planned if name in checks}))
 
 
 def evaluate(

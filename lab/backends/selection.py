@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from lab.backends import Backend, Environment, TaskInfo
 from lab.backends.names import AUTO, capabilities
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.image_digest import digest
+from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import visible
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 def choose(
-    name: str, plan: Plan, root: Path, known: Sequence[Backend], notify: Notify
+    name: str, plan: Plan, root: Path, known: Sequence[Backend]
 ) -> tuple[Backend, Environment | None]:
     """Choose the environment that is up, else the first backend that can boot the plan.
 
@@ -29,7 +30,6 @@ def choose(
         plan: The plan.
         root: The project's directory.
         known: All backends, the preferred one first.
-        notify: Receives one line: the backend and the reason.
 
     Returns:
         The backend, and its environment that is up; None: none is.
@@ -49,7 +49,7 @@ def choose(
     for backend in usable:
         environment = backend.find(plan.name)
         if environment is not None:
-            notify(f"backend {backend.name}: environment {plan.name!r} is up")
+            LOG.info(f"backend {backend.name}: environment {plan.name!r} is up")
             return backend, environment
     has_gpus = any(task.gpus for task in plan.tasks)
     candidates = usable
@@ -61,7 +61,7 @@ def choose(
         reason = backend.missing_image(plan, root=root)
         if reason is None:
             why = "as requested" if name != AUTO else _why(backend.name, reasons, has_gpus=has_gpus)
-            notify(f"backend {backend.name}: {why}")
+            LOG.info(f"backend {backend.name}: {why}")
             return backend, None
         reasons[backend.name] = reason
     for each in [backend.name for backend in usable if backend.name not in reasons]:

@@ -29,8 +29,9 @@ from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir, StoredClass
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.text import short, suggestion
 from lab.variables import LAB_CLASS, LAB_STATE
 
@@ -42,7 +43,7 @@ _POLL_S: Final = 0.2
 _LAST_LINES: Final = 3
 
 
-def up(stored: StoredClass, notify: Notify) -> None:
+def up(stored: StoredClass) -> None:
     """Boot a class: the proxy, JupyterHub, then every seat.
 
     If this fails, everything that was created is removed. A class whose JupyterHub has ended, for
@@ -50,7 +51,6 @@ def up(stored: StoredClass, notify: Notify) -> None:
 
     Args:
         stored: The class.
-        notify: Receives progress.
 
     Raises:
         InputError: The class is up already.
@@ -63,16 +63,16 @@ def up(stored: StoredClass, notify: Notify) -> None:
         backend = seat_backend(folder.stored() if goes_on else stored)
         try:
             if goes_on:
-                notify(f"class {folder.name}: going on where it ended")
+                LOG.info(f"class {folder.name}: going on where it ended")
                 backend.stop()
                 backend.attach_storage()
             else:
                 folder.create(stored)
                 backend.create()
-            _boot(folder, backend, notify)
+            _boot(folder, backend)
         except BaseException:
             with signals.ignore_signals():
-                _undo(folder, backend, notify, keep=goes_on)
+                _undo(folder, backend, keep=goes_on)
             raise
 
 
@@ -89,27 +89,27 @@ def check_not_up(folder: ClassDir) -> None:
         )
 
 
-def _undo(folder: ClassDir, backend: SeatBackend, notify: Notify, *, keep: bool) -> None:
+def _undo(folder: ClassDir, backend: SeatBackend, *, keep: bool) -> None:
     """Undo a boot that failed; the error of the boot is the one that is reported."""
     try:
         (_stop_programs if keep else _remove)(folder, backend)
     except LabError as error:
-        notify(f"warning: parts of the class {folder.name!r} are left: {error}")
-        notify("remove them with `lab class down`")
+        LOG.warning(f"warning: parts of the class {folder.name!r} are left: {error}")
+        LOG.warning("remove them with `lab class down`")
 
 
-def _boot(folder: ClassDir, backend: SeatBackend, notify: Notify) -> None:
+def _boot(folder: ClassDir, backend: SeatBackend) -> None:
     """Start the proxy, JupyterHub and the seats of a class."""
     plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
-    with hold_gpus(_holder(folder, gpus), share=False, notify=notify) as hand_over:
+    with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
         backend.start_proxy()
         hub = _start_hub(folder, backend.hub_variables)
         hand_over(hub)
         api = hub_api(folder)
         _wait_for_hub(api, hub, folder)
-        notify(f"class {folder.name}: JupyterHub is up")
-        _start_seats(api, folder, [seat.name for seat in plan.seats], notify)
+        LOG.info(f"class {folder.name}: JupyterHub is up")
+        _start_seats(api, folder, [seat.name for seat in plan.seats])
 
 
 def _holder(folder: ClassDir, gpus: Iterable[str]) -> Holder:
@@ -124,13 +124,12 @@ def _holder(folder: ClassDir, gpus: Iterable[str]) -> Holder:
     )
 
 
-def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
+def down(folder: ClassDir, archive: Path) -> None:
     """Collect the work of every seat into one archive, then remove the class.
 
     Args:
         folder: The class.
         archive: The archive, a new zip file.
-        notify: Receives progress.
 
     Raises:
         InputError: There is no such class, or the archive exists.
@@ -142,27 +141,26 @@ def down(folder: ClassDir, archive: Path, notify: Notify) -> None:
         stored = folder.stored()
         backend, seats = seat_backend(stored), stored.plan.seats
         with signals.as_interrupt(), _new_archive(archive) as target:
-            end_all_runs(folder, notify)
+            end_all_runs(folder)
             _add_earlier(folder, target)
             for count, seat in enumerate(seats, 1):
-                save_runs(folder, seat.name, target, f"{seat.name}/queue", notify)
-                _save(backend, seat.name, target, seat.name, notify)
-                notify(f"{seat.name}: collected ({count} of {len(seats)})")
+                save_runs(folder, seat.name, target, f"{seat.name}/queue")
+                _save(backend, seat.name, target, seat.name)
+                LOG.info(f"{seat.name}: collected ({count} of {len(seats)})")
             names = [seat.name for seat in seats]
             target.writestr("gradebook.csv", gradebook(target, names, stored.lessons or LESSONS))
         with signals.ignore_signals():
             removed = _remove(folder, backend)
-    notify(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
-    check_class_gpus(stored.plan, notify)
+    LOG.info(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
+    check_class_gpus(stored.plan)
 
 
-def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
+def reset(folder: ClassDir, seat: str) -> None:
     """Give a seat its first state again; a copy of the student's work is kept.
 
     Args:
         folder: The class.
         seat: The seat.
-        notify: Receives progress.
 
     Raises:
         InputError: There is no such class or seat.
@@ -179,14 +177,14 @@ def reset(folder: ClassDir, seat: str, notify: Notify) -> None:
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:
-            save_runs(folder, seat, target, f"{copy.stem}/queue", notify)
-            _save(backend, seat, target, copy.stem, notify)
+            save_runs(folder, seat, target, f"{copy.stem}/queue")
+            _save(backend, seat, target, copy.stem)
         end_environments(folder, [seat], keep=False)
         with signals.ignore_signals():  # a volume without labels would never be removed
             backend.replace_storage(seat)
-        check_seat_gpus(stored.plan, seat, notify)
-        _start_seats(api, folder, [seat], notify)
-    notify(f"{seat}: reset; `lab class down` collects the copy of its work")
+        check_seat_gpus(stored.plan, seat)
+        _start_seats(api, folder, [seat])
+    LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work")
 
 
 def check_seat(folder: ClassDir, seat: str) -> None:
@@ -240,13 +238,11 @@ def _add_earlier(folder: ClassDir, archive: zipfile.ZipFile) -> None:
         archive.write(copy, f"resets/{copy.name}")
 
 
-def _save(
-    backend: SeatBackend, seat: str, archive: zipfile.ZipFile, folder: str, notify: Notify
-) -> None:
+def _save(backend: SeatBackend, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
     left_out = backend.save(seat, archive, folder)
     if left_out:
         what = "links, special files, or beyond the limit of size"
-        notify(f"{seat}: not in the archive: {left_out:,} ({what})")
+        LOG.warning(f"{seat}: not in the archive: {left_out:,} ({what})")
 
 
 def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
@@ -309,7 +305,7 @@ def _last_lines(folder: ClassDir) -> str:
     return short(" ".join(line.strip() for line in lines[-_LAST_LINES:]))
 
 
-def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str], notify: Notify) -> None:
+def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str]) -> None:
     """Start seats, and wait until JupyterLab answers in each.
 
     Raises:
@@ -329,7 +325,7 @@ def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str], notify: No
                 starting.remove(seat)
                 ready += 1
                 until = time.monotonic() + _SEAT_S
-                notify(f"{seat}: ready ({ready} of {len(seats)})")
+                LOG.info(f"{seat}: ready ({ready} of {len(seats)})")
             elif not server.get("pending"):
                 raise LabError(f"{seat} does not start: {_last_error(folder)}")
         if starting and time.monotonic() > until:

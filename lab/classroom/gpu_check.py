@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lab.classroom.planning import ClassPlan
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.gpu import Inventory, NvmlError, read_host
+from lab.log import LOG
 from lab.placement.gpu_usage import held_in_use
 from lab.text import short
 
@@ -16,7 +17,7 @@ _WAIT_S: Final = 10.0  # the driver frees the memory of a killed process within 
 _POLL_S: Final = 1.0
 
 
-def check_seat_gpus(plan: ClassPlan, seat: str, notify: Notify) -> None:
+def check_seat_gpus(plan: ClassPlan, seat: str) -> None:
     """Check that no process uses the GPUs of a seat whose containers are gone.
 
     A GPU of several seats is not checked: their processes may use it.
@@ -24,7 +25,6 @@ def check_seat_gpus(plan: ClassPlan, seat: str, notify: Notify) -> None:
     Args:
         plan: The class.
         seat: The seat.
-        notify: Receives a line for each GPU.
 
     Raises:
         LabError: A process uses a GPU after 10 s.
@@ -32,25 +32,24 @@ def check_seat_gpus(plan: ClassPlan, seat: str, notify: Notify) -> None:
     holders = {gpu: names for gpu, names in _holders(plan).items() if seat in names}
     own = {gpu: names for gpu, names in holders.items() if len(names) == 1}
     for gpu in holders.keys() - own.keys():
-        notify(f"{gpu}: shared: not checked")
-    if found := _check(own, notify):
+        LOG.info(f"{gpu}: shared: not checked")
+    if found := _check(own):
         raise LabError(
             f"{seat} stays stopped: {', '.join(found)}",
             f"end that process with `kill PID`, then run `lab class reset {seat}` again",
         )
 
 
-def check_class_gpus(plan: ClassPlan, notify: Notify) -> None:
+def check_class_gpus(plan: ClassPlan) -> None:
     """Check that no process uses the GPUs of a class whose containers are gone.
 
     Args:
         plan: The class.
-        notify: Receives a line for each GPU.
 
     Raises:
         LabError: A process uses a GPU after 10 s.
     """
-    if found := _check(_holders(plan), notify):
+    if found := _check(_holders(plan)):
         raise LabError(
             f"the class {plan.name!r} is removed, but {', '.join(found)}",
             "end that process with `kill PID`",
@@ -66,7 +65,7 @@ def _holders(plan: ClassPlan) -> Mapping[str, Sequence[str]]:
     return holders
 
 
-def _check(holders: Mapping[str, Sequence[str]], notify: Notify) -> list[str]:
+def _check(holders: Mapping[str, Sequence[str]]) -> list[str]:
     """Report each GPU that no process uses; return a line for each other one."""
     until = time.monotonic() + _WAIT_S
     while holders:
@@ -75,7 +74,7 @@ def _check(holders: Mapping[str, Sequence[str]], notify: Notify) -> list[str]:
         if not any(used.values()) or time.monotonic() > until:
             for gpu, lines in used.items():
                 if not lines:
-                    notify(f"{gpu}: {_result(gpu, host)}")
+                    LOG.info(f"{gpu}: {_result(gpu, host)}")
             return [line for lines in used.values() for line in lines]
         time.sleep(_POLL_S)
     return []

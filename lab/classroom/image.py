@@ -15,7 +15,8 @@ from typing import Final
 from lab.backends.compose.cli import Compose, require_builder
 from lab.backends.compose.image_build import build_image
 from lab.backends.engine.client import Engine, NotFound, engine_errors
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.text import visible
 
@@ -46,9 +47,7 @@ def image_name(*, gpus: bool) -> str:
     return f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
 
 
-def ensure_image(
-    engine: Engine, *, gpus: bool, root: Path, notify: Notify, cpu_runs: bool = False
-) -> str:
+def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = False) -> str:
     """Build the image of a class, unless the engine has it with these sources.
 
     The tasks' image is built first where it is missing or has another version of lab's code.
@@ -57,7 +56,6 @@ def ensure_image(
         engine: The engine.
         gpus: Whether seats or the queue have GPUs.
         root: The project's directory, with `Dockerfile.class`.
-        notify: Receives what will be downloaded and its size, then the progress.
         cpu_runs: Whether the queue has runs without GPUs, so that it needs their image, too.
 
     Returns:
@@ -66,20 +64,20 @@ def ensure_image(
     Raises:
         LabError: There is no engine with compose, a build fails, or the directory is no project.
     """
-    base = build_image(_plan(gpus=gpus), root=root, notify=notify, if_needed=True)
+    base = build_image(_plan(gpus=gpus), root=root, if_needed=True)
     if gpus and cpu_runs:
-        build_image(_plan(gpus=False), root=root, notify=notify, if_needed=True)
+        build_image(_plan(gpus=False), root=root, if_needed=True)
     name, wanted = image_name(gpus=gpus), _digest(root, _image_id(engine, base))
     found = _found_digest(engine, name)
     if found == wanted:
         return name
     if found is not None:
-        notify(f"the image {name} was built from other files; building it again")
-    build_class_image(name, base, wanted, root=root, notify=notify)
+        LOG.info(f"the image {name} was built from other files; building it again")
+    build_class_image(name, base, wanted, root=root)
     return name
 
 
-def build_class_image(name: str, base: str, sha256: str, *, root: Path, notify: Notify) -> None:
+def build_class_image(name: str, base: str, sha256: str, *, root: Path) -> None:
     """Build the image of a class.
 
     Args:
@@ -87,20 +85,19 @@ def build_class_image(name: str, base: str, sha256: str, *, root: Path, notify: 
         base: The tasks' image.
         sha256: The digest of the sources and of the tasks' image, for the label.
         root: The project's directory.
-        notify: Receives what will be downloaded and its size, then the progress.
 
     Raises:
         LabError: There is no builder, or the build failed.
     """
     require_builder()
-    notify(
+    LOG.info(
         f"building {name} downloads JupyterLab, Node.js and lab's packages (about {DOWNLOAD_MB}"
         f" MB); the image takes {ADDED_MB} MB more than {base}"
     )
     with TemporaryDirectory(prefix="lab-build-") as folder:
         file = Path(folder) / "docker-compose.yml"
         file.write_text(_compose_file(name, base, sha256), encoding="utf-8")
-        Compose(_PROJECT, file, root.absolute()).build(_SERVICE, notify)
+        Compose(_PROJECT, file, root.absolute()).build(_SERVICE)
 
 
 def _compose_file(name: str, base: str, sha256: str) -> str:

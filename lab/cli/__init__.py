@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from lab import __version__, signals
+from lab import __version__, console, signals
 from lab.cli import errors, registry
 from lab.errors import InputError
+from lab.log import shown_by
 from lab.text import suggestion
 
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = [argument for argument in argv[:end] if argument != "--debug"]
     debug = len(arguments) < end
     arguments += argv[end:]
-    with signals.as_interrupt():
+    with signals.as_interrupt(), shown_by(console.show):
         return errors.exit_code_of(lambda: _dispatch(arguments), debug=debug)
 
 

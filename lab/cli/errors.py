@@ -8,9 +8,9 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from lab.console import notify
 from lab.errors import ConfigError, LabError
 from lab.extras import named_extras
+from lab.log import LOG
 from lab.signals import EXIT_INTERRUPTED
 from lab.text import short
 
@@ -36,7 +36,7 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
     except KeyboardInterrupt:
         if debug:
             traceback.print_exc()
-        notify("error: interrupted")
+        LOG.error("error: interrupted")
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001  (the outermost frame handles every error)
         if debug:
@@ -48,23 +48,25 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
 def _print_error(error: Exception) -> int:
     if isinstance(error, ConfigError):
         for problem in error.problems:
-            notify(problem)
+            LOG.error(problem)
         return error.exit_code
     if isinstance(error, LabError):
-        notify(f"error: {error}")
+        LOG.error(f"error: {error}")
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
-        notify(f"error: this Python has no package {error.name}; use the Python of `make install`")
+        LOG.error(
+            f"error: this Python has no package {error.name}; use the Python of `make install`"
+        )
         return 1
     if isinstance(error, OSError) and error.filename is not None:
-        notify(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_fix(error)}")
+        LOG.error(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_fix(error)}")
         return 1
     if isinstance(error, OSError) and error.errno == errno.EBADF:
-        notify("error: stdout is closed; redirect it to a file, or to /dev/null")
+        LOG.error("error: stdout is closed; redirect it to a file, or to /dev/null")
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        notify(f"error: the disk is full; {_fix(error)}")
+        LOG.error(f"error: the disk is full; {_fix(error)}")
     else:
-        notify(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
+        LOG.error(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
     return 1
 
 

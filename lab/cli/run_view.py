@@ -20,6 +20,7 @@ from rich.text import Text
 
 from lab.command_name import with_command_name
 from lab.formatting import about, counted, loss, percent, rate, whole
+from lab.log import shown_by
 from lab.run.gpu_metrics import sampled
 from lab.run.program_output import prefixed
 from lab.run.run_progress import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, sparkline
@@ -131,7 +132,7 @@ class LiveView(TaskView):
         with suppress(OSError):
             self._live.console.print(text)
 
-    def notice(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Show one line above the table."""
         with suppress(OSError):
             line = bounded(with_command_name(line))
@@ -271,13 +272,13 @@ class PlainView(TaskView):
         if not progress.has_trained:
             if progress.message != self._messages.get(task, ""):
                 self._messages[task] = progress.message
-                self.notice(f"{task}: {short(progress.message)}")
+                self.show(f"{task}: {short(progress.message)}")
             return
         now = time.monotonic()
         new_epoch = self._shown_epochs.get(task) != progress.epoch
         if new_epoch or now - self._printed_at.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
             self._shown_epochs[task], self._printed_at[task] = progress.epoch, now
-            self.notice(f"{task}: {self._figures(task)}")
+            self.show(f"{task}: {self._figures(task)}")
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         """Print lines of a task's program."""
@@ -288,9 +289,9 @@ class PlainView(TaskView):
         before = self._statuses.get(status.task)
         super().status(status)
         if before is None or before.state is not status.state:
-            self.notice(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
+            self.show(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
 
-    def notice(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Print one line."""
         self._print(bounded(with_command_name(line)))
 
@@ -326,7 +327,11 @@ def view_for_stderr(info: RunInfo) -> Iterator[View]:
     """Show the view that fits stderr: a live table on a terminal, else plain lines."""
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
-        with LiveView(info, console) as live, on_suspend(live.pause, live.resume):
+        with (
+            LiveView(info, console) as live,
+            on_suspend(live.pause, live.resume),
+            shown_by(live.show),
+        ):
             yield live
     else:
         yield PlainView(info, sys.stderr)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from lab import formatting
 from lab.errors import InputError, LabError
+from lab.log import LOG
 from lab.outputs import check_output, write_output
 from lab.plots import style
 from lab.plots.registry import CHARTS, Chart, Runs
@@ -113,7 +114,6 @@ def build(
     runs: Sequence[ReportRun],
     judged: Evaluation | None,
     where: OutputPaths,
-    notify: Callable[[str], None],
 ) -> tuple[Path, list[Path]]:
     """Draw the figures, and write them and the page.
 
@@ -121,7 +121,6 @@ def build(
         runs: One or several runs.
         judged: The results of claims for the page, or None.
         where: The output paths.
-        notify: Receives a line for each figure.
 
     Returns:
         The page's file, and the figures' files.
@@ -137,10 +136,10 @@ def build(
             paths = [where.figures / f"{chart.name}.{ending}" for ending in ("png", "svg")]
             shown.append(_draw(chart, data, *paths))
             if shown[-1].data_uri:
-                notify(f"{chart.title}: {paths[0]} and .svg")
+                LOG.info(f"{chart.title}: {paths[0]} and .svg")
                 files += paths
             else:
-                notify(f"{chart.title}: not drawn, {shown[-1].missing}")
+                LOG.info(f"{chart.title}: not drawn, {shown[-1].missing}")
         write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lab.errors import InputError, LabError
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(name: str, runs: Sequence[RunDir], probe: Probe, notify: Callable[[str], None]) -> Figure:
+def draw(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
     """Draw a figure.
 
     Args:
         name: The name of a figure in `lab.plots.registry`.
         runs: One or several runs.
         probe: Returns the status of a run that is not collected.
-        notify: Receives warnings.
 
     Raises:
         InputError: No figure has this name, or there is no run.
@@ -38,7 +37,7 @@ def draw(name: str, runs: Sequence[RunDir], probe: Probe, notify: Callable[[str]
         )
     if not runs:
         raise InputError(f"figure {name!r} needs a run", "give one run or several")
-    data = traces(read_runs(runs, probe, notify))
+    data = traces(read_runs(runs, probe))
     figure = charts[name].draw(data)
     if figure is None:
         of = f"run {runs[0].run_id}" if len(runs) == 1 else counted(len(runs), "run")

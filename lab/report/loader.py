@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -22,8 +22,6 @@ from lab.store.settings import settings_of
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
 from lab.text import short
-
-Notify = Callable[[str], None]
 
 _CONFIG: Final = "config"
 
@@ -74,19 +72,18 @@ class ReportRun:
         return self.trace.info
 
 
-def read_runs(runs: Sequence[RunDir], probe: Probe, notify: Notify) -> list[ReportRun]:
+def read_runs(runs: Sequence[RunDir], probe: Probe) -> list[ReportRun]:
     """Read runs without copies, and group those that are repeats of each other.
 
     Args:
         runs: The runs.
         probe: Returns the status of a run that is not collected.
-        notify: Receives warnings.
 
     Raises:
         LabError: A `run.json` is missing or unreadable.
     """
     named = [NamedRun(run, is_own=True, origin=short(str(run.path.parent))) for run in runs]
-    return grouped([read_run(run, probe, notify) for run in without_copies(named, notify)])
+    return grouped([read_run(run, probe) for run in without_copies(named)])
 
 
 def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:
@@ -102,16 +99,16 @@ def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:
     ]
 
 
-def read_run(named: NamedRun, probe: Probe, notify: Notify) -> ReportRun:
+def read_run(named: NamedRun, probe: Probe) -> ReportRun:
     """Read one run.
 
     Raises:
         LabError: A file of the run is missing or unreadable.
     """
     run = named.directory
-    status = status_or_warn(run, probe, notify)
+    status = status_or_warn(run, probe)
     info = status.info
-    records = records_frame(run, notify=notify)
+    records = records_frame(run)
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
     trace = Trace(named.name, info.spec.experiment, info, steps, samples, (), left_out)

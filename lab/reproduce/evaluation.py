@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.errors import InconclusiveError, InputError, LabError, Notify
+from lab.errors import InconclusiveError, InputError, LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.reproduce.claims import COUNTED, Source
 from lab.reproduce.metrics import RunMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs
@@ -74,15 +75,12 @@ class Evaluation:
         return path
 
 
-def evaluate(
-    source: Source, runs: Sequence[RunDir], notify: Notify, *, strict: bool = True
-) -> Evaluation:
+def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> Evaluation:
     """Evaluate a source's claims on runs.
 
     Args:
         source: The claims.
         runs: The runs.
-        notify: Receives each run that is left out, and the reason.
         strict: Whether a source without any run is an error.
 
     Raises:
@@ -93,7 +91,7 @@ def evaluate(
     def exclude(run: RunMetrics, reason: str) -> None:
         excluded[run.run_id] = reason
         if strict:
-            notify(f"left out: run {run.run_id}: {reason}")
+            LOG.warning(f"left out: run {run.run_id}: {reason}")
 
     # The earliest first; ids have minutes, and a random end.
     ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))

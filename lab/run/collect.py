@@ -20,6 +20,7 @@ from typing import Final
 
 from lab.backends import Chunk, Environment
 from lab.errors import LabError
+from lab.log import LOG
 from lab.records.reader import LineReader
 from lab.run import lifecycle
 from lab.run.patience import DISK_ERRORS, patiently
@@ -206,7 +207,7 @@ class _Feed:
     def __init__(self, run: OpenRun, view: View) -> None:
         self._run, self._view = run, view
         self._readers: dict[str, LineReader] = {}
-        self.printed = PrintedLines(run.run_id, view.printed, view.notice, view.notice_once)
+        self.printed = PrintedLines(run.run_id, view.printed, view.report_once)
         self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
 
     def replay(self) -> None:
@@ -337,19 +338,19 @@ def follow(
     def size() -> int:
         return sum(collected_sizes(run.directory.path).values())
 
-    patiently(partial(_follow, run, environment, view, tick, size), view.notice, wait, size)
+    patiently(partial(_follow, run, environment, view, tick, size), wait, size)
 
 
 def _follow(
     run: OpenRun, environment: Environment, view: View, tick: Tick, size: Callable[[], int]
 ) -> None:
-    patience = Patience(REFUSED_S, lambda error: view.notice(f"{error.what}; trying again"))
+    patience = Patience(REFUSED_S, lambda error: LOG.warning(f"{error.what}; trying again"))
     while True:
         try:
             collect(run, environment, view, follow=True, tick=tick)
         except LabError as error:
             if _has_stopped(environment):
-                view.notice(f"{error.what}; collecting the rest")
+                LOG.warning(f"{error.what}; collecting the rest")
                 with suppress(LabError):  # the first error names the cause
                     collect(run, environment, view, tick=tick, rest=True)
                 lifecycle.abort(run, State.LOST, error.what)

@@ -13,8 +13,9 @@ from concurrent.futures import Future, wait
 from typing import Final
 
 from lab.backends import Environment
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.experiments.faults import Fault, Kind, check_target, due, parse, parse_all
+from lab.log import LOG
 from lab.network import fault as netfault
 from lab.threads import in_background, signals_blocked
 
@@ -42,7 +43,7 @@ def parse_faults(raw: str) -> tuple[Fault, ...]:
 
 
 def check_targets(
-    faults: Iterable[Fault], nodes: Mapping[str, str], stall_s: float, notify: Notify
+    faults: Iterable[Fault], nodes: Mapping[str, str], stall_s: float
 ) -> tuple[str, ...]:
     """Check the targets of a request's faults, report warnings, and return the faults' texts.
 
@@ -50,7 +51,6 @@ def check_targets(
         faults: The faults to inject.
         nodes: Task to node, in the order of the plan.
         stall_s: Seconds without a new global step after which the run fails; 0: no limit.
-        notify: Receives warnings.
 
     Raises:
         InputError: A target does not exist.
@@ -61,7 +61,7 @@ def check_targets(
         raise input_error(error) from error
     for fault in found:
         if line := warning(fault, stall_s):
-            notify(f"warning: {line}")
+            LOG.warning(f"warning: {line}")
     return tuple(fault.text for fault in found)
 
 
@@ -92,7 +92,6 @@ class NetworkFaults:
         environment: Environment,
         run_id: str,
         faults: Iterable[str],
-        notice: Notify,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the clock of the faults: the run has just been submitted.
@@ -101,7 +100,6 @@ class NetworkFaults:
             environment: The environment of the run.
             run_id: The run.
             faults: The faults of its request.
-            notice: Receives a line for each fault that could not be injected.
             monotonic: A monotonic clock, in seconds.
 
         Raises:
@@ -109,7 +107,6 @@ class NetworkFaults:
         """
         self._environment = environment
         self._run_id = run_id
-        self._notice = notice
         self._monotonic = monotonic
         self._began = monotonic()
         parsed = [parse(text) for text in faults]
@@ -135,7 +132,7 @@ class NetworkFaults:
         wait([future for _, future in self._started], END_S)
         self._report_end()
         for fault, _ in self._started:
-            self._notice(
+            LOG.warning(
                 f"fault {fault.text} was started, but it may not be in effect:"
                 f" end it with `lab down {self._environment.project}`"
             )
@@ -146,9 +143,9 @@ class NetworkFaults:
             self._started.remove((fault, future))
             error = future.exception()
             if isinstance(error, FaultNotDelivered):
-                self._notice(str(error))
+                LOG.warning(str(error))
             elif isinstance(error, LabError | OSError):
-                self._notice(f"fault {fault.text} was not injected: {error}")
+                LOG.warning(f"fault {fault.text} was not injected: {error}")
             elif error is not None:
                 raise error
 

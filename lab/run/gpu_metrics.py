@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lab.backends.names import capabilities
+from lab.log import LOG
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, gpus_of
 from lab.threads import signals_blocked
@@ -102,8 +103,7 @@ def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
     Args:
         run: The run; the samples are appended to its `gpu.jsonl`.
         info: The content of its `run.json`, with the GPUs of each task.
-        view: Receives the newest utilisation, and one notice if sampling ends early; the calls
-            come from another thread.
+        view: Receives the newest utilisation, from another thread.
     """
     gpus = gpus_of(info)
     if not gpus or info.state.ended or not capabilities(info.backend).host_gpus:
@@ -141,7 +141,7 @@ def sample_until(
         end: The event that stops sampling; a sample under way then is not written.
         path: The file; the first sample creates it.
         gpus: Device ids of the GPUs of each task.
-        view: Receives the utilisation at each moment, and one notice if sampling ends early.
+        view: Receives the utilisation at each moment.
         opened: Opens the GPUs; None: by NVML.
         clock: A clock, in seconds since the epoch.
         monotonic: A monotonic clock, in seconds.
@@ -159,7 +159,7 @@ def sample_until(
                     return
                 answered = answered or bool(samples)
                 if not answered:  # for example, the containers run on another host
-                    view.notice("no GPU telemetry: this host has none of the run's GPUs")
+                    LOG.warning("no GPU telemetry: this host has none of the run's GPUs")
                     return
                 lines = lines_of(moment, samples, gpus)
                 append_lines(path, lines)
@@ -167,9 +167,9 @@ def sample_until(
                 due = next_due(due, monotonic())
                 end.wait(due - monotonic())
     except NvmlError as error:
-        view.notice(f"no GPU telemetry from here on: {error.what}")
+        LOG.warning(f"no GPU telemetry from here on: {error.what}")
     except OSError as error:
-        view.notice(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
+        LOG.warning(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
 
 
 def next_due(due: float, now: float) -> float:

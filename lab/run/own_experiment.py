@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from lab.config import Cluster
-from lab.errors import InputError, Notify
+from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.log import LOG
 from lab.program.own import OwnProgram, read_program
 from lab.program.record_option import check_record
 from lab.project import Project
@@ -29,7 +30,7 @@ CHIEF: Final = "chief"
 
 
 def own_experiment(
-    spec: RunSpec, tensorflow: str | None, project: Project, notify: Notify, warn: Notify
+    spec: RunSpec, tensorflow: str | None, project: Project
 ) -> tuple[Experiment, OwnProgram]:
     """Read the user's own program, and return its experiment.
 
@@ -37,8 +38,6 @@ def own_experiment(
         spec: The specification; its experiment is the path of the program.
         tensorflow: The TensorFlow version that the user asks for; None: the one that it needs.
         project: The project.
-        notify: Receives notices.
-        warn: Receives warnings.
 
     Raises:
         InputError: The program does not exist or has an error, or it does not fit the config.
@@ -60,13 +59,13 @@ def own_experiment(
     made = experiment_of(own, project.cluster, version, horovod=horovod)
     chosen = tensorflow is not None
     if own.need and (notice := own.need.notice(own.program, version, chosen=chosen)):
-        notify(notice)
+        LOG.info(notice)
     # A program that gets its job may serve without Horovod.
     gets_job = any("{job}" in each for each in (*own.cluster_args, *spec.args))
     if horovod and not own.programs and not gets_job:
         check_ranks(own, made, project.cluster, project.config_name, project.root)
     if own.notice:
-        warn(f"warning: {own.notice}")
+        LOG.warning(f"warning: {own.notice}")
     return made, own
 
 

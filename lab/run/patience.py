@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lab.errors import Notify
+from lab.log import LOG
 from lab.volume.files import Patience
 
 T = TypeVar("T")
@@ -23,7 +23,6 @@ _RETRY_S: Final = 1.0
 
 def patiently(
     action: Callable[[], T],
-    notify: Notify,
     wait: Callable[[], None] = lambda: None,
     size: Callable[[], int] = lambda: 0,
 ) -> T:
@@ -31,7 +30,6 @@ def patiently(
 
     Args:
         action: The action. If it fails only after `REFUSED_S`, the disk has accepted writes since.
-        notify: Receives the first refusal.
         wait: Called before each repetition.
         size: Returns the bytes that are written. If they have changed since the last refusal, the
             disk has accepted writes since.
@@ -42,7 +40,7 @@ def patiently(
 
     def refused(error: OSError) -> None:
         cause = (error.strerror or str(error)).lower()
-        notify(f"the run store cannot be written: {cause}; the run continues")
+        LOG.warning(f"the run store cannot be written: {cause}; the run continues")
 
     patience = Patience(REFUSED_S, refused)
     while True:

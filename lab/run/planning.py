@@ -8,10 +8,11 @@ from pathlib import Path
 from lab.backends.names import AUTO
 from lab.backends.registry import planner_named
 from lab.config import Cluster
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import Inventory
 from lab.gpu.support import Support, build_of, by_gpus
+from lab.log import LOG
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import Placed, place_here
 from lab.placement.plan import Plan
@@ -25,7 +26,7 @@ def make_plan(
     tensorflow: str = CURRENT.tensorflow,
     backend: str = AUTO,
     file: Path | None = None,
-    explain: Notify | None = None,
+    explain: bool = False,
 ) -> Placed:
     """Place a cluster on this host.
 
@@ -35,7 +36,7 @@ def make_plan(
         tensorflow: The tasks' TensorFlow version.
         backend: The backend's name, or `auto`.
         file: The file of the config, for the line of an error; None: it has none.
-        explain: Receives the reason for each node's GPUs and each task's CPUs.
+        explain: Report the reason for each node's GPUs and each task's CPUs.
 
     Raises:
         InputError: The config has values, or the mode is one, that the backend cannot have.
@@ -46,9 +47,9 @@ def make_plan(
         if backend == AUTO
         else planner_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
     )
-    if explain is not None and placed.inventory is not None:
+    if explain and placed.inventory is not None:
         for reason in placed.plan.reasons:
-            explain(reason)
+            LOG.info(reason)
     return placed
 
 
@@ -56,9 +57,7 @@ def report_warnings(
     placed: Placed,
     cluster: Cluster,
     mode: str,
-    notify: Notify,
     *,
-    warn: Notify | None = None,
     strict: bool = False,
 ) -> None:
     """Report the notices and warnings of a plan, before anything is booted.
@@ -67,8 +66,6 @@ def report_warnings(
         placed: The plan and its host.
         cluster: The config.
         mode: How GPUs were to be pinned.
-        notify: Receives notices.
-        warn: Receives warnings; None: `notify` receives them.
         strict: Refuse a plan with less than the config asks for, with a GPU in use, or with one
             that TensorFlow cannot use.
 
@@ -89,9 +86,9 @@ def report_warnings(
             f"refused by --strict: {problems[0]}{more}", "change the config, or leave out --strict"
         )
     for notice in (*plan.notices, *limited):
-        notify(notice)
+        LOG.info(notice)
     for line in warnings:
-        (warn or notify)(f"warning: {line}")
+        LOG.warning(f"warning: {line}")
 
 
 def _without_gpus(cluster: Cluster, inventory: Inventory) -> str:

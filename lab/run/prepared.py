@@ -14,10 +14,11 @@ from lab.backends.registry import backends
 from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
 from lab.config.validation import check_start
-from lab.errors import InputError, Notify
+from lab.errors import InputError
 from lab.experiments.faults import Fault, parse, parse_trigger
 from lab.experiments.policy import OnFailure, Policy
 from lab.experiments.registry import Experiment
+from lab.log import LOG, passed_on
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.program import names_a_program
@@ -115,7 +116,7 @@ class PreparedRun:
         """Return the run with other arguments of its program."""
         return replace(self, spec=replace(self.spec, args=args))
 
-    def placed_again(self, notify: Notify, warn: Notify | None = None) -> PreparedRun:
+    def placed_again(self) -> PreparedRun:
         """Choose the environment again, after a wait in which it may have changed."""
         backend, environment = find_place(
             self.options.backend,
@@ -123,19 +124,16 @@ class PreparedRun:
             self.placed,
             self.project,
             self.runs_dir,
-            notify=notify,
-            warn=warn,
             strict=self.options.strict,
             option=self.options.option,
         )
         return replace(self, backend=backend, environment=environment)
 
-    def boot(self, defer: Callable[[], None], notify: Notify) -> Environment:
+    def boot(self, defer: Callable[[], None]) -> Environment:
         """Boot an environment and verify that its tasks have the GPUs of the plan.
 
         Args:
             defer: Called when the environment is up; from then on the caller must remove it.
-            notify: Receives progress.
 
         Raises:
             LabError: The environment cannot be booted, or differs from the plan; it is removed.
@@ -144,7 +142,6 @@ class PreparedRun:
             self.backend,
             self.plan,
             root=self.project.root,
-            notify=notify,
             share=self.options.share,
             then=lambda _environment: defer(),
         )
@@ -155,8 +152,6 @@ def prepare_run(
     project: Project,
     runs_dir: Path,
     *,
-    notify: Notify,
-    warn: Notify | None = None,
     beside: PreparedRun | None = None,
 ) -> PreparedRun:
     """Check all options of a run, and choose its backend and environment; start nothing.
@@ -165,8 +160,6 @@ def prepare_run(
         options: The user's options.
         project: The project.
         runs_dir: The local run store.
-        notify: Receives explanations, the chosen backend, and notices.
-        warn: Receives warnings; None: `notify` receives them.
         beside: Another run of the same environment; this run uses its placement and place.
 
     Raises:
@@ -174,16 +167,23 @@ def prepare_run(
         LabError: The plan does not fit the host, or no backend can be used here.
     """
     notices: list[str] = []
-    notify, warn = _recorded(notify, notices), _recorded(warn or notify, notices)
-    experiment, own = _experiment(options, project, notify, warn)
+    with passed_on(notices.append):
+        made = _prepare_run(options, project, runs_dir, beside)
+    return replace(made, notices=tuple(notices))
+
+
+def _prepare_run(
+    options: RunOptions, project: Project, runs_dir: Path, beside: PreparedRun | None
+) -> PreparedRun:
+    experiment, own = _experiment(options, project)
     data = _own_data(options, experiment)
-    placed = beside.placed if beside is not None else _placed(options, project, experiment, notify)
+    placed = beside.placed if beside is not None else _placed(options, project, experiment)
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
-    spec = _resolve(spec, options, experiment, project.cluster, placed.plan, notify=notify)
+    spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
-        status = status_or_warn(resumes, StatusProber(backends), notify)
+        status = status_or_warn(resumes, StatusProber(backends))
         spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
     check_joins(experiment, spec, placed.plan, data)
     if options.detach:
@@ -197,8 +197,6 @@ def prepare_run(
             placed,
             project,
             runs_dir,
-            notify=notify,
-            warn=warn,
             strict=options.strict,
             option=options.option,
         )
@@ -213,7 +211,6 @@ def prepare_run(
         runs_dir=runs_dir,
         program=own,
         resumes=resumes,
-        notices=tuple(notices),
     )
 
 
@@ -224,8 +221,6 @@ def find_place(
     project: Project,
     runs_dir: Path,
     *,
-    notify: Notify,
-    warn: Notify | None = None,
     strict: bool = False,
     option: Sequence[str] = (),
 ) -> tuple[Backend, Environment | None]:
@@ -240,8 +235,6 @@ def find_place(
         placed: The placement.
         project: The project.
         runs_dir: The run store that receives the runs of a stopped environment.
-        notify: Receives the chosen backend, with the reason, and notices.
-        warn: Receives warnings; None: `notify` receives them.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
         option: Options of the backend alone, `key=value`.
 
@@ -252,27 +245,17 @@ def find_place(
         LabError: No backend can be used, another environment has this name, or `strict` refuses.
     """
     plan = placed.plan
-    backend, environment = choose(name, plan, project.root, backends(name, option), notify)
+    backend, environment = choose(name, plan, project.root, backends(name, option))
     if environment is not None:
         check_compatible(environment, plan, project.config_name, project.root)
         if option:
-            (warn or notify)(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
+            LOG.warning(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
         return backend, environment
-    report_warnings(placed, project.cluster, mode, notify, warn=warn, strict=strict)
+    report_warnings(placed, project.cluster, mode, strict=strict)
     for notice in backend.notices(plan):
-        notify(notice)
-    collect_orphans(backend, plan.name, runs_dir, notify)
+        LOG.info(notice)
+    collect_orphans(backend, plan.name, runs_dir)
     return backend, None
-
-
-def _recorded(notify: Notify, notices: list[str]) -> Notify:
-    """Return a function that passes notices on, and adds them to a list."""
-
-    def record(line: str) -> None:
-        notices.append(line)
-        notify(line)
-
-    return record
 
 
 def _own_data(options: RunOptions, experiment: Experiment) -> Path | None:
@@ -282,29 +265,25 @@ def _own_data(options: RunOptions, experiment: Experiment) -> Path | None:
     return data
 
 
-def _placed(
-    options: RunOptions, project: Project, experiment: Experiment, notify: Notify
-) -> Placed:
+def _placed(options: RunOptions, project: Project, experiment: Experiment) -> Placed:
     return make_plan(
         project.cluster,
         options.gpus,
         tensorflow=experiment.tensorflow,
         backend=options.backend,
         file=project.path,
-        explain=notify if options.explain else None,
+        explain=options.explain,
     )
 
 
-def _experiment(
-    options: RunOptions, project: Project, notify: Notify, warn: Notify
-) -> tuple[Experiment, OwnProgram | None]:
+def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
     spec, name = options.spec, options.spec.experiment
     if spec.module or names_a_program(name):
         # Imported here: an experiment of the registry needs none of its modules.
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
-        return own_experiment(spec, options.tensorflow, project, notify, warn)
+        return own_experiment(spec, options.tensorflow, project)
     check_listing_flags(spec, listing=spec.listing)
     for flag, used in (("--map", spec.map), ("--record", spec.record)):
         if used:
@@ -323,13 +302,7 @@ def _experiment(
 
 
 def _resolve(
-    spec: RunSpec,
-    options: RunOptions,
-    experiment: Experiment,
-    cluster: Cluster,
-    plan: Plan,
-    *,
-    notify: Notify,
+    spec: RunSpec, options: RunOptions, experiment: Experiment, cluster: Cluster, plan: Plan
 ) -> RunSpec:
     """Combine the options with the values of the config and the experiment.
 
@@ -367,6 +340,5 @@ def _resolve(
             [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
             {task.name: task.node for task in plan.tasks},
             spec.stall_s,
-            notify,
         ),
     )

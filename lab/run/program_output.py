@@ -14,6 +14,7 @@ from typing import Final
 
 from lab.errors import LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.records.echo import TensorFlowLines
 from lab.text import LONGEST_MESSAGE, printed, short
 from lab.volume.files import open_regular
@@ -103,8 +104,7 @@ class PrintedLines:
         self,
         run_id: str,
         show: Callable[[str, Sequence[str]], None],
-        notice: Callable[[str], None],
-        notice_once: Callable[[str], None],
+        report_once: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with empty logs.
@@ -112,12 +112,11 @@ class PrintedLines:
         Args:
             run_id: The run.
             show: Receives a task and its lines, in order.
-            notice: Receives notices about lines that are not shown.
-            notice_once: Receives a notice for each hidden line; shows the first one.
+            report_once: Receives a message for each hidden line; reports the first one.
             monotonic: A monotonic clock, in seconds.
         """
-        self._run_id, self._show, self._notice = run_id, show, notice
-        self._notice_once, self._monotonic = notice_once, monotonic
+        self._run_id, self._show = run_id, show
+        self._report_once, self._monotonic = report_once, monotonic
         self._tasks: dict[str, _Task] = {}
 
     def feed(self, task: str, data: bytes) -> None:
@@ -149,13 +148,13 @@ class PrintedLines:
     def _is_hidden(self, state: _Task, line: bytes) -> bool:
         if not state.of_tensorflow.has(line):
             return state.in_traceback_of(line)
-        self._notice_once(tensorflow_notice(self._run_id))
+        self._report_once(tensorflow_notice(self._run_id))
         return True
 
     def _report_left_out(self, task: str, state: _Task) -> None:
         if state.left_out:
             lines = counted(state.left_out, "more line")
-            self._notice(f"{task} printed {lines}: `lab logs {self._run_id} --task {task}`")
+            LOG.info(f"{task} printed {lines}: `lab logs {self._run_id} --task {task}`")
             state.left_out = 0
 
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.backends import Backend, Environment
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
@@ -24,7 +25,6 @@ from lab.volume.states import State
 def collect_runs(
     environment: Environment,
     store: Path,
-    notify: Notify,
     *,
     all_sizes: bool = False,
     anywhere: bool = False,
@@ -34,7 +34,6 @@ def collect_runs(
     Args:
         environment: The environment.
         store: The run store.
-        notify: Receives one line for each run.
         all_sizes: Collect files of any size, also of complete runs.
         anywhere: Leave out runs that are complete in another run store.
 
@@ -50,13 +49,13 @@ def collect_runs(
         run = RunDir(store / safe_run_id(request.run_id))
         other = _elsewhere(run, known)
         if not run.info_path.is_file() and _is_complete(other):
-            notify(f"run {run.run_id} is already collected, in {other.path}")
+            LOG.info(f"run {run.run_id} is already collected, in {other.path}")
         elif (
             not run.complete()
             or _has_open_tasks(run, run.read())
             or (all_sizes and run.read().left)
         ):
-            summary = collect_one(request, environment, store, notify, all_sizes=all_sizes)
+            summary = collect_one(request, environment, store, all_sizes=all_sizes)
             if not State(summary.state).ended:
                 under_way.append(request.run_id)
     return under_way
@@ -81,7 +80,7 @@ def _is_complete(run: RunDir) -> bool:
         return False
 
 
-def collect_orphans(backend: Backend, project: str, store: Path, notify: Notify) -> None:
+def collect_orphans(backend: Backend, project: str, store: Path) -> None:
     """Collect the runs of a stopped environment, before a new environment replaces it.
 
     Raises:
@@ -89,14 +88,13 @@ def collect_orphans(backend: Backend, project: str, store: Path, notify: Notify)
     """
     environment = backend.find_any(project)
     if environment is not None:
-        collect_runs(environment, store, notify, anywhere=True)
+        collect_runs(environment, store, anywhere=True)
 
 
 def collect_one(
     request: Request,
     environment: Environment,
     store: Path,
-    notify: Notify,
     *,
     follow: bool = False,
     view: Callable[[RunInfo], AbstractContextManager[View]] = lambda _info: View(),
@@ -108,7 +106,6 @@ def collect_one(
         request: The run.
         environment: The environment of the run.
         store: The run store.
-        notify: Receives one line.
         follow: Continue until the last task has ended; otherwise collect what is available now.
         view: Makes the view of the run, which is entered while the run is collected.
         all_sizes: Collect files of any size.
@@ -141,7 +138,7 @@ def collect_one(
             summary = lifecycle.abort(opened, State.LOST, GONE)
         else:
             summary = lifecycle.finish(opened)
-    notify(f"run {run.run_id}: {summary.state}, collected into {run.path}")
+    LOG.info(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
 
 
@@ -189,9 +186,9 @@ def incomplete_runs(environment: Environment, store: Path) -> list[str]:
     ]
 
 
-def report_kept(environment: Environment, runs: Sequence[str], notify: Notify) -> None:
+def report_kept(environment: Environment, runs: Sequence[str]) -> None:
     """Report why a run volume is kept, and how to remove it."""
-    notify(
+    LOG.warning(
         f"the run volume of {environment.project!r} is kept: not all files of run"
         f" {', '.join(runs)} were collected; `lab collect {runs[0]} --all-sizes` collects files of"
         f" any size, `lab down {environment.project} --discard` removes the volume"

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 from rich.table import Table
 
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import rate, share, whole
 from lab.run.status import status_or_warn
 from lab.store.directory import Probe, RunDir
@@ -54,18 +54,17 @@ class Row(TypedDict):
     started: str
 
 
-def run_rows(runs: Iterable[RunDir], probe: Probe, notify: Notify) -> list[Row]:
+def run_rows(runs: Iterable[RunDir], probe: Probe) -> list[Row]:
     """Return the facts of each run.
 
     Args:
         runs: The runs.
         probe: Returns the status of a run that is not collected.
-        notify: Receives warnings.
     """
     rows = []
     for run in runs:
         try:
-            rows.append(_row(run, probe, notify))
+            rows.append(_row(run, probe))
         except (LabError, OSError) as error:  # a damaged run must not hide the others
             rows.append(_damaged(run, error))
     return rows
@@ -111,8 +110,8 @@ def notes(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _row(run: RunDir, probe: Probe, notify: Notify) -> Row:
-    found = status_or_warn(run, probe, notify)
+def _row(run: RunDir, probe: Probe) -> Row:
+    found = status_or_warn(run, probe)
     info = found.info
     summary = read_summary(run.summary_path)
     tasks = summary.tasks if summary else ()

@@ -19,7 +19,8 @@ from typing import Final
 
 from lab.backends import Backend, Environment
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.run.collect import status_in
 from lab.run.discovery import under_way
 
@@ -41,7 +42,6 @@ class Ticket:
     project: str
     waited: bool
     _backend: Backend
-    _notify: Notify
     _path: Path
     _descriptor: int
 
@@ -74,7 +74,7 @@ class Ticket:
             if now != shown:
                 name = f"run {now[0]}" if now[0] else "another command"
                 where = f"in environment {self.project!r}: position {position} in the queue"
-                self._notify(f"waiting for {name} {where}")
+                LOG.warning(f"waiting for {name} {where}")
                 shown = now
             environment = None if ahead else self._backend.find(self.project)
             if environment is not None and other is not None:
@@ -127,14 +127,13 @@ class Ticket:
 
 
 @contextmanager
-def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Iterator[Ticket]:
+def turn(backend: Backend, project: str, *, wait: bool) -> Iterator[Ticket]:
     """Hold an environment's queue, so that no other command of this user starts a run in it.
 
     Args:
         backend: The backend of the environment, which may not be booted yet.
         project: The environment's name.
         wait: Wait for the runs that are ahead; otherwise they are an error.
-        notify: Receives the position in the queue, whenever it changes.
 
     Raises:
         Busy: A run is ahead, and `wait` is not set.
@@ -148,7 +147,6 @@ def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Itera
             project,
             waited=False,
             _backend=backend,
-            _notify=notify,
             _path=ticket,
             _descriptor=descriptor,
         )

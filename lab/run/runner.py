@@ -11,7 +11,8 @@ from typing import Final
 from lab import signals
 from lab.backends import Environment
 from lab.backends.state import Busy, with_lock_retry
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import follow
 from lab.run.discovery import under_way
@@ -63,16 +64,12 @@ def execute(
     prepared: PreparedRun,
     *,
     view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
-    notify: Notify,
-    warn: Notify | None = None,
 ) -> tuple[RunDir, Summary]:
     """Wait for the run's turn, boot an environment if none is up, train, collect, and clean up.
 
     Args:
         prepared: The run.
         view: Makes the view of the run, which is entered while the run is followed.
-        notify: Receives progress.
-        warn: Receives the position in the queue; None: `notify` receives it.
 
     Returns:
         The run, and its summary; for a detached run, the summary so far.
@@ -83,13 +80,13 @@ def execute(
         RunInterruptedError: The user interrupted the run after it had begun.
         KeyboardInterrupt: The user interrupted the run before that.
     """
-    wait, warn = prepared.options.wait, warn or notify
-    with turn(prepared.backend, prepared.plan.name, wait=wait, notify=warn) as mine:
+    wait = prepared.options.wait
+    with turn(prepared.backend, prepared.plan.name, wait=wait) as mine:
         while True:
             try:
                 if mine.waited:
-                    prepared = prepared.placed_again(notify, warn)
-                return _execute_once(prepared, mine.begin, view, notify)
+                    prepared = prepared.placed_again()
+                return _execute_once(prepared, mine.begin, view)
             except Busy:
                 # The other run has no ticket in this queue: another user or command submitted it.
                 if not wait:
@@ -100,9 +97,8 @@ def execute(
 
 def _execute_once(
     prepared: PreparedRun,
-    begin: Notify,
+    begin: Callable[[str], None],
     view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
-    notify: Notify,
 ) -> tuple[RunDir, Summary]:
     """Execute a run that has its turn; `begin` receives its id before the start."""
     run = create_run(prepared)
@@ -114,21 +110,20 @@ def _execute_once(
 
     try:
         begin(run.run_id)
-        notify(f"run {run.run_id}: {run.path}")
+        LOG.info(f"run {run.run_id}: {run.path}")
         for line in prepared.program.notes() if prepared.program is not None else ():
-            notify(line)
+            LOG.info(line)
     except BaseException:
         run.discard()
         raise
     try:
         summary = execute_run(
             run,
-            boot=lambda defer: prepared.boot(defer, notify),
+            boot=prepared.boot,
             found=prepared.environment,
             keep=prepared.options.keep,
             detach=prepared.options.detach,
             view=shown,
-            notify=notify,
         )
     except KeyboardInterrupt:
         if run.path.is_dir():
@@ -145,7 +140,6 @@ def execute_run(
     keep: bool,
     detach: bool = False,
     view: Callable[[RunInfo], AbstractContextManager[View]],
-    notify: Notify,
 ) -> Summary:
     """Boot an environment if none is up, submit, follow, summarize, and remove what was booted.
 
@@ -159,7 +153,6 @@ def execute_run(
         keep: Whether an environment that this call boots stays up.
         detach: Whether to return as soon as the run is submitted; the environment then stays up.
         view: Makes the view of the run, which is entered while the run is followed.
-        notify: Receives progress.
 
     Returns:
         The summary of a run that has ended in any state, or was detached.
@@ -180,35 +173,35 @@ def execute_run(
                             with signals.blockable_interrupts() as defer:
                                 environment = boot(defer)
                         else:
-                            environment.block_host(notify)
+                            environment.block_host()
                         lifecycle.record_environment(opened, environment)
                         if detach:
-                            _detach(opened, environment, notify)
+                            _detach(opened, environment)
                             keep = True
                         else:
                             with view(opened.info) as shown:
                                 _follow(opened, environment, shown)
-                        summary = patiently(partial(lifecycle.finish, opened), notify)
+                        summary = patiently(partial(lifecycle.finish, opened))
                     except (KeyboardInterrupt, LabError, OSError) as error:
                         # If the disk is still full, a second OSError must not hide the first error.
                         hidden = () if isinstance(error, LabError) else (OSError,)
                         with signals.ignore_signals(), suppress(*hidden):
-                            _abort(opened, environment, error, notify)
+                            _abort(opened, environment, error)
                         raise
-                following = None if detach else _continuation(run, environment, notify)
+                following = None if detach else _continuation(run, environment)
                 if following is None:
                     return summary
                 run = following
         finally:
             if found is None and environment is not None and not keep:
                 with signals.ignore_signals():
-                    teardown(run, environment, notify)
+                    teardown(run, environment)
 
 
-def _continuation(run: RunDir, environment: Environment, notify: Notify) -> RunDir | None:
+def _continuation(run: RunDir, environment: Environment) -> RunDir | None:
     """Wait for the run that continues an ended one; None: none does. An interrupt prevents it."""
     try:
-        request = environment.continuation(run.run_id, notify)
+        request = environment.continuation(run.run_id)
     except KeyboardInterrupt:
         for newest in environment.runs()[-1:]:
             environment.cancel(newest.run_id, INTERRUPTED)
@@ -216,13 +209,11 @@ def _continuation(run: RunDir, environment: Environment, notify: Notify) -> RunD
     if request is None:
         return None
     following = prepare_continuation(run, request)
-    notify(f"run {following.run_id} continues run {run.run_id}: {following.path}")
+    LOG.info(f"run {following.run_id} continues run {run.run_id}: {following.path}")
     return following
 
 
-def _abort(
-    run: OpenRun, environment: Environment | None, error: BaseException, notify: Notify
-) -> None:
+def _abort(run: OpenRun, environment: Environment | None, error: BaseException) -> None:
     """Mark a run as ended after an error, or remove its directory if no agent received it."""
     interrupted = isinstance(error, KeyboardInterrupt)
     state = State.CANCELLED if interrupted else State.FAILED
@@ -230,7 +221,7 @@ def _abort(
         lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
         run.directory.discard()
-        notify(f"run {run.run_id} did not start; its directory is removed")
+        LOG.info(f"run {run.run_id} did not start; its directory is removed")
 
 
 def _may_have(environment: Environment, run: OpenRun) -> bool:
@@ -242,11 +233,11 @@ def _may_have(environment: Environment, run: OpenRun) -> bool:
     return any(request.run_id == run.run_id for request in requests)
 
 
-def _detach(run: OpenRun, environment: Environment, notify: Notify) -> None:
+def _detach(run: OpenRun, environment: Environment) -> None:
     """Submit the run, for other clients to follow; an interrupt during this cancels the run."""
     try:
-        _submit(run, environment, notify)
-        _describe(run, environment, notify)
+        _submit(run, environment)
+        _describe(run, environment)
     except KeyboardInterrupt:
         _stop(run, environment, View())
         raise
@@ -260,9 +251,9 @@ def _follow(run: OpenRun, environment: Environment, view: View) -> None:
     with ExitStack() as ending:
         try:
             if not run.info.has_started:
-                _submit(run, environment, view.notice)
-            _describe(run, environment, view.notice)
-            faults = NetworkFaults(environment, run.run_id, run.info.spec.faults, view.notice)
+                _submit(run, environment)
+            _describe(run, environment)
+            faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
             ending.callback(faults.end)
             follow(run, environment, view, faults.tick)
         except KeyboardInterrupt:
@@ -274,20 +265,20 @@ def _follow(run: OpenRun, environment: Environment, view: View) -> None:
             raise
 
 
-def _submit(run: OpenRun, environment: Environment, notify: Notify) -> None:
+def _submit(run: OpenRun, environment: Environment) -> None:
     """Submit the run and write that into `run.json`, with patience if the run store is full."""
     with signals.block_interrupts():
         lifecycle.submit(run, environment)
-    patiently(run.update, notify)
+    patiently(run.update)
 
 
-def _describe(run: OpenRun, environment: Environment, notify: Notify) -> None:
+def _describe(run: OpenRun, environment: Environment) -> None:
     """Record the environment's provenance; an error only causes a notice."""
     try:
         lifecycle.describe(run, environment)
     except (LabError, OSError) as error:
         what = error.what if isinstance(error, LabError) else str(error)
-        notify(f"{what}; run.json does not describe the environment")
+        LOG.warning(f"{what}; run.json does not describe the environment")
 
 
 def _stop(run: OpenRun, environment: Environment, view: View) -> None:
@@ -303,19 +294,19 @@ def _stop(run: OpenRun, environment: Environment, view: View) -> None:
     ):
         try:
             with signals.time_limit(seconds):
-                view.notice(line)
+                LOG.warning(line)
                 end(run.run_id, INTERRUPTED)
                 follow(run, environment, view)
                 return
         except KeyboardInterrupt:
             continue
         except (LabError, OSError) as error:
-            view.notice(error.what if isinstance(error, LabError) else str(error))
+            LOG.warning(error.what if isinstance(error, LabError) else str(error))
             return
-    view.notice("the run was not completely collected")
+    LOG.warning("the run was not completely collected")
 
 
-def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
+def teardown(run: RunDir, environment: Environment) -> None:
     """Remove a booted environment, unless another client trains in it now.
 
     If a run was not completely collected, its run volume is kept.
@@ -323,8 +314,6 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
     Args:
         run: This client's last run in the environment.
         environment: The environment.
-        notify: Receives progress. An environment that cannot be removed is a notice: it must not
-            hide how the run ended.
     """
     first_error = sys.exception()
     again = f"try again with `lab down {environment.project}`"
@@ -341,11 +330,11 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
         if not left and run.info_path.is_file() and not run.complete():
             left = [run.run_id]  # its program has damaged its request
         if left:
-            report_kept(environment, left, notify)
+            report_kept(environment, left)
         return bool(left)
 
     def down() -> None:
-        with_lock_retry(lambda: environment.down(notify, unless=unless, keeps=keeps))
+        with_lock_retry(lambda: environment.down(unless=unless, keeps=keeps))
 
     try:
         if isinstance(first_error, KeyboardInterrupt):
@@ -355,10 +344,12 @@ def teardown(run: RunDir, environment: Environment, notify: Notify) -> None:
         else:
             down()
     except _OtherRunUnderWay as other:
-        notify(f"environment {environment.project!r} stays up: run {other} is under way in it")
+        LOG.warning(f"environment {environment.project!r} stays up: run {other} is under way in it")
     except Busy as error:
-        notify(f"environment {environment.project!r} stays up: {error.what}; {again}")
+        LOG.warning(f"environment {environment.project!r} stays up: {error.what}; {again}")
     except TimeoutError:
-        notify(f"environment {environment.project!r} is not removed after {DOWN_S:g} s; {again}")
+        LOG.warning(
+            f"environment {environment.project!r} is not removed after {DOWN_S:g} s; {again}"
+        )
     except (LabError, OSError) as error:
-        notify(f"{error}; {again}")
+        LOG.warning(f"{error}; {again}")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lab.backends import Backend, Environment
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.discovery import statuses_of
 from lab.run.state import verdict
@@ -98,7 +99,7 @@ def status_of(run: RunDir, ask: Probe) -> RunStatus:
     return recorded.with_state(State.LOST, GONE if info.has_started else NEVER_BEGAN)
 
 
-def status_or_warn(run: RunDir, ask: Probe, notify: Notify) -> RunStatus:
+def status_or_warn(run: RunDir, ask: Probe) -> RunStatus:
     """Return the status of a run; if a backend does not answer, warn and return the recorded one.
 
     Raises:
@@ -108,7 +109,7 @@ def status_or_warn(run: RunDir, ask: Probe, notify: Notify) -> RunStatus:
         return status_of(run, ask)
     except LabError as error:
         recorded = RunStatus.recorded(run)
-        notify(f"run {run.run_id}: its status is unknown: {error}")
+        LOG.warning(f"run {run.run_id}: its status is unknown: {error}")
         return recorded
 
 

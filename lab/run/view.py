@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from lab.formatting import counted, percent
+from lab.log import LOG
 from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo, gpus_of
 from lab.text import short
@@ -23,7 +24,7 @@ GPU_FRESH_S: Final = 3.0
 class View:
     """Receives the collected data of a run; this base class shows nothing."""
 
-    _shown_once: frozenset[str] = frozenset()
+    _reported: frozenset[str] = frozenset()
 
     def __enter__(self) -> Self:
         """Start the view."""
@@ -53,14 +54,11 @@ class View:
     def tick(self) -> None:
         """Update whatever depends on time; called at least once a second."""
 
-    def notice(self, line: str) -> None:
-        """Receive one line for the user."""
-
-    def notice_once(self, line: str) -> None:
-        """Receive a line that is shown once, also if the stream is opened again."""
-        if line not in self._shown_once:
-            self._shown_once |= {line}
-            self.notice(line)
+    def report_once(self, line: str) -> None:
+        """Report a line once, also if the stream is opened again."""
+        if line not in self._reported:
+            self._reported |= {line}
+            LOG.info(line)
 
 
 class TaskView(View):

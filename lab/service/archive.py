@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from rich.filesize import decimal
 
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.outputs import check_output
 from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus
@@ -66,15 +67,12 @@ class Imported:
         return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
 
 
-def export_run(
-    run: RunDir, output: str | None, notify: Notify, *, complete: bool, force: bool
-) -> Exported:
+def export_run(run: RunDir, output: str | None, *, complete: bool, force: bool) -> Exported:
     """Write an archive of a run.
 
     Args:
         run: The run.
         output: The archive; None: `RUN_ID.lab.zip` in the current directory.
-        notify: Receives warnings.
         complete: Whether to include checkpoints, the model and the files of the programs.
         force: Whether to replace a file that is not an archive of this run.
 
@@ -95,10 +93,10 @@ def export_run(
                 f"wait for its end, or collect it with `lab collect {run.run_id}`",
             )
         if not info.collected and info.has_started:
-            notify(f"run {run.run_id} is not completely collected: files may be missing")
+            LOG.warning(f"run {run.run_id} is not completely collected: files may be missing")
         sizes, skipped = contents(run, complete=complete)
         for name in skipped:
-            notify(f"left out: {short(name)} is not a regular file, or is too large")
+            LOG.warning(f"left out: {short(name)} is not a regular file, or is too large")
         try:
             with atomic_writer(target.resolve()) as file:
                 pack(run, list(sizes), file)

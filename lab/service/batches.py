@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -15,8 +15,9 @@ from lab import signals
 from lab.analysis.grid import Point, RunResult
 from lab.backends import Environment
 from lab.command_name import with_command_name
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import number
+from lab.log import LOG, shown_by
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run
 from lab.run.run_queue import turn
@@ -61,9 +62,9 @@ def run_count(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
 
 
-def run_batches(batches: Sequence[Batch], notify: Notify) -> Outcome:
+def run_batches(batches: Sequence[Batch]) -> Outcome:
     """Run all batches, with a bar on a terminal; see `follow_batches`."""
-    with _progress(run_count(batches), notify) as progress:
+    with _progress(run_count(batches)) as progress:
         return follow_batches(batches, progress)
 
 
@@ -79,15 +80,15 @@ def follow_batches(batches: Sequence[Batch], progress: Progress) -> Outcome:
 
 
 def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
-    first, notify = batch.first, progress.notify
+    first = batch.first
     environment, run = first.environment, None
 
     def boot(defer: Callable[[], None]) -> Environment:
         nonlocal environment
-        environment = first.boot(defer, notify)
+        environment = first.boot(defer)
         return environment
 
-    with signals.as_interrupt(), turn(first.backend, first.plan.name, wait=False, notify=notify):
+    with signals.as_interrupt(), turn(first.backend, first.plan.name, wait=False):
         try:
             for point in batch.points:
                 progress.begin(point.line())
@@ -98,8 +99,7 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
                     boot=boot,
                     found=environment,
                     keep=True,
-                    view=lambda _info: NoticeView(notify),
-                    notify=notify,
+                    view=lambda _info: View(),
                 )
                 outcome.results.append(RunResult(point, summary))
                 progress.end(outcome.results[-1])
@@ -111,32 +111,19 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
         finally:
             if first.environment is None and environment is not None and run is not None:
                 with signals.ignore_signals():
-                    teardown(run, environment, notify)
-
-
-class NoticeView(View):
-    """A view that shows only notices."""
-
-    def __init__(self, notify: Notify) -> None:
-        self._notify = notify
-
-    def notice(self, line: str) -> None:
-        """Show one line to the user."""
-        self._notify(line)
+                    teardown(run, environment)
 
 
 class Progress:
     """Counts the runs that have ended and reports the result of each."""
 
-    def __init__(self, total: int, notify: Notify, show: Callable[[int, str], None]) -> None:
+    def __init__(self, total: int, show: Callable[[int, str], None]) -> None:
         """Begin with no run.
 
         Args:
             total: The number of runs.
-            notify: Receives the result of each run.
             show: Receives the number of ended runs and the values of the current run.
         """
-        self.notify = notify
         self._total = total
         self._done = 0
         self._line = ""
@@ -158,11 +145,11 @@ class Progress:
         else:
             reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
             text = f"{summary.state}{reason}, see {summary.run_id}"
-        self.notify(f"{self._done}/{self._total} {result.point.line()}: {text}")
+        LOG.info(f"{self._done}/{self._total} {result.point.line()}: {text}")
 
 
 @contextmanager
-def _progress(total: int, notify: Notify) -> Iterator[Progress]:
+def _progress(total: int) -> Iterator[Progress]:
     """Show the progress of `total` runs; on a terminal, as a bar below the lines."""
     console = Console(stderr=True, highlight=False)
     shown = console.is_terminal and not console.is_dumb_terminal
@@ -175,10 +162,10 @@ def _progress(total: int, notify: Notify) -> Iterator[Progress]:
         lines = wrapped(bounded(with_command_name(line)), console.width, indent="  ")
         console.print(Text("\n".join(lines)), soft_wrap=True)
 
-    with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
+    bar = Bar(*columns, console=console, transient=True, disable=not shown)
+    with bar, shown_by(above) if shown else nullcontext():
         row = bar.add_task("", total=total)
         yield Progress(
             total,
-            above if shown else notify,
             lambda done, line: bar.update(row, completed=done, description=visible(line)),
         )

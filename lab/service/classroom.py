@@ -26,9 +26,10 @@ from lab.doctor.data import inspect_directory
 from lab.doctor.engine import EngineInfo, read_engine
 from lab.doctor.images import ROOM_BYTES
 from lab.doctor.network import routes
-from lab.errors import ConfigError, InputError, LabError, Notify
+from lab.errors import ConfigError, InputError, LabError
 from lab.extras import check_extra
 from lab.gpu import Inventory, chosen_host
+from lab.log import LOG
 from lab.project import find_root
 from lab.text import short
 from lab.variables import LAB_STATE
@@ -56,13 +57,12 @@ class PlannedClass:
     plan: ClassPlan
 
 
-def plan_from(path: Path, gpus: str | int, notify: Notify, backend: str = COMPOSE) -> PlannedClass:
+def plan_from(path: Path, gpus: str | int, backend: str = COMPOSE) -> PlannedClass:
     """Read a class config with the files that it names, and plan it.
 
     Args:
         path: The file of the class config.
         gpus: The host: as for `lab.gpu.chosen_host`.
-        notify: Receives what is not checked.
         backend: `compose` or `local`.
 
     Raises:
@@ -79,20 +79,19 @@ def plan_from(path: Path, gpus: str | int, notify: Notify, backend: str = COMPOS
     cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
     plan = None
     if cluster is not None:
-        host = host_facts(inventory, notify, backend=backend)
+        host = host_facts(inventory, backend=backend)
         plan = _collected(problems, lambda: plan_class(config, host, cluster, backend))
     if cluster is None or plan is None or problems:
         raise ConfigError(problems)
     return PlannedClass(path, config, cluster, plan)
 
 
-def boot(path: Path, backend: str | None, notify: Notify) -> ClassPlan:
+def boot(path: Path, backend: str | None) -> ClassPlan:
     """Boot a class; build its image if that is missing or old.
 
     Args:
         path: The file of the class config.
         backend: `compose` or `local`; None: that of a class that goes on, or `compose`.
-        notify: Receives progress.
 
     Raises:
         InputError: The config is invalid, the class is up, its end is over, or it goes on with
@@ -114,12 +113,12 @@ def boot(path: Path, backend: str | None, notify: Notify) -> ClassPlan:
                 "leave out --backend, or remove the class with `lab class down` first",
             )
     else:
-        stored = _new_class(path, config, backend or COMPOSE, notify)
-    up(stored, notify)
+        stored = _new_class(path, config, backend or COMPOSE)
+    up(stored)
     return stored.plan
 
 
-def _new_class(path: Path, config: ClassConfig, backend: str, notify: Notify) -> StoredClass:
+def _new_class(path: Path, config: ClassConfig, backend: str) -> StoredClass:
     """Plan a class that is booted for the first time; build its image if needed.
 
     Raises:
@@ -136,15 +135,15 @@ def _new_class(path: Path, config: ClassConfig, backend: str, notify: Notify) ->
             "a class in containers needs Docker Engine, and this engine is Podman",
             "use `lab class up --backend local`",
         )
-    plan = plan_from(path, "auto", notify, backend).plan
+    plan = plan_from(path, "auto", backend).plan
     if config.times.has_ended(datetime.now().astimezone()):
         raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
     for notice in plan.notices:
-        notify(notice)
+        LOG.info(notice)
     if backend == COMPOSE:
         has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
         cpu_runs = config.cpu_runs > 0
-        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root, notify=notify)
+        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root)
     text = config.cluster.read_text(encoding="utf-8")
     return StoredClass(plan, image, text, config.lessons or (), str(root))
 
@@ -172,7 +171,6 @@ def running_class(path: Path) -> ClassDir:
 
 def host_facts(
     inventory: Inventory,
-    notify: Notify,
     own: Collection[IPv4Network] = (),
     backend: str = COMPOSE,
 ) -> HostFacts:
@@ -180,12 +178,11 @@ def host_facts(
 
     Args:
         inventory: The host; of another host, only its GPUs are known.
-        notify: Receives what is not known.
         own: The networks of this class itself, if it is up.
         backend: `compose` or `local`; processes need neither an engine nor networks.
     """
     if inventory.mode == "index":
-        notify("another host: its CPUs, memory, disk and networks are not checked")
+        LOG.info("another host: its CPUs, memory, disk and networks are not checked")
         return HostFacts(inventory)
     facts = HostFacts(inventory)
     if backend == LOCAL:
@@ -196,7 +193,7 @@ def host_facts(
         engine = read_engine()
     except (LabError, OSError) as error:
         what = error.what if isinstance(error, LabError) else short(str(error))
-        notify(
+        LOG.info(
             f"{what.removeprefix('reaching the engine: ')}: its disk and networks are not checked"
         )
     else:

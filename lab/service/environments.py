@@ -13,7 +13,8 @@ from lab.backends import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import check_folder, list_all, resolve
 from lab.backends.state import lock_environment, with_lock_retry
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
+from lab.log import LOG
 from lab.project import cluster_path, default_name, find_root
 from lab.run import run_queue
 from lab.run.discovery import LocatedRun, locate, reachable, under_way
@@ -36,12 +37,11 @@ Confirm = Callable[[str], None]
 """Asks the user for confirmation; raises InputError if the answer is no."""
 
 
-def run_all(actions: Iterable[Callable[[], None]], notify: Notify) -> None:
+def run_all(actions: Iterable[Callable[[], None]]) -> None:
     """Run all actions even if one fails; an input error stops them at once.
 
     Args:
         actions: The actions.
-        notify: Receives each failure once, except the one that is raised.
 
     Raises:
         LabError: The last failure, or the input error.
@@ -60,7 +60,7 @@ def run_all(actions: Iterable[Callable[[], None]], notify: Notify) -> None:
     except LabError as last:
         for failure in dict.fromkeys(map(str, failures)):
             if failure != str(last):
-                notify(failure)
+                LOG.warning(failure)
         raise
 
 
@@ -102,7 +102,6 @@ def locate_run(name: str, runs_dir: Path) -> LocatedRun:
 def attach(
     found: LocatedRun,
     runs_dir: Path,
-    notify: Notify,
     view: Callable[[RunInfo], AbstractContextManager[View]],
 ) -> Summary:
     """Follow a run, and those that continue it, until the end, and collect them.
@@ -121,8 +120,8 @@ def attach(
         return summarize(found.run)
     request: Request | None = found.request
     while request is not None:
-        summary = collect_one(request, found.environment, runs_dir, notify, follow=True, view=view)
-        request = found.environment.continuation(summary.run_id, notify)
+        summary = collect_one(request, found.environment, runs_dir, follow=True, view=view)
+        request = found.environment.continuation(summary.run_id)
     return summary
 
 
@@ -147,7 +146,7 @@ def cancel(found: LocatedRun, reason: str) -> None:
     environment.cancel(run_id, reason)
 
 
-def collect_run(found: LocatedRun, runs_dir: Path, notify: Notify, *, all_sizes: bool) -> Summary:
+def collect_run(found: LocatedRun, runs_dir: Path, *, all_sizes: bool) -> Summary:
     """Collect a run; remove a stopped environment when all its files are collected.
 
     Raises:
@@ -161,12 +160,12 @@ def collect_run(found: LocatedRun, runs_dir: Path, notify: Notify, *, all_sizes:
             f"see its collected results with `lab show {found.run.run_id}`",
         )
     environment = found.environment
-    summary = collect_one(found.request, environment, runs_dir, notify, all_sizes=all_sizes)
-    _remove_stopped(environment, runs_dir, notify, all_sizes=all_sizes)
+    summary = collect_one(found.request, environment, runs_dir, all_sizes=all_sizes)
+    _remove_stopped(environment, runs_dir, all_sizes=all_sizes)
     return summary
 
 
-def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
+def collect_all(runs_dir: Path, *, all_sizes: bool) -> None:
     """Collect the runs of all environments that are up, and of this directory's environment.
 
     Raises:
@@ -176,8 +175,8 @@ def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
     ask = StatusProber(lambda: known)
 
     def collect(environment: Environment) -> None:
-        collect_runs(environment, runs_dir, notify, all_sizes=all_sizes)
-        _remove_stopped(environment, runs_dir, notify, all_sizes=all_sizes)
+        collect_runs(environment, runs_dir, all_sizes=all_sizes)
+        _remove_stopped(environment, runs_dir, all_sizes=all_sizes)
 
     def actions() -> Iterator[Callable[[], None]]:
         for environment in reachable(known, default_name()):
@@ -186,32 +185,30 @@ def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
             if not run.is_followed():
                 yield partial(finalize, run, ask)
 
-    run_all(actions(), notify)
+    run_all(actions())
 
 
 class _Changed(Exception):  # noqa: N818  (a state)
     """Another command has used an environment since the last look at it."""
 
 
-def _remove_stopped(
-    environment: Environment, runs_dir: Path, notify: Notify, *, all_sizes: bool
-) -> None:
+def _remove_stopped(environment: Environment, runs_dir: Path, *, all_sizes: bool) -> None:
     """Remove a stopped environment's run volume when all its files are collected."""
 
     def unless() -> None:
         if not has_stopped(environment):
             raise _Changed
 
-    if has_stopped(environment) and not _keeps_files(environment, runs_dir, notify) and all_sizes:
+    if has_stopped(environment) and not _keeps_files(environment, runs_dir) and all_sizes:
         with suppress(_Changed):
-            with_lock_retry(partial(environment.down, notify, unless=unless))
+            with_lock_retry(partial(environment.down, unless=unless))
 
 
-def _keeps_files(environment: Environment, runs_dir: Path, notify: Notify) -> bool:
+def _keeps_files(environment: Environment, runs_dir: Path) -> bool:
     """Whether a run volume must be kept because it has uncollected files; if so, report it."""
     left = uncollected_runs(environment, runs_dir)
     if left:
-        report_kept(environment, left, notify)
+        report_kept(environment, left)
     return bool(left)
 
 
@@ -235,7 +232,6 @@ def environments_to_remove(name: str | None, *, every: bool) -> list[Environment
 def remove(
     environment: Environment,
     runs_dir: Path,
-    notify: Notify,
     confirm: Confirm,
     *,
     reason: str,
@@ -246,7 +242,6 @@ def remove(
     Args:
         environment: The environment.
         runs_dir: The local run store.
-        notify: Receives progress.
         confirm: Asks the user before a run under way is cancelled.
         reason: Why that run is cancelled.
         discard: Remove it without collecting anything.
@@ -256,18 +251,18 @@ def remove(
         LabError: A run cannot be collected, or the environment cannot be removed.
     """
     if discard:
-        with_lock_retry(partial(environment.down, notify))
+        with_lock_retry(partial(environment.down))
     else:
         ask = partial(_confirm_cancel, environment, confirm)
         try:
-            while not _collect_and_remove(environment, runs_dir, notify, ask, reason):
+            while not _collect_and_remove(environment, runs_dir, ask, reason):
                 pass
         except LabError as error:
             if isinstance(error, InputError) or not _is_removed(environment):
                 raise
-            notify(f"another command has removed the environment: {error.what}")
+            LOG.info(f"another command has removed the environment: {error.what}")
     run_queue.clean(environment.backend, environment.project)
-    notify(f"environment {environment.project!r} ({environment.backend}) is removed")
+    LOG.info(f"environment {environment.project!r} ({environment.backend}) is removed")
 
 
 def _is_removed(environment: Environment) -> bool:
@@ -285,7 +280,7 @@ def _is_removed(environment: Environment) -> bool:
 
 
 def _collect_and_remove(
-    environment: Environment, runs_dir: Path, notify: Notify, ask: Confirm, reason: str
+    environment: Environment, runs_dir: Path, ask: Confirm, reason: str
 ) -> bool:
     """End and collect an environment's runs, and remove it.
 
@@ -293,22 +288,22 @@ def _collect_and_remove(
         Whether it is removed: not if another client has submitted a run meanwhile.
     """
     seen = {request.run_id for request in environment.runs()}
-    _cancel_followed(environment, runs_dir, notify, ask, reason)
-    under_way_ids = collect_runs(environment, runs_dir, notify, anywhere=True)
+    _cancel_followed(environment, runs_dir, ask, reason)
+    under_way_ids = collect_runs(environment, runs_dir, anywhere=True)
     if under_way_ids:
         ask(under_way_ids[0])
     for request in environment.runs() if under_way_ids else ():
         if request.run_id in under_way_ids:
             environment.cancel(request.run_id, reason)
-            collect_one(request, environment, runs_dir, notify, follow=True)
+            collect_one(request, environment, runs_dir, follow=True)
 
     def unless() -> None:
         if any(request.run_id not in seen for request in environment.runs()):
             raise _Changed
 
-    keeps = partial(_keeps_files, environment, runs_dir, notify)
+    keeps = partial(_keeps_files, environment, runs_dir)
     try:
-        with_lock_retry(partial(environment.down, notify, unless=unless, keeps=keeps))
+        with_lock_retry(partial(environment.down, unless=unless, keeps=keeps))
     except _Changed:
         return False
     return True
@@ -318,9 +313,7 @@ def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> 
     confirm(f"run {run_id} is under way in {environment.project}: cancel it?")
 
 
-def _cancel_followed(
-    environment: Environment, runs_dir: Path, notify: Notify, ask: Confirm, reason: str
-) -> None:
+def _cancel_followed(environment: Environment, runs_dir: Path, ask: Confirm, reason: str) -> None:
     """Cancel a run that another process follows, and wait until that process has collected it.
 
     Raises:
@@ -334,7 +327,7 @@ def _cancel_followed(
         return
     ask(run_id)
     environment.cancel(run_id, reason)
-    notify(f"run {run_id} is cancelled; the process that follows it collects it")
+    LOG.info(f"run {run_id} is cancelled; the process that follows it collects it")
     deadline = time.monotonic() + FOLLOWER_S
     while run.is_followed():
         if time.monotonic() > deadline:

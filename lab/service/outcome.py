@@ -9,8 +9,9 @@ from typing import Final
 
 from rich.text import Text
 
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import between, counted, number
+from lab.log import LOG
 from lab.run.program_output import own_lines
 from lab.run.state import explain
 from lab.service.unread_lines import unread_notice
@@ -31,7 +32,7 @@ _TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
 _NO_MESSAGE: Final = re.compile(r"(?:exit code \d+(?:; its last line: .*)?)?")
 
 
-def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
+def check_succeeded(run: RunDir, summary: Summary) -> None:
     """Check that a run succeeded; if not, report why its tasks failed.
 
     Tasks that have failed for the same reason are reported once. If the reason has no message of
@@ -43,7 +44,7 @@ def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
         LabError: The run failed, its results are unexpected, or files were not collected.
     """
     if notice := unread_notice(run, summary):
-        notify(notice)
+        LOG.warning(notice)
     if summary.state == State.SUCCEEDED:
         _check_results(run, summary)
         check_collected(summary)
@@ -54,9 +55,9 @@ def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
         first, *others = group
         if len(groups) > 1:
             count = f" and {counted(len(others), 'other')}" if others else ""
-            notify(f"{first.task}{count} {short(explain(first), LONGEST_REASON)}")
+            LOG.warning(f"{first.task}{count} {short(explain(first), LONGEST_REASON)}")
         if not _has_message(first):
-            any(_report_log(each.task, run.log(each.task), notify) for each in group)
+            any(_report_log(each.task, run.log(each.task)) for each in group)
         elif (named := summary.reason.partition(" ")[0]) in {each.task for each in group}:
             fix = f"the whole log is {run.log(named)}"
     reason = f" ({summary.reason})" if summary.reason else ""
@@ -109,7 +110,7 @@ def _check_results(run: RunDir, summary: Summary) -> None:
     )
 
 
-def _report_log(task: str, path: Path, notify: Notify) -> bool:
+def _report_log(task: str, path: Path) -> bool:
     """Report the last lines of a task's log, each on one line of the terminal, and its path.
 
     Returns:
@@ -120,9 +121,9 @@ def _report_log(task: str, path: Path, notify: Notify) -> bool:
     for line in lines:
         text = Text(f"{task}  | {printed(line)}".expandtabs())
         text.truncate(width, overflow="ellipsis")
-        notify(text.plain)
+        LOG.warning(text.plain)
     if lines:
-        notify(f"{task}  | the whole log: {path}")
+        LOG.warning(f"{task}  | the whole log: {path}")
     return bool(lines)
 
 

@@ -11,7 +11,6 @@ from typing import Final
 from urllib.parse import quote
 
 from lab.backends.registry import backends
-from lab.errors import Notify
 from lab.run.status import StatusProber
 from lab.store.names import open_runs, read_each
 from lab.text import visible
@@ -47,7 +46,6 @@ class Report:
 def write_report(
     arguments: Sequence[str],
     store: Path,
-    notify: Notify,
     *,
     labels: Sequence[str] = (),
     output: str | None = None,
@@ -59,7 +57,6 @@ def write_report(
     Args:
         arguments: What `lab.store.names.open_runs` accepts; at least one.
         store: The run store.
-        notify: Receives progress and warnings, also for each run that is left out.
         labels: No label, one for each argument, or a single one for all of them.
         output: The page; None: in the directory of the run, for several runs in the run store. It
             is in the current directory if a run is outside the run store.
@@ -76,13 +73,13 @@ def write_report(
     from lab.report.loader import grouped, read_run  # noqa: PLC0415
     from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
 
-    with open_runs(arguments, labels, store, notify) as runs:
+    with open_runs(arguments, labels, store) as runs:
         if output is None and not all(run.is_own for run in runs):
             output = PAGE
         folders = [run.directory.path for run in runs]
         where = output_paths(folders, output, store, force=force)
         claims = read_evaluation(Path(verdicts)) if verdicts is not None else None
         prober = StatusProber(backends)
-        read = read_each(runs, lambda run: read_run(run, run.probe(prober), notify), notify)
+        read = read_each(runs, lambda run: read_run(run, run.probe(prober)))
         named = grouped(read)
-        return Report(*build(named, claims, where, notify), str(conclude(named)))
+        return Report(*build(named, claims, where), str(conclude(named)))

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from lab.analysis.grid import Point
-from lab.errors import InputError, Notify
+from lab.errors import InputError
 from lab.experiments.faults import parse
 from lab.extras import check_extra
+from lab.log import shown_once
 from lab.project import Project
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.service.batches import Batch
-from lab.service.sweep import without_repeats
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
 from lab.volume import RunSpec
@@ -49,24 +49,25 @@ class ReproduceOptions:
     option: Sequence[str] = ()
 
 
+@shown_once()
 def plan_reproduction(
-    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, notify: Notify
+    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path
 ) -> list[Batch]:
     """Plan a source's runs, one batch for each number of workers; start nothing.
+
+    Each message is shown once.
 
     Args:
         options: The options.
         source: The claims, and the recipes of the runs.
         project: The project.
         runs_dir: The local run store.
-        notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
         LabError: The extra `report` is not installed, a run does not fit the config or the host, or
             no backend can be used.
     """
     check_extra("report")
-    once = without_repeats(notify)
 
     def batch(workers: int | None) -> Batch:
         resized = project.with_workers(workers)
@@ -75,7 +76,7 @@ def plan_reproduction(
         first = None
         for role in dict.fromkeys(map(role_of_point, runs)):
             wanted = _run_options(options, source, role)
-            prepared[role] = prepare_run(wanted, resized, runs_dir, notify=once, beside=first)
+            prepared[role] = prepare_run(wanted, resized, runs_dir, beside=first)
             first = first or prepared[role]
 
         def prepared_for(point: Point) -> PreparedRun:
@@ -99,17 +100,16 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
     )
 
 
-def ended_runs(names: Iterable[str], runs_dir: Path, notify: Notify) -> list[RunDir]:
+def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
     """Find runs by their directories, or by their ids in the local run store; each once.
 
-    A directory of runs stands for all of them. `notify` receives a line for each copy that is left
-    out.
+    A directory of runs stands for all of them. Each copy that is left out is reported.
 
     Raises:
         InputError: There is no such run, or it has not ended.
     """
     found = [run for name in names for run in named_runs(name, runs_dir)]
-    return [_ended(run.directory) for run in without_copies(found, notify)]
+    return [_ended(run.directory) for run in without_copies(found)]
 
 
 def _ended(run: RunDir) -> RunDir:

@@ -215,7 +215,7 @@ def _machine(options: SimulateOptions) -> Machine:
     if options.from_ is None:
         return SHIPPED.machine
     store = runs_dir(options.runs_dir)
-    with open_runs([options.from_], (), store, lambda _: None) as runs:
+    with open_runs([options.from_], (), store) as runs:
         if len(runs) != 1:
             what = f"{short(options.from_)} has {counted(len(runs), 'run')}"
             raise InputError(what, "name one run")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.analysis.grid import Point, RunResult, check_over, grid
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.experiments.registry import MAX_SEED, hyperparameters
 from lab.extras import check_extra
 from lab.formatting import counted
+from lab.log import shown_once
 from lab.project import Project
 from lab.run.fitting import experiment_named
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
@@ -45,16 +46,14 @@ class SweepOptions:
     seed: int = field(default_factory=lambda: secrets.randbelow(MAX_SEED))
 
 
-def plan_sweep(
-    options: SweepOptions, project: Project, runs_dir: Path, notify: Notify
-) -> list[Batch]:
-    """Plan all runs; start nothing.
+@shown_once()
+def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path) -> list[Batch]:
+    """Plan all runs; start nothing. Each message is shown once.
 
     Args:
         options: The options.
         project: The project.
         runs_dir: The local run store.
-        notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
         InputError: A quantity or a value is invalid.
@@ -68,7 +67,6 @@ def plan_sweep(
     check_over(options.over, experiment, given)
     seed = given.get("seed")
     first_seed = seed if isinstance(seed, int) else options.seed
-    once = without_repeats(notify)
 
     def prepared_for(first: PreparedRun, point: Point) -> PreparedRun:
         args = (*experiment.args, *requested.args, *point.flags)
@@ -82,7 +80,7 @@ def plan_sweep(
         first = replace(
             options.run, spec=replace(requested, args=(*requested.args, *points[0].flags))
         )
-        prepared = prepare_run(first, project.with_workers(workers), runs_dir, notify=once)
+        prepared = prepare_run(first, project.with_workers(workers), runs_dir)
         batches.append(Batch(points, prepared, partial(prepared_for, prepared)))
     return batches
 
@@ -99,15 +97,3 @@ def check_succeeded(results: Sequence[RunResult]) -> None:
             f"{len(bad)} of {counted(len(results), 'run')} failed, or gave unexpected results",
             f"show the first of them with `lab show {bad[0].summary.run_id}`",
         )
-
-
-def without_repeats(notify: Notify) -> Notify:
-    """Return a callback that passes each distinct line on once."""
-    seen: set[str] = set()
-
-    def once(line: str) -> None:
-        if line not in seen:
-            seen.add(line)
-            notify(line)
-
-    return once

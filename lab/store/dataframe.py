@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -20,8 +19,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from lab.errors import Notify
 from lab.formatting import counted
+from lab.log import LOG
 from lab.records import FIELDS
 from lab.records.reader import STEPS, is_number, is_whole, record_of
 from lab.store.directory import RunDir
@@ -53,15 +52,25 @@ _VALUES: Final = attrgetter(*FIELDS)
 _Columns = dict[str, Any]  # name to an array with one element for each record
 
 
-def records_frame(
-    run: RunDir, tasks: Collection[str] | None = None, *, notify: Notify | None = None
-) -> pd.DataFrame:
+def records_frame(run: RunDir, tasks: Collection[str] | None = None) -> pd.DataFrame:
+    """Return all records of a run, as `read_records` does, and warn if lines are damaged.
+
+    Raises:
+        LabError: `run.json` is missing or unreadable.
+    """
+    frame = read_records(run, tasks)
+    if damaged := frame.attrs[DAMAGED]:
+        count = counted(len(damaged), "damaged line")
+        LOG.warning(f"run {run.run_id} has {count} in its records: {damaged[0]}")
+    return frame
+
+
+def read_records(run: RunDir, tasks: Collection[str] | None = None) -> pd.DataFrame:
     """Return all records of a run, ordered by task and by their order in the task's file.
 
     Args:
         run: The run. If it is under way, half a line at the end of a file is ignored.
         tasks: Only these tasks; None: all.
-        notify: Receives one line if lines are damaged; None: this is a Python warning.
 
     Returns:
         A row for each record: `task`, and the fields of `lab.records.FIELDS`. Whole numbers are
@@ -77,30 +86,21 @@ def records_frame(
     parts = [part for task in names for part in _parts(run.records(task), task, damaged)]
     frame = pd.DataFrame(_together(parts), copy=False)
     frame.attrs[DAMAGED] = tuple(damaged)
-    if damaged:
-        count = counted(len(damaged), "damaged line")
-        (notify or _warn)(f"run {run.run_id} has {count} in its records: {damaged[0]}")
     return frame
 
 
-def steps_frame(
-    run: RunDir, tasks: Collection[str] | None = None, *, notify: Notify | None = None
-) -> pd.DataFrame:
+def steps_frame(run: RunDir, tasks: Collection[str] | None = None) -> pd.DataFrame:
     """Return only the records of kind `step` and `epoch`.
 
     Raises:
         LabError: `run.json` is missing or unreadable.
     """
-    return steps_of(records_frame(run, tasks, notify=notify))
+    return steps_of(records_frame(run, tasks))
 
 
 def steps_of(records: pd.DataFrame) -> pd.DataFrame:
     """Return only the rows of kind `step` and `epoch`."""
     return records[records["kind"].isin(STEPS)].reset_index(drop=True)
-
-
-def _warn(line: str) -> None:
-    warnings.warn(line, stacklevel=3)
 
 
 def recorded_tasks(run: RunDir) -> list[str]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.store.archive import unpack
 from lab.store.directory import LAST, Probe, RunDir, VolumeStatus, all_runs, infos
 from lab.store.run_info import RunInfo
@@ -194,7 +195,6 @@ def open_runs(
     arguments: Sequence[str],
     labels: Sequence[str],
     store: Path,
-    notify: Notify,
     *,
     repeats: bool = True,
 ) -> Iterator[list[NamedRun]]:
@@ -206,7 +206,6 @@ def open_runs(
         arguments: What the user typed: see `named_runs`.
         labels: No label, one for each argument, or a single one for all of them.
         store: The run store.
-        notify: Receives a warning for an archive or a copy that is left out.
         repeats: Whether arguments may name a run twice.
 
     Raises:
@@ -228,23 +227,23 @@ def open_runs(
             except LabError as error:
                 if len(arguments) == 1:
                     raise
-                notify(f"left out: {error}")
+                LOG.warning(f"left out: {error}")
                 continue
             for run in runs:
                 if not repeats and run.source in found:
                     what = f"run {run.directory.run_id} is given twice"
                     raise InputError(what, "name another run")
                 found.setdefault(run.source, replace(run, group=label))
-        yield _with_different_names(_labelled(without_copies(found.values(), notify)))
+        yield _with_different_names(_labelled(without_copies(found.values())))
 
 
-def without_copies(runs: Iterable[NamedRun], notify: Notify) -> list[NamedRun]:
+def without_copies(runs: Iterable[NamedRun]) -> list[NamedRun]:
     """Return each run once; report each copy of another one."""
     found: dict[Hashable, NamedRun] = {}
     for run in runs:
         first = found.setdefault(_identity(run), run)
         if first.source != run.source:
-            notify(f"left out: run {run.place}: a copy of run {first.place}")
+            LOG.warning(f"left out: run {run.place}: a copy of run {first.place}")
     return list(found.values())
 
 
@@ -290,14 +289,13 @@ def _with_different_names(runs: list[NamedRun]) -> list[NamedRun]:
 
 
 def read_each(
-    runs: Sequence[NamedRun], read: Callable[[NamedRun], T], notify: Notify, *, at_least: int = 1
+    runs: Sequence[NamedRun], read: Callable[[NamedRun], T], *, at_least: int = 1
 ) -> list[T]:
     """Read runs; leave out a damaged one with a warning.
 
     Args:
         runs: The runs.
         read: Reads one run; raises LabError or OSError if it is damaged.
-        notify: Receives the warnings.
         at_least: The number of runs that the command needs.
 
     Raises:
@@ -316,5 +314,5 @@ def read_each(
     if failures and len(found) < at_least:
         raise failures[-1]
     for failure in failures:
-        notify(f"left out: {failure}")
+        LOG.warning(f"left out: {failure}")
     return found

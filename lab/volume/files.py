@@ -28,15 +28,15 @@ class Patience:
     It is also a context for one try, which suppresses an `OSError` until the limit.
     """
 
-    def __init__(self, limit_s: float, notify: Callable[[Any], None] = lambda _: None) -> None:
+    def __init__(self, limit_s: float, on_first: Callable[[Any], None] = lambda _: None) -> None:
         """Begin without a failure.
 
         Args:
             limit_s: Seconds that a series may last.
-            notify: Called with the first error of each series.
+            on_first: Called with the first error of each series.
         """
         self._limit_s = limit_s
-        self._notify = notify
+        self._on_first = on_first
         self._since: float | None = None
         self._progress: object = None
 
@@ -49,7 +49,7 @@ class Patience:
         """
         if self._since is None or progress != self._progress:
             self._since, self._progress = time.monotonic(), progress
-            self._notify(error)
+            self._on_first(error)
         return self.is_over
 
     def succeed(self) -> None:

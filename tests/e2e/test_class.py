@@ -34,7 +34,7 @@ from tests.support.browser import Browser, host, signed_in
 from tests.support.classes import CERTIFICATE, KEY
 from tests.support.commands import free_port
 from tests.support.conditions import lacking
-from tests.support.docker import CONNECT, docker, listening_host, no_word, reached
+from tests.support.docker import CONNECT, docker, listening_host, reached
 
 pytestmark = pytest.mark.engine
 
@@ -88,7 +88,7 @@ def room(
     folder = ClassDir("e2e")
     yield folder
     if folder.path.exists():
-        down(folder, folder.path.parent / "left.zip", no_word)
+        down(folder, folder.path.parent / "left.zip")
 
 
 def in_seat(seat: str, *command: str, code: int = 0) -> str:
@@ -147,7 +147,7 @@ def test_each_seat_has_its_own_gpu_and_no_other_environment_takes_it(room: Class
     holder = Holder("mine", "local", "here", "", (uuid_of(1),), time.time(), process)
     with (
         pytest.raises(LabError, match=r"is held by environment 'e2e' \(class\)"),
-        hold_gpus(holder, share=False, notify=no_word),
+        hold_gpus(holder, share=False),
     ):
         pytest.fail("the GPU has two owners")
 
@@ -395,7 +395,7 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
     try:
         other.attach()
         assert other.device.readlink() in old, "the number now belongs to another file"
-        up(room.stored(), no_word)
+        up(room.stored())
     finally:
         other.remove()
     assert room.tokens() == tokens
@@ -408,7 +408,7 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
 def test_a_reset_keeps_a_copy_and_leaves_a_fresh_seat(room: ClassDir) -> None:
     before = disk("seat-02")
     assert "filler" in before["names"]
-    reset(room, "seat-02", no_word)
+    reset(room, "seat-02")
     after = disk("seat-02")
     assert {"filler", "notebooks"} & set(after["names"]) == {"notebooks"}
     assert (after["size"], after["owner"]) == (before["size"], [1000, 1000])
@@ -425,7 +425,7 @@ def test_down_collects_the_work_and_leaves_nothing(
     archive = tmp_path / "work.zip"
     archive.write_text("not ours")
     with pytest.raises(InputError, match="exists already"):
-        down(room, archive, no_word)
+        down(room, archive)
     assert archive.read_text() == "not ours"
     archive.unlink()
     hub = room.hub()
@@ -468,7 +468,7 @@ def test_a_failed_boot_leaves_nothing(class_image: str, before: dict[str, list[s
     try:
         here = host()
         with pytest.raises(LabError, match=f"the address 127.0.0.1:{port} is in use"):
-            up(StoredClass(a_plan(port), class_image, CLUSTER, ()), no_word)
+            up(StoredClass(a_plan(port), class_image, CLUSTER, ()))
         no_disk_is_left(ClassDir("e2e"))
         after = host()
         assert {name: after[name] for name in before} == here

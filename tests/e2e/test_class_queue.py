@@ -33,7 +33,7 @@ from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
 from tests.support.browser import host
 from tests.support.commands import free_port
-from tests.support.docker import docker, inspect, left_behind, no_word, reached
+from tests.support.docker import docker, inspect, left_behind, reached
 
 pytestmark = pytest.mark.engine
 
@@ -89,11 +89,11 @@ def room(class_image: str, before: dict[str, list[str]]) -> Iterator[ClassDir]:
         parse_cluster(CLUSTER.encode(), "cluster"),
     )
     root = Path(__file__).parents[2]
-    up(StoredClass(plan, class_image, CLUSTER, ("async",), str(root)), no_word)
+    up(StoredClass(plan, class_image, CLUSTER, ("async",), str(root)))
     folder = ClassDir(NAME)
     yield folder
     if folder.path.exists():
-        down(folder, folder.path.parent / "left.zip", no_word)
+        down(folder, folder.path.parent / "left.zip")
 
 
 def in_seat(seat: str, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,7 @@ from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import take_inventory
 from lab.image_digest import digest
+from lab.log import shown_by
 from lab.placement.place import place
 from lab.placement.plan import Link, PlannedRun
 from lab.volume import Request, RunSpec, TaskStatus
@@ -31,7 +32,6 @@ from tests.support.docker import (
     inspect,
     left_behind,
     listening_host,
-    no_word,
     place_on,
     reached_by_worker,
 )
@@ -73,14 +73,14 @@ def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment
     plan = place_on(module_root, "uuid")
     stranger = "lab-e2e-stranger"  # compose's label alone does not make it one of lab's
     docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
-    environment = ComposeBackend().up(plan, root=module_root, notify=no_word)
+    environment = ComposeBackend().up(plan, root=module_root)
     yield environment
     try:
         assert len(left_behind()) > 2
-        environment.down(no_word)
+        environment.down()
         assert left_behind() == [stranger]
         assert ComposeBackend().find_any(plan.name) is None
-        environment.down(no_word)
+        environment.down()
     finally:
         docker("volume", "rm", stranger)
 
@@ -200,17 +200,16 @@ def readers(environment: ComposeEnvironment) -> list[str]:
 
 
 def test_a_task_that_lost_its_network_is_restarted(
-    environment: ComposeEnvironment, module_root: Path
+    environment: ComposeEnvironment, module_root: Path, notices: list[str]
 ) -> None:
     interfaces = "import os; print(sorted(os.listdir('/sys/class/net')))"
     docker("restart", "--time", "1", f"{NAME}-tf2-1")
     assert inside("worker-1", interfaces) == "['lo']"
     health = ("inspect", "--format", "{{.State.Health.Status}}", f"{NAME}-worker-1-1")
     wait_for(lambda: docker(*health) == "unhealthy", "the health check sees the lost network")
-    output: list[str] = []
     plan = place_on(module_root, "uuid")
-    ComposeBackend().up(plan, root=module_root, notify=output.append)
-    assert [line for line in output if line.startswith("restarting worker-1")]
+    ComposeBackend().up(plan, root=module_root)
+    assert [line for line in notices if line.startswith("restarting worker-1")]
     assert "eth" in inside("worker-1", interfaces)
     assert all(task.alive for task in environment.tasks())
 
@@ -219,13 +218,13 @@ def test_a_name_that_is_taken_is_refused(
     environment: ComposeEnvironment, module_root: Path, root: Path
 ) -> None:
     with pytest.raises(LabError, match="another directory"):
-        ComposeBackend().up(place_on(module_root, "uuid"), root=root, notify=no_word)
+        ComposeBackend().up(place_on(module_root, "uuid"), root=root)
     with pytest.raises(LabError, match="another config"):
         changed = DESCRIPTION.replace("2222", "2300")
         (root / "cluster.yaml").write_text(changed.format(name=NAME))
         cluster = load_cluster(root / "cluster.yaml")
         plan = place(cluster, take_inventory("none", cluster))
-        ComposeBackend().up(plan, root=module_root, notify=no_word)
+        ComposeBackend().up(plan, root=module_root)
     assert all(task.alive for task in environment.tasks())
 
 
@@ -235,11 +234,11 @@ def test_a_boot_that_fails_leaves_nothing(
     plan = place_on(root, "none", name="lab-e2e-failing")
     (root / "data").rmdir()
     with pytest.raises(LabError, match="data is missing"):
-        ComposeBackend().up(plan, root=root, notify=no_word)
+        ComposeBackend().up(plan, root=root)
     assert left_behind(plan.name) == []
     (root / "data").mkdir()
     with pytest.raises(LabError, match="is not up after 0 s"):
-        ComposeBackend(ready_s=0).up(plan, root=root, notify=no_word)
+        ComposeBackend(ready_s=0).up(plan, root=root)
     assert left_behind(plan.name) == []
 
     # Whatever it is that ends it.
@@ -247,8 +246,8 @@ def test_a_boot_that_fails_leaves_nothing(
         if line.startswith("tf1 is up"):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        ComposeBackend().up(plan, root=root, notify=interrupt)
+    with pytest.raises(KeyboardInterrupt), shown_by(interrupt):
+        ComposeBackend().up(plan, root=root)
     assert left_behind(plan.name) == []
 
 
@@ -261,9 +260,9 @@ def linked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Com
     plan = place_on(root, "none", name="lab-e2e-link")
     slow = replace(plan.nodes[1], link=Link(rate_bits=10_000_000))
     plan = replace(plan, nodes=(plan.nodes[0], slow))
-    environment = ComposeBackend().up(plan, root=root, notify=no_word)
+    environment = ComposeBackend().up(plan, root=root)
     yield environment
-    environment.down(no_word)
+    environment.down()
     assert left_behind(plan.name) == []
 
 
@@ -327,5 +326,5 @@ def test_without_the_client(image: str, module_root: Path, flags: str, code: int
         assert states(files)["worker-0"] == ("failed" if flags else "succeeded")
         assert environment.boot_file() == ("docker-compose.yml", file.read_text())
     finally:
-        ComposeEnvironment(Engine(), plan.name).down(no_word)
+        ComposeEnvironment(Engine(), plan.name).down()
     assert left_behind(plan.name) == []

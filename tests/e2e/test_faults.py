@@ -22,7 +22,7 @@ from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.agents import PATIENCE_S, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces
-from tests.support.docker import docker, left_behind, no_word, place_on
+from tests.support.docker import docker, left_behind, place_on
 
 LISTEN = """
 import socket
@@ -97,11 +97,11 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
         nodes=(PlannedNode("tf1"), PlannedNode("tf2")),
         tasks=(PlannedTask("ps", 0, "tf1", port), PlannedTask("worker", 0, "tf2", port)),
     )
-    environment = LocalBackend().up(plan, root=tmp_path, notify=no_word)
+    environment = LocalBackend().up(plan, root=tmp_path)
     assert isinstance(environment, LocalEnvironment)
     yield environment
     if environment.is_up:
-        environment.down(no_word)
+        environment.down()
     wait_for(lambda: not processes_with(f"LAB_TEST_MARKER={tmp_path}\0"), "nothing is left")
 
 
@@ -119,7 +119,7 @@ def test_pseudo_nodes_are_cut_and_restored(local: LocalEnvironment) -> None:
     with pytest.raises(LabError, match="node tf2: another network fault is active on this node"):
         local.inject_network_fault("tf2", ["cut:60s"])
     local.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
-    local.down(no_word)
+    local.down()
 
 
 # ---- A run
@@ -197,9 +197,9 @@ def test_faults_of_a_run_start_in_time_and_are_recorded(
 @pytest.fixture
 def containers(image: str, root: Path) -> Iterator[ComposeEnvironment]:
     plan = place_on(root, "none", name="lab-faults")
-    environment = ComposeBackend().up(plan, root=root, notify=no_word)
+    environment = ComposeBackend().up(plan, root=root)
     yield environment
-    environment.down(no_word)
+    environment.down()
     assert left_behind("lab-faults") == []
 
 

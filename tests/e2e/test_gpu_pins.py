@@ -161,17 +161,16 @@ def local(tmp_path: Path, driver: DriverOf, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "scripts").mkdir()
     yield tmp_path
     for environment in LocalBackend().all():
-        environment.down(lambda line: None)
+        environment.down()
 
 
-def test_locally_cuda_proves_each_pin(local: Path) -> None:
-    output: list[str] = []
-    environment: Environment = boot(LocalBackend(), LOCAL, root=local, notify=output.append)
-    assert output[-1] == "GPUs: 3 GPUs of 2 tasks proved (CUDA, environment), ps-0 sees none"
+def test_locally_cuda_proves_each_pin(local: Path, notices: list[str]) -> None:
+    environment: Environment = boot(LocalBackend(), LOCAL, root=local)
+    assert notices[-1] == "GPUs: 3 GPUs of 2 tasks proved (CUDA, environment), ps-0 sees none"
     sights = environment.probe_gpus(tensorflow=False)
     assert sights["worker-1"].cuda == (UUIDS[3][4:], UUIDS[0][4:])
     assert sights["ps-0"].cuda == ()
     assert {task.task: task.gpus for task in environment.tasks()} == {
         task.name: task.gpus for task in LOCAL.tasks
     }
-    environment.down(lambda line: None)
+    environment.down()

@@ -78,10 +78,10 @@ def test_a_build_refuses_a_package_with_another_hash(
     lock = tmp_path / "requirements/image-cpu.txt"
     lock.write_text(f"six==1.17.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
     with pytest.raises(LabError, match=r"downloaded six==1\.17\.0 has another hash than"):
-        build_image(plan, root=tmp_path, notify=lambda line: None)
+        build_image(plan, root=tmp_path)
     lock.unlink()
     with pytest.raises(LabError, match=r"requirements/image-cpu\.txt is missing"):
-        build_image(plan, root=tmp_path, notify=lambda line: None)
+        build_image(plan, root=tmp_path)
 
 
 def test_an_old_image_is_distinguished_from_a_derived_one(

@@ -21,6 +21,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.image_digest import digest
+from lab.log import shown_by
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.volume import Request, RunSpec, TaskStatus
 from lab.volume.states import State
@@ -100,7 +101,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "scripts" / "program.py").write_text(PROGRAM)
     yield tmp_path
     for environment in LocalBackend().all():
-        environment.down(lambda _: None)
+        environment.down()
     wait_for(lambda: not left(tmp_path), "nothing is left")
 
 
@@ -110,11 +111,9 @@ def left(project: Path) -> list[int]:
 
 def up(project: Path, **changes: object) -> LocalEnvironment:
     output: list[str] = []
-    booted = LocalBackend().up(
-        replace(plan(port=free_port()), **changes),  # type: ignore[arg-type]
-        root=project,
-        notify=output.append,
-    )
+    wanted = replace(plan(port=free_port()), **changes)  # type: ignore[arg-type]
+    with shown_by(output.append):
+        booted = LocalBackend().up(wanted, root=project)
     assert "booted 3 tasks" in output[-1]
     return booted
 
@@ -195,7 +194,7 @@ def test_run_from_boot_to_removal(kind: str, project: Path) -> None:
     task, folder, host, processes = in_shell(environment, "worker-0", SHELL)
     assert (task, folder) == ("worker-0 0,1", str(project))
     assert (host == "tf2", int(processes) < 12) == (kind == "namespaces",) * 2
-    environment.down(lambda _: None)
+    environment.down()
     assert left(project) == []
     assert not (project / "state" / "local" / "demo").exists()
     assert LocalBackend().find("demo") is None
@@ -262,7 +261,7 @@ from lab.errors import LabError
 from tests.e2e.test_local_environment import plan
 from tests.support.commands import free_port
 try:
-    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)
+    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]))
 except LabError as error:
     sys.exit(str(error))
 """
@@ -327,22 +326,21 @@ def test_network_of_the_nodes(project: Path) -> None:
 
 
 def test_ports_of_another_program_and_of_another_environment(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     port = free_port()
-    output: list[str] = []
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port + 2))
         listener.listen()
         with pytest.raises(LabError, match=f"port {port + 2} cannot be used: Address already"):
-            LocalBackend().up(plan("one", port), root=project, notify=output.append)
-    assert output == []
+            LocalBackend().up(plan("one", port), root=project)
+    assert notices == []
     assert not (project / "state/local/one").exists()
-    LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
+    LocalBackend().up(plan("one", port), root=project)
     with pytest.raises(LabError, match=f"'one' is up already, booted from {project}"):
-        LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
+        LocalBackend().up(plan("one", port), root=project)
     with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
-        LocalBackend().up(plan("two", port + 2), root=project, notify=lambda _: None)
-    LocalBackend().up(plan("two", port + 3), root=project, notify=lambda _: None, share=True)
+        LocalBackend().up(plan("two", port + 2), root=project)
+    LocalBackend().up(plan("two", port + 3), root=project, share=True)
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]

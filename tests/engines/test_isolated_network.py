@@ -9,7 +9,7 @@ import pytest
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine
-from tests.support.docker import docker, listening_host, no_word, place_on, reached_by_worker
+from tests.support.docker import docker, listening_host, place_on, reached_by_worker
 from tests.support.suite import ENGINE_S
 
 
@@ -24,4 +24,4 @@ def test_an_isolated_network_needs_no_block(image: str, root: Path) -> None:
         with listening_host(image) as host:
             assert reached_by_worker(plan.name, *host) == set()
     finally:
-        ComposeEnvironment(Engine(), plan.name).down(no_word)
+        ComposeEnvironment(Engine(), plan.name).down()

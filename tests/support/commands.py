@@ -99,7 +99,7 @@ def project_named(name: str, folder: Path) -> Iterator[Path]:
     yield folder
     left = ComposeBackend().find_any(name)
     if left is not None:
-        left.down(lambda line: None)
+        left.down()
 
 
 def free_port() -> int:

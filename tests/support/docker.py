@@ -131,10 +131,6 @@ def left_behind(name: str = NAME) -> list[str]:
     return found
 
 
-def no_word(line: str) -> None:
-    """Progress that is not shown."""
-
-
 def docker_output(container: str) -> str:
     return subprocess.run(
         ["docker", "logs", container], capture_output=True, text=True, check=True

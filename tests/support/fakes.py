@@ -23,9 +23,10 @@ from lab.backends import (
 )
 from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.image_digest import digest
+from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.files import write_atomically
@@ -163,7 +164,7 @@ class FakeEnvironment(DirectoryEnvironment):
         self.threads.pop().join()
         return self.runs()[-1]
 
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         self.blocked_before.append([each.run_id for each in self.runs()])
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
@@ -203,7 +204,6 @@ class FakeEnvironment(DirectoryEnvironment):
 
     def down(
         self,
-        notify: Notify,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
@@ -242,7 +242,7 @@ class FakeBackend(Backend):
     def notices(self, plan: Plan) -> Sequence[str]:
         return ["local: links are not applied"] if self.environment is None else []
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Any:
+    def boot(self, plan: Plan, *, root: Path) -> Any:
         raise NotImplementedError("`up` has no steps")
 
     def up(
@@ -250,7 +250,6 @@ class FakeBackend(Backend):
         plan: Plan,
         *,
         root: Path,
-        notify: Notify,
         check: Check = no_check,
         share: bool = False,
     ) -> FakeEnvironment:
@@ -260,7 +259,7 @@ class FakeBackend(Backend):
             environment.plan, environment.is_down = plan, False
         self.booted += 1
         environment.shares = share
-        notify("booting")
+        LOG.info("booting")
         check(environment)
         return environment
 

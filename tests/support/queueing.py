@@ -30,8 +30,8 @@ from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
-from lab.errors import Notify
 from lab.gpu import Gpu, Inventory
+from lab.log import LOG, passed_on
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.threads import in_background
@@ -115,7 +115,7 @@ class Host(Backend):
     def missing_image(self, plan: Plan, *, root: Path) -> None:
         return None
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> Any:
+    def boot(self, plan: Plan, *, root: Path) -> Any:
         raise NotImplementedError("`up` has no steps")
 
     def up(
@@ -123,14 +123,13 @@ class Host(Backend):
         plan: Plan,
         *,
         root: Path,
-        notify: Notify,
         check: Check = no_check,
         share: bool = False,
     ) -> Environment:
         assert share  # the class itself holds the GPUs
         gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
         self.booted.append((plan.name, gpus, self.network))
-        notify(f"booting {plan.name}")
+        LOG.info(f"booting {plan.name}")
         self.boots(plan.name)
         known = {"cluster_sha256": plan.cluster_sha256, "tensorflow": plan.tensorflow}
         return self.add(plan.name, plan=plan, tasks_do=self.tasks_do, **known)
@@ -183,17 +182,20 @@ class QueueUnderTest:
         """The client in a seat."""
         return Queue(self.url, f"token-of-{name}")
 
-    def up(
-        self, seat: str, gpus: int, notify: Notify = print, check: Check = no_check
-    ) -> ClassEnvironment:
+    def up(self, seat: str, gpus: int, check: Check = no_check) -> ClassEnvironment:
         """`lab up` in a seat."""
         plan = plan_in_seat(gpus)
-        return self.seat(seat).up(plan, root=self.root, notify=notify, check=check)
+        return self.seat(seat).up(plan, root=self.root, check=check)
 
     def waiting(self, seat: str, gpus: int) -> tuple[Future[ClassEnvironment], list[str]]:
         """The same in a thread, which waits for its turn or has it; and its lines."""
         lines: list[str] = []
-        future = in_background(lambda: self.up(seat, gpus, lines.append))
+
+        def up() -> ClassEnvironment:
+            with passed_on(lines.append):
+                return self.up(seat, gpus)
+
+        future = in_background(up)
         wait_for(lambda: lines or future.done(), f"{seat} has no place")
         return future, lines
 

@@ -20,7 +20,6 @@ from lab.backends.engine.client import Engine
 from lab.backends.local.backend import LocalBackend
 from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
 from lab.backends.slurm.backend import SlurmBackend
-from lab.errors import Notify
 from lab.placement.plan import Plan
 from tests.support.containers import Docker, inspected
 from tests.support.fakes import PLAN
@@ -46,10 +45,10 @@ class Site:
     left: Callable[[], list[str]]
     before_boot: Callable[[], object] = lambda: None
 
-    def up(self, check: Check = no_check, notify: Notify = lambda _line: None) -> Environment:
+    def up(self, check: Check = no_check) -> Environment:
         """Boot the plan."""
         self.before_boot()
-        return self.backend.up(self.plan, root=self.root, notify=notify, check=check)
+        return self.backend.up(self.plan, root=self.root, check=check)
 
 
 def _files(folder: Path) -> list[str]:
@@ -141,8 +140,8 @@ def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
     monkeypatch.setattr(Engine, "client", lambda _: engine)
     monkeypatch.setattr(compose, "docker", lambda: "docker")
     monkeypatch.setattr(compose, "compose_version", lambda: "2.40.3")
-    monkeypatch.setattr(ImageBuilder, "of", lambda *_: SimpleNamespace(ensure=lambda _: None))
-    up = SimpleNamespace(up=lambda _notify: engine.add(PLAN, tmp_path))
+    monkeypatch.setattr(ImageBuilder, "of", lambda *_: SimpleNamespace(ensure=lambda: None))
+    up = SimpleNamespace(up=lambda: engine.add(PLAN, tmp_path))
     monkeypatch.setattr(compose, "Compose", lambda *_: up)
     left = lambda: [*engine.names(), *_files(tmp_path / "state")]  # noqa: E731
     yield Site(ComposeBackend(), PLAN, tmp_path, left)

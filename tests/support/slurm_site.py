@@ -57,10 +57,6 @@ def nothing() -> None:
     """A pause in which nothing happens."""
 
 
-def ignore(_line: str) -> None:
-    """A notice that the test does not look at."""
-
-
 def announce(*tasks: str) -> None:
     """The agents of these tasks start."""
     agents = state.StateDir.of("x").runs / "agents"
@@ -103,10 +99,10 @@ class Site:
         path = self.fake / name
         return path.read_text() if path.exists() else ""
 
-    def boot(self, *pauses: Callable[[], None], notify: Callable[[str], None] = ignore) -> object:
+    def boot(self, *pauses: Callable[[], None]) -> object:
         """Boot while this happens."""
         self.pauses += pauses
-        return SlurmBackend().with_options(self.own).up(self.plan, root=self.root, notify=notify)
+        return SlurmBackend().with_options(self.own).up(self.plan, root=self.root)
 
     def up(self) -> SlurmEnvironment:
         """An environment whose agents have started."""

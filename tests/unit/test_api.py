@@ -78,7 +78,7 @@ def test_train_returns_the_result_of_a_run(
 def test_wait_waits_for_another_run(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with turn(FakeBackend("local"), "mnist", wait=False, notify=str) as mine:
+    with turn(FakeBackend("local"), "mnist", wait=False) as mine:
         mine.begin("r1")
         with pytest.raises(LabError, match="run r1 is under way in environment 'mnist'"):
             api.run("async", quiet=True, gpus="none")

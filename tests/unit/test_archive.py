@@ -234,7 +234,7 @@ def test_no_command_acts_on_an_imported_run(here: Path, cli: Cli) -> None:
 
     before = run.info_path.read_bytes()
     with pytest.raises(LabError, match="was imported"):
-        collect_one(Request(), Claimed(), store, print)  # type: ignore[arg-type]
+        collect_one(Request(), Claimed(), store)  # type: ignore[arg-type]
     assert run.info_path.read_bytes() == before
 
 
@@ -346,7 +346,7 @@ def test_from_python(
     RunDir(groups / "two" / RUN).info_path.write_text("{")
     notices: list[str] = []
     out = console.NotebookOutput()
-    monkeypatch.setattr(out, "notify", notices.append)
+    monkeypatch.setattr(out, "show", notices.append)
     monkeypatch.setattr(console, "output", lambda: out)
     api.report(Path("one"), "./two", RUN)
     assert sum(line.startswith("left out: ") for line in notices) == 1
@@ -399,4 +399,4 @@ def test_directories_that_cannot_be_read(here: Path, cli: Cli) -> None:
 
     run = names.NamedRun(RunDir(here / "runs" / RUN), is_own=True)
     with pytest.raises(LabError, match=f"{RUN} cannot be read: Permission denied"):
-        names.read_each([run], read, print)
+        names.read_each([run], read)

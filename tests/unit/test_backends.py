@@ -15,6 +15,7 @@ from lab.backends.registry import backend_named, backends, planner_named
 from lab.backends.rendered_file import Rendering, is_rendered, read_state
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
+from lab.log import passed_on
 from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
@@ -154,7 +155,7 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
     if not CAPABILITIES[site.backend.name].network_faults:
         with pytest.raises(LabError, match="use other faults"):
             found.inject_network_fault(site.plan.tasks[0].node, ["cut:5s"])
-    found.down(lambda _line: None)
+    found.down()
     assert site.left() == []
     assert site.backend.find_any(site.plan.name) is None
     assert [*site.backend.projects()] == []
@@ -169,7 +170,7 @@ def test_a_boot_that_fails_leaves_nothing(site: Site, fault: BaseException) -> N
         site.up(check)
     assert site.left() == []
     assert site.backend.find_any(site.plan.name) is None
-    site.up().down(lambda _line: None)
+    site.up().down()
     assert site.left() == []
 
 
@@ -181,8 +182,8 @@ def test_a_boot_that_is_interrupted_while_it_waits_leaves_nothing(site: Site) ->
         if len(lines) == 1:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        site.up(notify=interrupt)
+    with pytest.raises(KeyboardInterrupt), passed_on(interrupt):
+        site.up()
     assert site.left() == []
     assert site.backend.find_any(site.plan.name) is None
 
@@ -193,7 +194,7 @@ def test_an_environment_that_is_needed_is_not_removed(site: Site) -> None:
 
     environment = site.up()
     with pytest.raises(LabError, match="it is needed"):
-        environment.down(lambda _line: None, unless=needed)
+        environment.down(unless=needed)
     found: Any = site.backend.find(site.plan.name)
     assert found.is_up
-    found.down(lambda _line: None)
+    found.down()

@@ -33,7 +33,7 @@ class Recorded(Output):
     def draw(self, line: str) -> None:
         self.lines.append(line)
 
-    def notify(self, line: str) -> None:
+    def show(self, line: str) -> None:
         self.notices.append(line)
 
 
@@ -70,14 +70,14 @@ def test_narrow_terminal_shows_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stderr", screen)
     out = output()
     out.draw("run r\x1b[2J and so on")
-    BriefView(INFO, out).notice("look")
+    out.show("look")
     assert screen.getvalue() == "\r\x1b[Krun r\\x1…\r\x1b[Klook\n"
 
 
 def test_a_file_gets_only_the_notices(capfd: pytest.CaptureFixture[str]) -> None:
     out = output()
     out.draw("x")
-    out.notify("look")
+    out.show("look")
     assert capfd.readouterr() == ("", "look\n")
 
 
@@ -112,7 +112,7 @@ def test_a_notebook_changes_one_output(
 ) -> None:
     out = output()
     out.draw("a")
-    out.notify("look\x1b[2J")
+    out.show("look\x1b[2J")
     out.draw("")
     out.print("of a program")
     assert shown == [
@@ -126,7 +126,7 @@ def test_a_notebook_changes_one_output(
 def test_a_notebook_shows_the_newest_notices(shown: list[tuple[str, str]]) -> None:
     out = output()
     for number in range(KEPT_NOTICES + 3):
-        out.notify(str(number))
+        out.show(str(number))
     lines = shown[-1][1].split("\n")
     assert (lines[:2], lines[-1]) == (["… 3 earlier lines", "3"], str(KEPT_NOTICES + 2))
 
@@ -136,7 +136,7 @@ def test_ipython_in_a_terminal_is_a_terminal(
 ) -> None:
     shell = types.SimpleNamespace(get_ipython=types.SimpleNamespace)
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    output().notify("look")
+    output().show("look")
     assert capfd.readouterr().err == "look\n"
 
 

@@ -104,7 +104,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
     monkeypatch.setattr(classroom, "routes", list)
     monkeypatch.setattr(image, "ensure_image", ensure)
-    monkeypatch.setattr(environment, "up", lambda what, notify: found.append(what))
+    monkeypatch.setattr(environment, "up", found.append)
     monkeypatch.setattr(classroom, "find_root", lambda path: ROOT)
     monkeypatch.setattr(Engine, "is_podman", lambda engine: False)
     return found

@@ -13,6 +13,7 @@ from lab.backends.names import CLASS
 from lab.backends.selection import choose
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
+from lab.log import shown_by
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan, report_warnings
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
@@ -48,13 +49,16 @@ def test_auto_takes_no_place_in_the_queue(
 ) -> None:
     lines: list[str] = []
     try:
-        choose(name, PLAN, root, known, lines.append)
+        with shown_by(lines.append):
+            choose(name, PLAN, root, known)
     except LabError as error:
         lines.append(str(error))
     assert lines == [answer]
 
 
-def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_for_the_host_of_the_class(
+    monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
     config = b"{version: 1, name: m, nodes: {tf1: {gpus: 2}}, jobs: {worker: {on: [tf1]}}}"
     cluster = parse_cluster(config, "cluster.yaml")
 
@@ -63,9 +67,8 @@ def test_the_plan_is_for_the_host_of_the_class(monkeypatch: pytest.MonkeyPatch) 
 
     assert gpus(make_plan(cluster, "auto", backend=CLASS).plan) == ("0", "1")
     assert gpus(make_plan(cluster, "none", backend=CLASS).plan) == ()
-    lines: list[str] = []
-    report_warnings(make_plan(cluster, "auto", backend=CLASS), cluster, "auto", lines.append)
-    assert lines == []
+    report_warnings(make_plan(cluster, "auto", backend=CLASS), cluster, "auto")
+    assert notices == []
 
 
 def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:

@@ -131,12 +131,13 @@ def test_a_class_without_gpus_does_not_query_the_driver(
 # ---- The facts of the host
 
 
-def test_the_networks_of_the_host_without_those_of_the_class(host: None) -> None:
-    lines: list[str] = []
+def test_the_networks_of_the_host_without_those_of_the_class(
+    host: None, notices: list[str]
+) -> None:
     own = [IPv4Network("10.0.0.0/24")]
-    found = classroom.host_facts(box(2), lines.append, own)
+    found = classroom.host_facts(box(2), own)
     assert found.networks == (IPv4Network("172.17.0.0/16"),)
-    assert lines == []
+    assert notices == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
     monkeypatch.setattr(classroom, "inspect_directory", inspected)
     monkeypatch.setattr(classroom, "unavailable_reason", lambda: unavailable)
     monkeypatch.setattr(classroom, "read_engine", lambda: EngineInfo(info))
-    found = classroom.host_facts(box(2), print)
+    found = classroom.host_facts(box(2))
     assert found.disk_unenforced == reason
     # The host keeps 1 GB of what seats can reserve.
     assert found.disk_free_bytes == (free and free * 10**9)
@@ -174,14 +175,15 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
 @pytest.mark.parametrize(
     "error", [LabError("reaching the engine: no answer", "start it"), TimeoutError("no answer")]
 )
-def test_a_host_without_an_engine(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
+def test_a_host_without_an_engine(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
     found = [(IPv4Network("0.0.0.0/1"), "vpn"), (IPv4Network("10.0.0.0/8"), "vpn")]
     monkeypatch.setattr(classroom, "routes", lambda: found)
     monkeypatch.setattr(classroom, "read_engine", mock.Mock(side_effect=error))
-    facts = classroom.host_facts(box(2), lines.append)
+    facts = classroom.host_facts(box(2))
     assert (facts.disk_free_bytes, facts.networks) == (None, (IPv4Network("10.0.0.0/8"),))
-    assert lines == ["no answer: its disk and networks are not checked"]
+    assert notices == ["no answer: its disk and networks are not checked"]
 
 
 # ---- TLS

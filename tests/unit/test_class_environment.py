@@ -99,7 +99,7 @@ class Seats:
     def contents(self) -> dict[str, int]:
         return {"container": 4, "network": 1, "volume": 0}
 
-    def save_runs(self, _: ClassDir, seat: str, archive: Any, to: str, __: object) -> None:
+    def save_runs(self, _: ClassDir, seat: str, archive: Any, to: str) -> None:
         self.do("save runs of", seat)
         archive.writestr(f"{to}/r/run.json", b"{}")
 
@@ -139,7 +139,7 @@ def hubs() -> list[int]:
 def boot(seats: Seats) -> None:
     """Boot the class."""
     seats.log.clear()
-    up(stored(PLAN), print)
+    up(stored(PLAN))
 
 
 def kill_hub() -> None:
@@ -157,7 +157,7 @@ def record() -> dict[str, dict[str, Any]]:
 
 def take(name: str, *gpus: str) -> Any:
     own = ProcessHandle.of(os.getpid())
-    return hold_gpus(Holder(name, "local", "/p", "/p", gpus, 1.0, own), share=False, notify=print)
+    return hold_gpus(Holder(name, "local", "/p", "/p", gpus, 1.0, own), share=False)
 
 
 def assert_nothing_is_left(seats: Seats) -> None:
@@ -252,14 +252,15 @@ def test_a_jupyterhub_that_cannot_be_recorded_is_killed(
     assert_nothing_is_left(seats)
 
 
-def test_parts_that_cannot_be_removed_can_be_removed_later(seats: Seats, tmp_path: Path) -> None:
-    lines: list[str] = []
+def test_parts_that_cannot_be_removed_can_be_removed_later(
+    seats: Seats, tmp_path: Path, notices: list[str]
+) -> None:
     seats.fails = ["start bob", "remove"]
     with pytest.raises(LabError, match="no space"):
-        up(stored(PLAN), lines.append)
-    assert lines[-1] == "remove them with `lab class down`"
+        up(stored(PLAN))
+    assert notices[-1] == "remove them with `lab class down`"
     seats.fails = ()
-    down(FOLDER, tmp_path / "w.zip", print)
+    down(FOLDER, tmp_path / "w.zip")
     assert_nothing_is_left(seats)
 
 
@@ -294,16 +295,18 @@ def test_what_does_not_start_is_named(
 def test_many_seats_start_a_few_at_a_time(seats: Seats) -> None:
     counts, users = [0], seats.users
     seats.users = lambda: counts.append(len(seats.started)) or users()  # type: ignore[method-assign]
-    up(stored(a_plan(30)), print)
+    up(stored(a_plan(30)))
     assert max(after - before for before, after in pairwise(counts)) == 4
     assert len(seats.started) == 30
 
 
 @pytest.mark.parametrize("step", ["stop", "start_proxy", "start bob"])
-def test_a_class_goes_on_where_it_ended_also_after_a_failure(step: str, seats: Seats) -> None:
+def test_a_class_goes_on_where_it_ended_also_after_a_failure(
+    step: str, seats: Seats, notices: list[str]
+) -> None:
     boot(seats)
     kill_hub()
-    before, tokens, lines = record(), FOLDER.tokens(), list[str]()
+    before, tokens = record(), FOLDER.tokens()
     seats.fails = [step]
     with pytest.raises(LabError, match="no space"):
         boot(seats)
@@ -312,9 +315,10 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(step: str, seats: S
     assert record() == before
     seats.fails = ()
     seats.log.clear()
-    up(stored(a_plan(("cy",))), lines.append)  # another plan: its own one holds
+    notices.clear()
+    up(stored(a_plan(("cy",))))  # another plan: its own one holds
     assert seats.log[:3] == ["stop", "attach_storage", "start_proxy"]
-    assert (lines[0], lines[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
+    assert (notices[0], notices[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
     assert [record()["w"]["process"]["pid"]] == hubs()
 
@@ -326,16 +330,16 @@ def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
                 action()
 
     again, *others = (
-        lambda: up(stored(PLAN), print),
-        lambda: down(FOLDER, tmp_path / "w.zip", print),
-        lambda: reset(FOLDER, "ada", print),
+        lambda: up(stored(PLAN)),
+        lambda: down(FOLDER, tmp_path / "w.zip"),
+        lambda: reset(FOLDER, "ada"),
     )
     refused(InputError, "no class 'w' is up; start it with `lab class up`", *others)
     boot(seats)
     with locked(FOLDER.lock, "x"):
         refused(Busy, "another command uses the class 'w' now", again, *others)
     refused(InputError, "the class 'w' is up already", again)
-    refused(InputError, "no seat 'eve' in the class 'w'", lambda: reset(FOLDER, "eve", print))
+    refused(InputError, "no seat 'eve' in the class 'w'", lambda: reset(FOLDER, "eve"))
     assert seats.log[-1] == "start bob"
     assert not (tmp_path / "w.zip").exists()
 
@@ -343,14 +347,17 @@ def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
 # ---- down
 
 
-def test_down_collects_first_the_runs_and_then_the_files(seats: Seats, tmp_path: Path) -> None:
+def test_down_collects_first_the_runs_and_then_the_files(
+    seats: Seats, tmp_path: Path, notices: list[str]
+) -> None:
     boot(seats)
     FOLDER.copies.mkdir()
     (FOLDER.copies / "ada-20261201-090000.zip").write_bytes(b"earlier")
-    lines: list[str] = []
-    down(FOLDER, tmp_path / "w.zip", lines.append)
-    assert "bob: not in the archive: 2 (links, special files, or beyond the limit of size)" in lines
-    assert lines[-1] == (
+    down(FOLDER, tmp_path / "w.zip")
+    assert (
+        "bob: not in the archive: 2 (links, special files, or beyond the limit of size)" in notices
+    )
+    assert notices[-1] == (
         "class w: removed 4 containers, 1 network, 0 volumes, 3 queue environments; the work of "
         f"its seats is in {tmp_path}/w.zip"
     )
@@ -370,7 +377,7 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path) -> None:
     boot(seats)
     seats.fails = ["check GPUs"]  # a process still uses one
     with pytest.raises(LabError, match="no space"):
-        down(FOLDER, tmp_path / "w.zip", print)
+        down(FOLDER, tmp_path / "w.zip")
     assert zipfile.is_zipfile(tmp_path / "w.zip")
     assert_nothing_is_left(seats)
 
@@ -384,13 +391,13 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
     before = record()
     seats.fails, seats.error = [step], error
     with pytest.raises(type(error)):
-        down(FOLDER, tmp_path / "w.zip", print)
+        down(FOLDER, tmp_path / "w.zip")
     assert not (tmp_path / "w.zip").exists()
     with pytest.raises(FileNotFoundError):
-        down(FOLDER, tmp_path / "no" / "w.zip", print)
+        down(FOLDER, tmp_path / "no" / "w.zip")
     (tmp_path / "w.zip").write_bytes(b"precious")
     with pytest.raises(InputError, match=r"w\.zip exists already; choose another file"):
-        down(FOLDER, tmp_path / "w.zip", print)
+        down(FOLDER, tmp_path / "w.zip")
     assert (tmp_path / "w.zip").read_bytes() == b"precious"
     assert not {"stop", "remove runs", "remove"} & set(seats.log)
     assert FOLDER.is_up
@@ -407,7 +414,7 @@ def test_a_reset_that_fails_goes_no_further(step: str, seats: Seats) -> None:
     boot(seats)
     seats.fails = [step]
     with pytest.raises(LabError, match="no space"):
-        reset(FOLDER, "bob", print)
+        reset(FOLDER, "bob")
     assert seats.log[-1] == step
     assert "save" not in step or list(FOLDER.copies.iterdir()) == []
 
@@ -418,5 +425,5 @@ def test_a_seat_that_does_not_stop_stays_as_it_is(*, has_programs: bool, seats: 
     seats.stop = lambda _: seats.do("stop")  # type: ignore[method-assign]  # JupyterHub knows it
     seats.is_stopped = lambda _: not has_programs  # type: ignore[method-assign]
     with pytest.raises(LabError, match="bob has not stopped after 180 s; see `docker ps`"):
-        reset(FOLDER, "bob", print)
+        reset(FOLDER, "bob")
     assert seats.log[-1] == "stop"

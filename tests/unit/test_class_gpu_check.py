@@ -19,6 +19,7 @@ from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.errors import LabError
 from lab.gpu import Condition, Inventory, NvmlError, Process
 from lab.gpu.model import Fault
+from lab.log import shown_by
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import ROOT
@@ -55,10 +56,11 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         monkeypatch.setattr(gpu_check, "read_host", driver)
         plan, lines = a_plan(("ada", "bob"), gpus), list[str]()
         try:
-            if seat:
-                check_seat_gpus(plan, seat, lines.append)
-            else:
-                check_class_gpus(plan, lines.append)
+            with shown_by(lines.append):
+                if seat:
+                    check_seat_gpus(plan, seat)
+                else:
+                    check_class_gpus(plan)
         except LabError as error:
             lines.append(str(error))
         return [*lines, f"{driver.call_count} answers"]
@@ -128,12 +130,14 @@ REAL = """
 import sys
 from dataclasses import replace
 from lab.classroom import gpu_check
+from lab.log import shown_by
 from tests.support.classes import a_plan
 gpu_check._WAIT_S = 0
 gpu_check._POLL_S = 0.01
 plan = a_plan(("ada",), 1)
 plan = replace(plan, seats=(replace(plan.seats[0], gpus=tuple(sys.argv[1:])),))
-gpu_check.check_seat_gpus(plan, "ada", print)
+with shown_by(print):
+    gpu_check.check_seat_gpus(plan, "ada")
 """
 
 

@@ -18,7 +18,8 @@ from lab.backends.compose.render import image_of
 from lab.backends.engine.client import Engine
 from lab.classroom import image
 from lab.classroom.image import DIGEST, SOURCES, ensure_image
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import shown_by
 from lab.placement.plan import Plan
 from tests.support.commands import ROOT
 
@@ -48,7 +49,7 @@ class Images:
 def images(monkeypatch: pytest.MonkeyPatch) -> Images:
     found = Images()
 
-    def build(compose: Compose, service: str, _: Notify) -> None:
+    def build(compose: Compose, service: str) -> None:
         built = json.loads(compose.file.read_text())["services"][service]
         found.built.append(built)
         found.labels[built["image"]] = built["build"]["labels"]
@@ -75,7 +76,8 @@ def project(tmp_path: Path) -> Path:
 
 def ensured(root: Path, **options: bool) -> list[str]:
     lines: list[str] = []
-    ensure_image(Engine(), root=root, notify=lines.append, **{"gpus": False, **options})
+    with shown_by(lines.append):
+        ensure_image(Engine(), root=root, **{"gpus": False, **options})
     return lines
 
 

@@ -21,6 +21,7 @@ from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, State
 from lab.backends.state import Busy
 from lab.classroom.queue.ledger import Ledger
 from lab.errors import InputError, LabError
+from lab.log import passed_on
 from lab.run.discovery import statuses_of
 from lab.variables import LAB_QUEUE_URL
 from lab.volume import Request, RunSpec
@@ -69,7 +70,8 @@ def config_with(node: str = "", *, nodes: int = 1, jobs: int = 1) -> str:
 
 def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Path) -> None:
     lines: list[str] = []
-    environment = queue.up("ada", 2, lines.append)
+    with passed_on(lines.append):
+        environment = queue.up("ada", 2)
     project = queue.entry("ada").project
     assert queue.host.booted == [(project, GPUS[:2], "a")]
     assert lines == [
@@ -94,7 +96,7 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     assert environment.provenance() == {"interpreter": "fake"}
     assert environment.boot_file() == ("processes.json", "{}\n")
     assert list(environment.logs(["ps-0"], follow=False, tail=None)) == ["ps-0  | \\x1b[31mred"]
-    environment.down(print)
+    environment.down()
     assert queue.host.environments[project].is_down
     assert queue.state("ada") is None
     assert [path.name for path in (tmp_path / "queue").iterdir()] == ["ledger.json"]
@@ -118,15 +120,16 @@ def test_a_seat_waits_sees_its_place_and_gets_its_turn(queue: QueueUnderTest) ->
         place.submit(request(first))
     with pytest.raises(InputError, match="'mnist' waits for its turn"):
         place.cancel(RUN, "enough")
-    first.down(print)
+    first.down()
     second.result(60)
     assert [gpus for _, gpus, _ in queue.host.booted] == [GPUS, GPUS]
 
 
 def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
     queue.up("ada", 4)
-    with pytest.raises(KeyboardInterrupt):
-        queue.up("bob", 4, lambda _: signal.raise_signal(signal.SIGINT))
+    interrupted = passed_on(lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), interrupted:
+        queue.up("bob", 4)
     assert queue.state("bob") is None
 
 
@@ -155,7 +158,7 @@ def test_the_turn_ends_when_others_wait(queue: QueueUnderTest) -> None:
     assert not left.is_up
     assert {each.state for each in statuses_of(left, RUN).values()} == {RunState.CANCELLED}
     assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
-    left.down(print)
+    left.down()
     assert queue.state("ada") is None
 
 
@@ -176,7 +179,7 @@ def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnder
     ada, seat = queue.up("ada", 1), queue.seat("ada")
     ada.submit(request(ada))
     assert collected(ada)
-    ada.down(print, keeps=lambda: True)
+    ada.down(keeps=lambda: True)
     queue.clock.now += 10 * queue.turns.delays.keep_s
     with pytest.raises(InputError, match="'mnist' that this seat has not collected"):
         queue.up("ada", 1)
@@ -184,7 +187,7 @@ def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnder
     assert collected(left)
     left.mark_collected(RUN, "/home/student/runs")  # type: ignore[union-attr]
     queue.wait("ada", None)
-    queue.up("ada", 1).down(print, keeps=lambda: True)
+    queue.up("ada", 1).down(keeps=lambda: True)
     assert queue.state("ada") is State.ENDED  # it had no run, and is kept for a while
     assert queue.host.environments[queue.entry("ada").project].volume_stays
     queue.clock.now += queue.turns.delays.keep_s + 1
@@ -270,7 +273,7 @@ def test_a_killed_service_goes_on(tmp_path: Path, state: State) -> None:
             found.submit(request(found))
             assert collected(found)
             assert not later.done()  # ada has GPUs that bob needs
-            found.down(print)
+            found.down()
         later.result(60)
     assert len(host.booted) == (3 if state is State.GRANTED else 2)
 
@@ -292,7 +295,7 @@ def test_a_full_disk_stops_no_turn_for_ever(
         first.give_back(keep=False)
     assert queue.entry("ada").state is State.UP
     monkeypatch.setattr(Ledger, "write", write)
-    first.down(print)
+    first.down()
     second.result(60)
 
 

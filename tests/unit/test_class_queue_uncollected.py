@@ -21,6 +21,7 @@ from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.uncollected import end_all_runs, save_runs
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
+from lab.log import shown_by
 from lab.store.directory import RunDir
 from lab.volume import Request, RunSpec
 from lab.volume.files import write_atomically
@@ -68,8 +69,8 @@ def saved(folder: ClassDir, path: Path) -> tuple[Path, list[str]]:
     """The directory with what is in the archive, and the lines for the teacher."""
     lines: list[str] = []
     place = path / "unpacked"
-    with zipfile.ZipFile(path / "work.zip", "w") as archive:
-        save_runs(folder, "ada", archive, "ada/queue", lines.append)
+    with zipfile.ZipFile(path / "work.zip", "w") as archive, shown_by(lines.append):
+        save_runs(folder, "ada", archive, "ada/queue")
     with zipfile.ZipFile(path / "work.zip") as archive:
         assert archive.testzip() is None
         archive.extractall(place)
@@ -228,15 +229,15 @@ def test_one_bad_run_or_environment_does_not_prevent_the_others(
 
 
 def test_the_turns_end_by_the_service_if_it_is_there(
-    folder: ClassDir, monkeypatch: pytest.MonkeyPatch
+    folder: ClassDir, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
-    end, lines = Mock(), list[str]()
+    end = Mock()
     monkeypatch.setattr(uncollected, "end_environments", end)
-    end_all_runs(folder, lines.append)
+    end_all_runs(folder)
     end.assert_not_called()  # JupyterHub has ended
     folder.write_hub(ProcessHandle.of(os.getpid()))
-    end_all_runs(folder, lines.append)
+    end_all_runs(folder)
     end.assert_called_once_with(folder, ["ada", "bob"], keep=True)
     end.side_effect = LabError("no answer", "try again")
-    end_all_runs(folder, lines.append)
-    assert lines == ["warning: no answer; try again"]
+    end_all_runs(folder)
+    assert notices == ["warning: no answer; try again"]

@@ -17,7 +17,9 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.cli.errors import exit_code_of
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
+from lab.console import show
 from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.log import shown_by
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import (
     CLUSTER,
@@ -404,7 +406,8 @@ def test_unexpected_errors_are_one_line(
     def fail() -> None:
         raise error
 
-    assert exit_code_of(fail, debug=False) == code
+    with shown_by(show):
+        assert exit_code_of(fail, debug=False) == code
     assert capsys.readouterr().err == snapshot
     assert exit_code_of(fail, debug=True) == code
     assert "Traceback" in capsys.readouterr().err

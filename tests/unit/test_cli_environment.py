@@ -19,8 +19,7 @@ import pytest
 
 from lab.backends import Check
 from lab.backends.state import Busy, state_directory
-from lab.console import notify
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.run.run_queue import Ticket
 from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
@@ -207,10 +206,10 @@ def test_down_notices_a_run_that_another_client_submits_meanwhile(
     """After `lab down` has looked for runs, before it has the lock."""
     down = host.environment.down
 
-    def late(notify: Notify, **given: Any) -> None:
+    def late(**given: Any) -> None:
         if not host.environment.runs():
             host.submit(tasks_do)
-        down(notify, **given)
+        down(**given)
 
     monkeypatch.setattr(host.environment, "down", late)
     monkeypatch.setattr("sys.stdin", Path(os.devnull).open())  # noqa: SIM115
@@ -226,11 +225,11 @@ def test_down_notices_a_run_that_another_client_submits_meanwhile(
 def test_down_waits_for_another_command(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     until = [True, True]
 
-    def busy(notify: Notify, **_: object) -> None:
+    def busy(**_: object) -> None:
         if until:
             until.pop()
             raise Busy("another command uses it")
-        FakeEnvironment.down(host.environment, notify)
+        FakeEnvironment.down(host.environment)
 
     monkeypatch.setattr(host.environment, "down", busy)
     host.lab("down")
@@ -290,16 +289,16 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     assert (host.environment.is_down, other.is_down) == (False, True)
 
 
-def test_failures_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
+def test_failures_of_several_have_a_line_each(notices: list[str]) -> None:
     def actions(*errors: LabError) -> list[Any]:
         return [Mock(side_effect=each) for each in errors]
 
     with pytest.raises(LabError, match="last"):
-        run_all(actions(*map(LabError, ("first", "first", "last", "first", "last"))), notify)
-    assert capfd.readouterr().err == "first\n"
+        run_all(actions(*map(LabError, ("first", "first", "last", "first", "last"))))
+    assert notices == ["first"]
     with pytest.raises(InputError, match="no"):
-        run_all(actions(LabError("before"), InputError("no"), LabError("it went on")), notify)
-    assert capfd.readouterr().err == "before\n"
+        run_all(actions(LabError("before"), InputError("no"), LabError("it went on")))
+    assert notices == ["first", "before"]
 
 
 # ---- cancel
@@ -354,9 +353,9 @@ def test_collect_removes_no_environment_that_starts_meanwhile(
 ) -> None:
     tasks, down, alive = host.environment.tasks(), host.environment.down, [False]
 
-    def late(notify: Notify, **given: Any) -> None:
+    def late(**given: Any) -> None:
         alive[0] = True  # another command has started it again
-        down(notify, **given)
+        down(**given)
 
     monkeypatch.setattr(host.environment, "down", late)
     monkeypatch.setattr(

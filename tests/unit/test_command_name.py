@@ -11,7 +11,7 @@ import pytest
 
 from lab.cli import main
 from lab.command_name import command_name, with_command_name
-from lab.console import notify
+from lab.console import show
 from lab.service.next_command import _line
 
 HINT = "boot it with `lab up`, see `lab ls --json`; the `lab` of that directory; `make lab up`"
@@ -45,7 +45,7 @@ def test_without_it_a_command_has_the_path_of_lab(
         "boot it with `.venv/bin/lab up`, see `.venv/bin/lab ls --json`; the `lab` of that"
         " directory; `make lab up`"
     )
-    notify(HINT)
+    show(HINT)
     assert capsys.readouterr().err == f"{shown}\n"
     assert _line("report", "last") == ".venv/bin/lab report last"
     assert main([]) == 0
@@ -69,7 +69,7 @@ def test_a_removed_directory_hides_no_message(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    notify("boot it with `lab up`")
+    show("boot it with `lab up`")
     assert capsys.readouterr().err == f"boot it with `'{venv}/lab' up`\n"
 
 

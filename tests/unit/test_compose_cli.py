@@ -122,7 +122,7 @@ Removing intermediate container f9347647cdaf
 
 
 def test_a_build_shows_one_line_for_each_long_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     """Lines of Compose 2 and Compose 5, with and without buildx."""
     command = tmp_path / "docker"
@@ -130,17 +130,16 @@ def test_a_build_shows_one_line_for_each_long_step(
     command.chmod(0o755)
     (tmp_path / "answer").write_text(BUILDS)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    shown: list[str] = []
-    cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
+    cli.Compose("t", tmp_path / "file", tmp_path).build("a")
     steps = ["step 1 of 4", "step 3 of 4", "writing it", "step 2 of 3"]
-    assert shown == [f"building the image: {step}" for step in steps]
+    assert notices == [f"building the image: {step}" for step in steps]
     # What failed is in the last lines.
     command.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\nprintf '\\033[31mno\\n'; exit 1\n")
-    shown.clear()
+    notices.clear()
     with pytest.raises(LabError, match=r"building the image: .*no; see the lines above"):
-        cli.Compose("t", tmp_path / "file", tmp_path).build("a", shown.append)
+        cli.Compose("t", tmp_path / "file", tmp_path).build("a")
     kept = [line.strip() for line in BUILDS.splitlines()[1 - cli.SHOWN_LINES :]]
-    assert shown[-cli.SHOWN_LINES :] == [*kept, "\\x1b[31mno"]
+    assert notices[-cli.SHOWN_LINES :] == [*kept, "\\x1b[31mno"]
 
 
 REFUSED = "compose build requires buildx 0.17.0 or later"

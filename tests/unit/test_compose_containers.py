@@ -96,13 +96,12 @@ def looks(*seen: Sequence[ContainerInfo]) -> Callable[[], Sequence[ContainerInfo
     return look
 
 
-def test_waits_until_all_are_up_and_reports_each_once() -> None:
-    output: list[str] = []
+def test_waits_until_all_are_up_and_reports_each_once(notices: list[str]) -> None:
     starting = replace(a_task(), health="starting", service="worker-2")
     up = replace(starting, health="healthy")
     look = looks([a_task(), starting], [a_task(), starting], [a_task(), up])
-    readiness.wait_until_up(Engine(), look, output.append, timeout_s=30)
-    assert output == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
+    readiness.wait_until_up(Engine(), look, timeout_s=30)
+    assert notices == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_names_the_container_that_is_not_up(
 ) -> None:
     broken = replace(a_task(), **changes)
     with pytest.raises(LabError) as caught:
-        readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
+        readiness.wait_until_up(Engine(), looks([broken]), timeout_s=0)
     assert caught.value.what == f"{output}; its last lines: worker-1 said this"
 
 
@@ -127,7 +126,7 @@ def test_reason_of_a_container_without_a_start() -> None:
     arguments = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
     broken = replace(a_task(), state="created", error=arguments)
     with pytest.raises(LabError, match="--gpus none"):
-        readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
+        readiness.wait_until_up(Engine(), looks([broken]), timeout_s=0)
 
 
 @pytest.mark.parametrize(
@@ -327,5 +326,5 @@ def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
                 del left[each.id]
 
     monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
-    cleanup.remove(Podman(), "mnist", lambda _: None)  # type: ignore[arg-type]
+    cleanup.remove(Podman(), "mnist")  # type: ignore[arg-type]
     assert not left

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lab.errors import LabError
+from lab.log import shown_by
 from lab.records import FIELDS
 from lab.store.dataframe import DAMAGED, records_frame, steps_frame
 from lab.store.directory import RunDir
@@ -38,7 +41,8 @@ def write(run: RunDir, task: str, *lines: object) -> None:
 
 def damage_of(run: RunDir) -> tuple[pd.DataFrame, tuple[str, ...]]:
     output: list[str] = []
-    frame = records_frame(run, notify=output.append)
+    with shown_by(output.append):
+        frame = records_frame(run)
     assert bool(output) == bool(frame.attrs[DAMAGED])
     return frame, frame.attrs[DAMAGED]
 
@@ -141,10 +145,12 @@ def test_odd_values_that_are_no_damage(run: RunDir) -> None:
     assert frame["message"][3].encode() == b"?!"
 
 
-def test_damage_is_a_warning_without_a_handler(run: RunDir) -> None:
+def test_damage_is_a_warning(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
     write(run, "worker-0", b"x", b"y")
-    with pytest.warns(UserWarning, match=r"run r has 2 damaged lines .*worker-0\.jsonl:1: not"):
-        records_frame(run)
+    records_frame(run)
+    ((_, level, line),) = caplog.record_tuples
+    assert level == logging.WARNING
+    assert re.match(r"run r has 2 damaged lines .*worker-0\.jsonl:1: not", line)
 
 
 def test_files_beside_the_records_are_no_tasks(run: RunDir) -> None:

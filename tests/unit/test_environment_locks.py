@@ -51,10 +51,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
 
 
-def quiet(_line: str) -> None:
-    """An environment without agents."""
-
-
 def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     """The leftovers of a killed supervisor."""
     place = processes.StateDir.of(project)
@@ -143,13 +139,13 @@ def test_a_locked_environment_of_processes_is_unchanged(
     monkeypatch.setattr(LocalEnvironment, "is_up", True)
     with LOCAL("mnist"):
         with refused():
-            LocalBackend().up(PLAN, root=tmp_path, notify=quiet)
+            LocalBackend().up(PLAN, root=tmp_path)
         with refused():
-            environment.down(quiet)
+            environment.down()
         with refused():
             environment.submit(REQUEST)
     with LOCAL("mnist", shared=True), refused():
-        environment.down(quiet)
+        environment.down()
     environment.submit(REQUEST)
     assert [request.run_id for request in environment.runs()] == ["r1"]
 
@@ -171,13 +167,13 @@ def test_a_locked_environment_of_containers_is_unchanged(
     monkeypatch.setattr("lab.backends.compose.backend.remove", lambda *_, **__: None)
     backend._engine = an_engine()
     with pytest.raises(LabError, match="did not come up"):
-        backend.up(PLAN, root=tmp_path, notify=quiet)
+        backend.up(PLAN, root=tmp_path)
     assert isinstance(locks[0], int)  # compose holds this lock, if this process is killed
     with COMPOSE("mnist"):
         with refused():
-            backend.up(PLAN, root=tmp_path, notify=quiet)
+            backend.up(PLAN, root=tmp_path)
         with refused():
-            environment.down(quiet)
+            environment.down()
         with refused():
             environment.submit(REQUEST)
 
@@ -192,9 +188,10 @@ def test_compose_keeps_the_lock_of_a_killed_client(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from lab.backends.compose import cli\n"
         "from lab.backends.state import lock_environment\n"
+        "from lab.log import shown_by\n"
         f"cli.docker = lambda: {str(fake)!r}\n"
-        "with lock_environment('compose', 'mnist') as lock:\n"
-        "    cli.Compose('mnist', Path('f'), Path('/'), lock).up(lambda line: print(line))\n"
+        "with lock_environment('compose', 'mnist') as lock, shown_by(print):\n"
+        "    cli.Compose('mnist', Path('f'), Path('/'), lock).up()\n"
     )
     command = [sys.executable, "-u", "-c", helper]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -225,26 +222,28 @@ def test_a_needed_one_is_not_removed() -> None:
             raise LabError("it is needed")
 
         with pytest.raises(LabError, match="it is needed"):
-            environment.down(quiet, unless=needed)
+            environment.down(unless=needed)
     assert processes.StateDir.of("mnist").directory.exists()
 
 
 def test_removal_by_another_command_is_accepted() -> None:
     environment = a_dead_environment()
-    environment.down(quiet)
-    environment.down(quiet)
+    environment.down()
+    environment.down()
     anew = processes.StateDir.of("mnist")
     record = replace(environment._record, process=ProcessHandle.of(os.getpid()))
     anew.runs.mkdir(parents=True)
     anew.write(record)
-    environment.down(quiet)
+    environment.down()
     assert anew.read() == record
 
 
 # ---- Leftovers
 
 
-def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) -> None:
+def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(
+    tmp_path: Path, notices: list[str]
+) -> None:
     state_dir = EnvironmentDir(tmp_path / "mnist")
     volume = Volume(state_dir.runs)
     for run_id in ("damaged", "ended", "unfinished"):
@@ -254,8 +253,7 @@ def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(tmp_path: Path) ->
                 end(volume, run_id, task, State.SUCCEEDED, exit_code=0)
     volume.request("damaged").write_text("{")
     state_dir.kept.touch()
-    notices: list[str] = []
-    state_dir.clear(notices.append)
+    state_dir.clear()
     why = "is kept, but not collected: the run's request is damaged"
     assert notices == [f"{volume.run('damaged')} {why}"]
     for run_id in ("damaged", "ended", "unfinished"):
@@ -272,7 +270,7 @@ def test_leftovers_of_processes() -> None:
     (found,) = LocalBackend().find_orphans()
     assert found.project == "mnist"
     assert [each.project for each in LocalBackend().all()] == ["living"]
-    environment.down(quiet)
+    environment.down()
     assert LocalBackend().find_orphans() == []
     assert not processes.StateDir.of("mnist").directory.exists()
 

@@ -205,7 +205,7 @@ def with_agents() -> LocalEnvironment:
 
 
 def up(root: Path) -> None:
-    LocalBackend().up(a_plan(), root=root, notify=lambda _: None)
+    LocalBackend().up(a_plan(), root=root)
 
 
 @error

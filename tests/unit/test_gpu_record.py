@@ -27,6 +27,7 @@ from lab.backends.process import ProcessHandle
 from lab.backends.registry import backends
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
+from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.variables import LAB_GPU_RECORD
 from tests.support.conditions import lacking
@@ -61,7 +62,7 @@ def dead(one: Holder) -> Holder:
 def take(one: Holder, *, share: bool = False) -> list[str]:
     """Hold the GPUs for a moment; return the notices."""
     notices: list[str] = []
-    with hold_gpus(one, share=share, notify=notices.append):
+    with shown_by(notices.append), hold_gpus(one, share=share):
         return notices
 
 
@@ -103,7 +104,7 @@ def test_an_environment_is_no_conflict_with_itself(record: Path) -> None:
 
 def test_a_boot_that_fails_leaves_the_record_as_it_was(record: Path) -> None:
     def fail(one: Holder) -> None:
-        with pytest.raises(LabError, match="no boot"), hold_gpus(one, share=False, notify=print):
+        with pytest.raises(LabError, match="no boot"), hold_gpus(one, share=False):
             raise LabError("no boot")
 
     fail(holder("anna"))
@@ -133,7 +134,7 @@ def test_entries_of_ended_environments_and_of_earlier_boots_are_ignored(record: 
 
 
 def test_another_process_takes_over() -> None:
-    with hold_gpus(dead(holder("anna")), share=False, notify=print) as hold:
+    with hold_gpus(dead(holder("anna")), share=False) as hold:
         hold(ProcessHandle.of(os.getpid()))
     refused(holder("ben"), "'anna'")
 

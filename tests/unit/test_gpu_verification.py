@@ -18,6 +18,7 @@ from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
 from lab.gpu.evidence import GpuView
+from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED
 from tests.support.fakes import FakeBackend, FakeEnvironment
@@ -67,7 +68,8 @@ def boot(environment: Looked) -> list[str]:
     output: list[str] = []
     backend = FakeBackend(environment=environment)
     plan = environment.plan
-    assert gpu_verification.boot(backend, plan, root=Path(), notify=output.append) is environment
+    with shown_by(output.append):
+        assert gpu_verification.boot(backend, plan, root=Path()) is environment
     return [line for line in output if line != "booting"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
+from lab.log import shown_by
 from lab.program.own import read_program
 from lab.project import Project
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
@@ -68,7 +69,8 @@ def prepared(
         **options,  # type: ignore[arg-type]
     )
     project = Project.load("cluster.yaml")
-    return prepare_run(asked, project, Path("runs"), notify=notices.append), notices
+    with shown_by(notices.append):
+        return prepare_run(asked, project, Path("runs")), notices
 
 
 @pytest.mark.usefixtures("project")

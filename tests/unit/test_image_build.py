@@ -24,6 +24,7 @@ from lab.backends.compose.image_build import Image, ImageBuilder
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.image_digest import IN_IMAGE, digest
+from lab.log import shown_by
 from lab.placement.plan import Plan
 from tests.support.containers import inspected
 from tests.support.fakes import PLAN
@@ -238,20 +239,22 @@ class Host:
         arguments = {"BASE_IMAGE": BASE, "REQUIREMENTS": "image-cpu", "TENSORFLOW": ""}
         return {"services": {"tf1": {"image": "lab:cpu", "build": {"args": arguments}}}}
 
-    def build(self, service: str, notify: object) -> None:
+    def build(self, service: str) -> None:
         self.done.append(f"build {service}")
         docker_of(self.engine).files["lab:cpu"] = self.built
 
-    def up(self, notify: object) -> None:
+    def up(self) -> None:
         self.done.append("up")
 
     def builds(self, wanted: Image = IMAGE, plan: Plan = PLAN, root: str = "/p") -> None:
         """Build an image without a boot."""
         self.root = Path(root)
-        builder(self.engine, wanted, plan, self).build(self.output.append)
+        with shown_by(self.output.append):
+            builder(self.engine, wanted, plan, self).build()
 
     def boots(self) -> None:
-        self.backend.up(PLAN, root=Path("/p"), notify=self.output.append)
+        with shown_by(self.output.append):
+            self.backend.up(PLAN, root=Path("/p"))
 
     def require_builder(self) -> None:
         if self.refusal is not None:

@@ -150,7 +150,7 @@ def test_an_environment_with_an_unreadable_record_is_unchanged(state_folder: Pat
         lambda: backend.find_any("demo"),
         backend.all,
         backend.find_orphans,
-        lambda: backend.up(PLAN, root=Path("/p"), notify=lambda _line: None),
+        lambda: backend.up(PLAN, root=Path("/p")),
     ):
         with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; stop its"):
             look()  # type: ignore[operator]
@@ -344,7 +344,7 @@ def test_a_boot_that_fails_lets_the_next_one_probe_again(
     memory.parent.mkdir(parents=True)
     memory.write_text(boot_id())
     with pytest.raises(LabError, match="failed to start"):
-        LocalBackend().up(PLAN, root=tmp_path, notify=lambda _: None)
+        LocalBackend().up(PLAN, root=tmp_path)
     assert not memory.exists()
 
 

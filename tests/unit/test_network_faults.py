@@ -53,11 +53,10 @@ def recorded(environment: FakeEnvironment) -> list[str]:
     return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
-def test_network_faults_start_when_due(environment: FakeEnvironment) -> None:
-    output: list[str] = []
+def test_network_faults_start_when_due(environment: FakeEnvironment, notices: list[str]) -> None:
     now = [50.0]
     texts = ("cut:5s tf2 after 3s", "kill worker-1", "link:rate=8kbit tf3 after 500 steps")
-    faulting = NetworkFaults(environment, "r1", texts, output.append, lambda: now[0])
+    faulting = NetworkFaults(environment, "r1", texts, lambda: now[0])
     now[0] += 2.9
     faulting.tick(499)
     assert environment.disturbed == []
@@ -68,11 +67,11 @@ def test_network_faults_start_when_due(environment: FakeEnvironment) -> None:
     wait_for(lambda: len(recorded(environment)) == 2, "the second is recorded")
     faulting.tick(501)
     assert environment.disturbed == [("tf2", "cut:5s"), ("tf3", "link:rate=8kbit,30s")]
-    assert output == []
+    assert notices == []
 
 
 def test_an_active_fault_is_reported_without_a_record(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     def refuse(_run_id: str, _fault: str) -> None:
         raise LabError("the disk is full", "make room")
@@ -86,19 +85,17 @@ def test_an_active_fault_is_reported_without_a_record(
     assert str(caught.value) == line
     with pytest.raises(LabError, match=r"^the disk is full; make room$"):
         inject(environment, "r1", parse("kill worker-1"))
-    output: list[str] = []
-    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], output.append)
-    wait_for(lambda: faulting.tick(None) or output, "the report")  # type: ignore[func-returns-value]
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"])
+    wait_for(lambda: faulting.tick(None) or notices, "the report")  # type: ignore[func-returns-value]
     faulting.end()
-    assert output == [line]
+    assert notices == [line]
     assert environment.disturbed == [("tf2", "cut:5s")] * 2
 
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_at_the_end_active_faults_are_awaited_for_a_short_time(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, in_time: bool
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, in_time: bool, notices: list[str]
 ) -> None:
-    output: list[str] = []
     go_on = threading.Event()
 
     def hang(_node: str, _words: object) -> None:
@@ -111,7 +108,7 @@ def test_at_the_end_active_faults_are_awaited_for_a_short_time(
         monkeypatch.setattr(faultings, "END_S", 0.05)
     monkeypatch.setattr(environment, "inject_network_fault", hang)
     texts = ("cut:5s tf2", "cut:5s tf3 after 500 steps")
-    faulting = NetworkFaults(environment, "r1", texts, output.append)
+    faulting = NetworkFaults(environment, "r1", texts)
     faulting.tick(None)
     faulting.end()
     faulting.tick(500)  # no further fault starts
@@ -119,7 +116,7 @@ def test_at_the_end_active_faults_are_awaited_for_a_short_time(
     go_on.set()
     refused = "fault cut:5s tf2 was not injected: node tf2: this kernel has no netem"
     unknown = "was started, but it may not be in effect: end it with `lab down mnist`"
-    assert output == [refused if in_time else f"fault cut:5s tf2 {unknown}"]
+    assert notices == [refused if in_time else f"fault cut:5s tf2 {unknown}"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lab.console import notify
+from lab import console
 from lab.errors import LabError
+from lab.log import shown_by
 from lab.run.state import explain, verdict
 from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.store.directory import RunDir, read_statuses
@@ -46,36 +47,33 @@ def run(tmp_path: Path) -> RunDir:
 
 def judged(run: RunDir) -> None:
     with pytest.raises(LabError, match=r"^run r failed \(so it is\); see its logs and records in"):
-        check_succeeded(run, summarize(run), notify)
+        check_succeeded(run, summarize(run))
 
 
-def shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines on stderr, without the last one, which names the log."""
+def shown(run: RunDir, notices: list[str]) -> list[str]:
+    """The messages without the last one, which names the log."""
     judged(run)
-    *lines, last = capsys.readouterr().err.splitlines()
+    *lines, last = notices
     assert last == f"{PREFIX}the whole log: {run.log('worker-0')}"
     return lines
 
 
-def test_only_the_failed_tasks_log_is_shown(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert shown(run, capsys) == [f"{PREFIX}of worker-0"]
+def test_only_the_failed_tasks_log_is_shown(run: RunDir, notices: list[str]) -> None:
+    assert shown(run, notices) == [f"{PREFIX}of worker-0"]
     run.log("worker-0").unlink()
+    notices.clear()
     judged(run)
-    assert capsys.readouterr().err == ""
+    assert notices == []
 
 
-def test_the_last_lines_of_a_log_are_shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_lines_of_a_log_are_shown(run: RunDir, notices: list[str]) -> None:
     lines = [b"line %d\n" % number + CHATTER for number in range(100)]
     run.log("worker-0").write_bytes(b"".join(lines) + b"no end")
     expected = [f"{PREFIX}line {number}" for number in range(100 - LOG_LINES + 1, 100)]
-    assert shown(run, capsys) == [*expected, f"{PREFIX}no end"]
+    assert shown(run, notices) == [*expected, f"{PREFIX}no end"]
 
 
-def test_long_lines_are_cut_and_stay_harmless(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_long_lines_are_cut_and_stay_harmless(run: RunDir, notices: list[str]) -> None:
     long = [
         b"\\xc8" * (MAX_LINE_BYTES // 4),
         b"\x1b]0;owned\x07\x9b31m" * 1000,
@@ -84,7 +82,7 @@ def test_long_lines_are_cut_and_stay_harmless(
         b"\xff" * MAX_LINE_BYTES,
     ]
     run.log("worker-0").write_bytes(b"\n".join(long * LOG_LINES) + b"\n")
-    lines = shown(run, capsys)
+    lines = shown(run, notices)
     assert len(lines) == LOG_LINES
     assert {cell_len(line) for line in lines} <= {PIPE_WIDTH, PIPE_WIDTH - 1}
     assert all(line.startswith(PREFIX) and line.endswith("…") for line in lines)
@@ -98,7 +96,8 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
     reading, writing = pty.openpty()
     with os.fdopen(writing, "w") as terminal, monkeypatch.context() as context:
         context.setattr("sys.stderr", terminal)
-        judged(run)
+        with shown_by(console.show):
+            judged(run)
     text = b""
     with contextlib.suppress(OSError):  # the other end is closed, and all is read
         while True:
@@ -111,16 +110,14 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
 
 
 def test_a_piece_of_a_line_is_not_shown_as_a_line(
-    run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: RunDir, notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.service.outcome._TAIL_BYTES", 10)
     run.log("worker-0").write_bytes(b"first and long\nsecond\n")
-    assert shown(run, capsys) == [f"{PREFIX}second"]
+    assert shown(run, notices) == [f"{PREFIX}second"]
 
 
-def test_tasks_with_the_same_reason_are_reported_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tasks_with_the_same_reason_are_reported_once(tmp_path: Path, notices: list[str]) -> None:
     made = RunDir(tmp_path / "runs" / "r")
     cluster = {"worker": ["tf1:1", "tf1:2", "tf1:3", "tf1:4"]}
     made.create(RunInfo("r", RunSpec("own", own=True), cluster=cluster))
@@ -144,9 +141,9 @@ def test_tasks_with_the_same_reason_are_reported_once(
     assert explain(statuses["worker-3"]) == "cancelled: worker-1 failed"
     update(made, state=state, reason=reason)
     with pytest.raises(LabError) as raised:
-        check_succeeded(made, summarize(made), notify)
+        check_succeeded(made, summarize(made))
     assert str(raised.value) == f"run r failed ({reason}); the whole log is {made.log('worker-2')}"
-    assert capsys.readouterr().err.splitlines() == [
+    assert notices == [
         "worker-0 failed: exit code 3",
         "worker-0  | last of worker-0",
         f"worker-0  | the whole log: {made.log('worker-0')}",

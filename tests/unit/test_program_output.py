@@ -41,20 +41,17 @@ class Shown:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.notices: list[str] = []
         self.now = 0.0
-        view = View()
-        view.notice = self.notices.append  # type: ignore[method-assign]
-        self.printed = PrintedLines(
-            "r1", self.show, view.notice, view.notice_once, lambda: self.now
-        )
+        self.printed = PrintedLines("r1", self.show, View().report_once, lambda: self.now)
 
     def show(self, task: str, lines: object) -> None:
         assert isinstance(lines, list)
         self.lines += [f"{task}: {line}" for line in lines]
 
 
-def test_complete_lines_are_shown_in_order_and_a_resent_log_anew() -> None:
+def test_complete_lines_are_shown_in_order_and_a_resent_log_anew(
+    notices: list[str],
+) -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"one\ntw")
     shown.printed.feed("b-0", b"other\n")
@@ -64,18 +61,20 @@ def test_complete_lines_are_shown_in_order_and_a_resent_log_anew() -> None:
     shown.printed.feed("a-0", b"again\nthree")
     shown.printed.close()
     assert shown.lines[2:] == ["a-0: two", "a-0: again", "a-0: three"]
-    assert shown.notices == []
+    assert notices == []
 
 
-def test_tensorflows_lines_of_all_tasks_are_one_notice() -> None:
+def test_tensorflows_lines_of_all_tasks_are_one_notice(
+    notices: list[str],
+) -> None:
     shown = Shown()
     shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET + NODE)
     shown.printed.feed("b-0", RENDEZVOUS)
     assert shown.lines == ["a-0: mine"]
     shown.printed.feed("a-0", b"a matrix:\n [[1, 2]]\n")
     assert shown.lines == ["a-0: mine", "a-0: a matrix:", "a-0:  [[1, 2]]"]
-    assert len(shown.notices) == 1
-    assert "`lab logs r1 --tensorflow`" in shown.notices[0]
+    assert len(notices) == 1
+    assert "`lab logs r1 --tensorflow`" in notices[0]
 
 
 def test_of_a_traceback_the_exception_is_shown() -> None:
@@ -242,20 +241,20 @@ def test_without_a_line_of_a_library_no_line_is_hidden(lines: list[bytes]) -> No
     assert not any(hidden.has(line) for line in lines)
 
 
-def test_a_flood_is_counted_and_named() -> None:
+def test_a_flood_is_counted_and_named(notices: list[str]) -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"x\n" * (MOST_PER_S - 1))
     shown.printed.feed("a-0", b"x\n" * 5)
     shown.printed.feed("b-0", b"y\n")
     assert len(shown.lines) == MOST_PER_S + 1
-    assert shown.notices == []
+    assert notices == []
     shown.now = 1.0
     shown.printed.feed("a-0", b"z\n")
     assert shown.lines[-1] == "a-0: z"
-    assert shown.notices == ["a-0 printed 4 more lines: `lab logs r1 --task a-0`"]
+    assert notices == ["a-0 printed 4 more lines: `lab logs r1 --task a-0`"]
     shown.printed.feed("a-0", b"x\n" * MOST_PER_S)
     shown.printed.close()
-    assert shown.notices[1:] == ["a-0 printed 1 more line: `lab logs r1 --task a-0`"]
+    assert notices[1:] == ["a-0 printed 1 more line: `lab logs r1 --task a-0`"]
 
 
 # ---- `lab logs RUN`

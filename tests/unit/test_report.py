@@ -457,7 +457,7 @@ def test_runs_that_differ_by_their_seed_are_one_group(
             (run.program / "own.py").write_text(source)
             (run.program / "out.txt").write_text(f"a result of {run_id}")
         made.append(run)
-    found = [each.trace.group for each in read_runs(made, lambda _: None, print)]
+    found = [each.trace.group for each in read_runs(made, lambda _: None)]
     assert all(map(fnmatch, found, groups)), found
     assert len(set(found)) == len(set(groups))
 
@@ -525,6 +525,6 @@ def test_the_hyperparameters_have_the_recorded_rate(
 ) -> None:
     run = recorded.make(tmp_path, FIRST, steps=60, hyperparameters=given)
     add(run, "worker-1", 1, kind="event", learning_rate=0.01)
-    (read,) = read_runs([run], lambda _: None, print)
+    (read,) = read_runs([run], lambda _: None)
     found = provenance({"x": read.info}, {"x": read.learning_rate})
     assert found["hyperparameters"] == shown

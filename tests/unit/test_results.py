@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.console import notify
 from lab.errors import LabError
 from lab.records import format_record, parse_record
 from lab.records.reader import Result, result_of, unexpected
@@ -97,7 +96,7 @@ def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
         ("b", "worker-0", 9.99),
     ]
     assert Summary.from_json(whole.to_json()) == whole
-    check_succeeded(run, whole, notify)
+    check_succeeded(run, whole)
 
 
 def test_the_newest_of_several_counts(run: RunDir) -> None:
@@ -110,7 +109,7 @@ def test_a_result_outside_its_band_is_no_success(
 ) -> None:
     whole = summary(run, replace(W, value=2.5), B)
     with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; see its"):
-        check_succeeded(run, whole, notify)
+        check_succeeded(run, whole)
     show(result_table(whole))
     output = capsys.readouterr().out
     assert "2.5, NOT 1.95 to 2.05" in output
@@ -120,7 +119,7 @@ def test_a_result_outside_its_band_is_no_success(
 def test_a_missing_result_is_no_success(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     whole = summary(run, W)
     with pytest.raises(LabError, match="succeeded, but b was not found"):
-        check_succeeded(run, whole, notify)
+        check_succeeded(run, whole)
     show(result_table(whole))
     assert "NOT FOUND" in capsys.readouterr().out
 

@@ -33,6 +33,7 @@ NONE = FakeBackend()
 CHILD = """\
 import sys
 from lab.cli.errors import exit_code_of
+from lab.log import shown_by
 from lab.run.run_queue import turn
 from lab.signals import as_interrupt
 from tests.support.fakes import FakeBackend
@@ -41,7 +42,7 @@ def say(line):
     print(line, flush=True)
 
 def run():
-    with turn(FakeBackend(), "mnist", wait=True, notify=say) as mine:
+    with shown_by(say), turn(FakeBackend(), "mnist", wait=True) as mine:
         mine.begin(sys.argv[1])
         say("has its turn")
         input()
@@ -97,10 +98,6 @@ def queue_files(folder: Path) -> list[Path]:
     return list(folder.glob("*.queue*"))
 
 
-def quiet(_line: str) -> None:
-    """Nothing is shown."""
-
-
 def test_first_come_first_served(children: list[subprocess.Popen[str]], folder: Path) -> None:
     first = ask(children, "r1")
     assert line(first) == "has its turn"
@@ -136,10 +133,10 @@ def test_without_wait_it_is_refused_and_leaves_no_ticket(
     message = (
         r"run r1 is under way in environment 'mnist'; .* `lab attach r1`, or .*`lab run --wait`"
     )
-    with pytest.raises(Busy, match=message), turn(NONE, "mnist", wait=False, notify=quiet):
+    with pytest.raises(Busy, match=message), turn(NONE, "mnist", wait=False):
         pytest.fail("it had its turn")
     assert tickets(folder) == held
-    with turn(NONE, "another", wait=False, notify=quiet):
+    with turn(NONE, "another", wait=False):
         pass
 
 
@@ -152,20 +149,19 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
             "waiting for another command in environment 'mnist': position 1 in the queue"
         )
         ahead = pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for")
-        with ahead, turn(NONE, "mnist", wait=False, notify=quiet):
+        with ahead, turn(NONE, "mnist", wait=False):
             pytest.fail("it had its turn")
     assert line(waiting) == "has its turn"
 
 
-def test_a_run_without_its_client_is_awaited(tmp_path: Path) -> None:
+def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str]) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
     environment.train()
-    output: list[str] = []
     order: list[str] = []
 
     def finish() -> None:
-        wait_for(lambda: output, "it waits")
+        wait_for(lambda: notices, "it waits")
         for task in REQUEST.tasks():
             order.append(task)
             end(environment.volume, "r1", task, State.SUCCEEDED)
@@ -173,12 +169,12 @@ def test_a_run_without_its_client_is_awaited(tmp_path: Path) -> None:
     thread = threading.Thread(target=finish)
     thread.start()
     backend = FakeBackend(environment=environment)
-    with turn(backend, "mnist", wait=True, notify=output.append) as mine:
+    with turn(backend, "mnist", wait=True) as mine:
         order.append("turn")
         assert mine.waited
     thread.join(PATIENCE_S)
     assert order == [*REQUEST.tasks(), "turn"]
-    assert output == [waits("r1", 1)]
+    assert notices == [waits("r1", 1)]
 
 
 def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
@@ -189,10 +185,10 @@ def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
 
     backend, is_removed = FakeBackend(environment=Unreadable(tmp_path)), False
     unreadable = pytest.raises(LabError, match="cannot be read")
-    with unreadable, turn(backend, "mnist", wait=True, notify=quiet):
+    with unreadable, turn(backend, "mnist", wait=True):
         pytest.fail("it had its turn")
     is_removed = True
-    with turn(backend, "mnist", wait=True, notify=quiet) as mine:
+    with turn(backend, "mnist", wait=True) as mine:
         assert not mine.waited
 
 
@@ -200,7 +196,7 @@ def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("")
     message = f"state directory {folder.parent} cannot be used: .*STATE"
-    with pytest.raises(LabError, match=message), turn(NONE, "mnist", wait=False, notify=quiet):
+    with pytest.raises(LabError, match=message), turn(NONE, "mnist", wait=False):
         pytest.fail("it had its turn")
 
 
@@ -209,7 +205,7 @@ def test_a_turn_needs_no_space_on_the_disk(
 ) -> None:
     with small_disk(tmp_path / "state"):
         fill(tmp_path / "state")
-        with turn(NONE, "mnist", wait=True, notify=quiet) as mine:
+        with turn(NONE, "mnist", wait=True) as mine:
             mine.begin("r1")
             other = ask(children, "r2")
             assert line(other) == (
@@ -229,7 +225,7 @@ def test_a_disk_that_becomes_read_only_does_not_change_the_outcome(
 
     monkeypatch.setattr(runner, "_execute_once", once)
     with contextlib.ExitStack() as stack:
-        assert execute(prepared_run(Path()), view=Mock(), notify=quiet) == "done"
+        assert execute(prepared_run(Path()), view=Mock()) == "done"
         assert len(queue_files(folder)) == 2
     clean("local", "mnist")
     assert queue_files(folder) == []
@@ -259,8 +255,8 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
     looks = Mock(return_value=waits)
     monkeypatch.setattr(runner, "_execute_once", tries)
     monkeypatch.setattr(PreparedRun, "placed_again", looks)
-    assert execute(waits, view=Mock(), notify=quiet) == "done"
+    assert execute(waits, view=Mock()) == "done"
     assert (tries.call_count, looks.call_count) == (3, 2)
     tries.side_effect = [Busy("run r1 is under way"), "done"]
     with pytest.raises(Busy):
-        execute(run, view=Mock(), notify=quiet)
+        execute(run, view=Mock())

@@ -17,7 +17,8 @@ import pytest
 
 from lab.backends import NO_PARTS, Chunk
 from lab.backends import state as locking
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import shown_by
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
 from lab.run.patience import REFUSED_S, patiently
@@ -95,9 +96,9 @@ class Told(FakeEnvironment):
                 yield chunk
                 self.while_shipping()
 
-    def down(self, notify: Notify, **more: Any) -> None:
+    def down(self, **more: Any) -> None:
         self.while_going_down()
-        super().down(notify, **more)
+        super().down(**more)
 
 
 @pytest.fixture
@@ -130,21 +131,18 @@ def go(
     up: bool = False,
     detach: bool = False,
     boot: Callable[[Callable[[], None]], Told] | None = None,
-    notify: Notify | None = None,
+    show: Callable[[str], None] | None = None,
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
-    shown = View()
-    shown.notice = notify or environment.said.append  # type: ignore[method-assign]
-
-    execute_run(
-        run,
-        boot=boot or (lambda _defer: environment),
-        found=environment if up else None,
-        keep=False,
-        detach=detach,
-        view=lambda _info: shown,
-        notify=shown.notice,
-    )
+    with shown_by(show or environment.said.append):
+        execute_run(
+            run,
+            boot=boot or (lambda _defer: environment),
+            found=environment if up else None,
+            keep=False,
+            detach=detach,
+            view=lambda _info: View(),
+        )
 
 
 def stands(run: RunDir) -> tuple[State, str]:
@@ -295,7 +293,7 @@ def test_a_run_store_that_is_full_for_a_moment(
             environment.while_shipping = fill_once
         else:
             environment.after_submission = fill_once
-        go(run, environment, up=True, detach=detach, notify=free)
+        go(run, environment, up=True, detach=detach, show=free)
         (request,) = environment.runs()
         assert run.read().submitted_unix == request.submitted_unix
         assert (environment.asked, len(notices)) == ([], 1)
@@ -465,22 +463,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     ],
 )
 def test_a_disk_that_stays_full_is_an_error_and_any_other_error_is_one_at_once(
-    clock: SimpleNamespace, number: int, seconds: float
+    clock: SimpleNamespace, number: int, seconds: float, notices: list[str]
 ) -> None:
-    notices: list[str] = []
     waits: list[float] = []
     error = OSError(number, os.strerror(number))
     with pytest.raises(OSError, match=os.strerror(number)):
-        patiently(raising(error), notices.append, lambda: waits.append(clock.now))
+        patiently(raising(error), lambda: waits.append(clock.now))
     assert clock.now - 1000 == len(waits) == seconds
     assert len(notices) == bool(seconds)
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["for an hour", "for ten seconds"])
-def test_each_refusal_has_the_whole_time(clock: SimpleNamespace, written: bool) -> None:
+def test_each_refusal_has_the_whole_time(
+    clock: SimpleNamespace, written: bool, notices: list[str]
+) -> None:
     """The disk accepts writes for an hour once, or for a moment before each refusal."""
     tries: list[float] = []
-    notices: list[str] = []
 
     def action() -> str:
         tries.append(clock.now)
@@ -490,5 +488,5 @@ def test_each_refusal_has_the_whole_time(clock: SimpleNamespace, written: bool) 
         return str(full())
 
     size = (lambda: len(tries)) if written else (lambda: 0)
-    assert patiently(action, notices.append, size=size) == "done"
+    assert patiently(action, size=size) == "done"
     assert len(notices) == (19 if written else 2)

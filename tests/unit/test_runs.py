@@ -58,7 +58,6 @@ def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
         "found": None,
         "keep": False,
         "view": unseen,
-        "notify": lambda _line: None,
     }
     return execute_run(run, **{**given, **changes})
 
@@ -132,14 +131,15 @@ def test_an_environment_that_is_needed_stays_up(
     assert not environment.is_down
 
 
-def test_a_boot_that_fails_leaves_no_run(run: RunDir, environment: FakeEnvironment) -> None:
+def test_a_boot_that_fails_leaves_no_run(
+    run: RunDir, environment: FakeEnvironment, notices: list[str]
+) -> None:
     def boot(_defer: Callable[[], None]) -> FakeEnvironment:
         raise LabError("port 2222 is in use", "end the program that uses it")
 
-    output: list[str] = []
     with pytest.raises(LabError, match="port 2222"):
-        go(run, environment, boot=boot, notify=output.append)
-    assert output == [f"run {run.run_id} did not start; its directory is removed"]
+        go(run, environment, boot=boot)
+    assert notices == [f"run {run.run_id} did not start; its directory is removed"]
     assert list(run.path.parent.iterdir()) == []
 
 
@@ -170,37 +170,33 @@ def test_an_interrupt_ends_the_run_and_collects_it(
     assert environment.is_down
 
 
-def quiet(_line: str) -> None:
-    """Nothing is shown."""
-
-
-def test_a_detached_run_is_collected_twice(tmp_path: Path, environment: FakeEnvironment) -> None:
+def test_a_detached_run_is_collected_twice(
+    tmp_path: Path, environment: FakeEnvironment, notices: list[str]
+) -> None:
     request, home = environment.train(), tmp_path / "runs"
-    output: list[str] = []
-    assert collect_runs(environment, home, output.append) == []
+    assert collect_runs(environment, home) == []
     run = find_run("last", home)
     first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert (run.read().spec.experiment, run.read().state) == ("async", State.SUCCEEDED)
-    assert output == [f"run r1: succeeded, collected into {run.path}"]
-    collect_runs(environment, home, output.append)
-    assert len(output) == 1  # completely collected: nothing to do
-    collect_one(request, environment, home, output.append)
+    assert notices == [f"run r1: succeeded, collected into {run.path}"]
+    collect_runs(environment, home)
+    assert len(notices) == 1  # completely collected: nothing to do
+    collect_one(request, environment, home)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
 
 
 def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
-    tmp_path: Path, environment: FakeEnvironment
+    tmp_path: Path, environment: FakeEnvironment, notices: list[str]
 ) -> None:
     environment.train()
     one, two = tmp_path / "one", tmp_path / "two"
-    output: list[str] = []
-    collect_runs(environment, one, output.append)
+    collect_runs(environment, one)
     assert environment.collected() == {"r1": str(one)}
-    assert collect_runs(environment, two, output.append, anywhere=True) == []
-    assert output[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
+    assert collect_runs(environment, two, anywhere=True) == []
+    assert notices[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
     assert not two.exists()
     # `lab collect` names this very directory.
-    collect_runs(environment, two, output.append)
+    collect_runs(environment, two)
     assert (two / "r1/summary.json").is_file()
     assert environment.collected() == {"r1": str(two)}
 
@@ -211,7 +207,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
 ) -> None:
     environment.train()
     home = tmp_path / "runs"
-    collect_runs(environment, home, quiet)
+    collect_runs(environment, home)
     (tmp_path / "damaged/r1").mkdir(parents=True)
     for name in ("run.json", "summary.json"):
         (tmp_path / "damaged/r1" / name).write_text("{}")
@@ -225,7 +221,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     if lie == "refused":
         monkeypatch.setattr(environment, "mark_collected", refuse)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
-    collect_runs(environment, home, quiet, anywhere=True)
+    collect_runs(environment, home, anywhere=True)
     assert RunDir(home / "r1").complete()
 
 
@@ -238,7 +234,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
 
     environment.tasks_do = leave
     environment.train()
-    collect_runs(environment, tmp_path / "runs", quiet)
+    collect_runs(environment, tmp_path / "runs")
     assert RunDir(tmp_path / "runs/r1").complete()
     assert environment.collected() == {}
 
@@ -250,10 +246,10 @@ def test_a_run_under_way_is_collected_in_parts(
         volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
     )
     request, home = environment.train(), tmp_path / "runs"
-    assert collect_runs(environment, home, quiet) == ["r1"]
+    assert collect_runs(environment, home) == ["r1"]
     assert not RunDir(home / "r1").complete()
     train(environment.volume, request)
-    assert collect_runs(environment, home, quiet) == []
+    assert collect_runs(environment, home) == []
     copy = (home / "r1/tasks/worker-0.jsonl").read_bytes()
     assert copy == environment.volume.records("r1", "worker-0").read_bytes()
 

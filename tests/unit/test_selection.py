@@ -50,16 +50,20 @@ PROCESSES = "local: TensorFlow is installed here, and no task has a GPU"
     ],
 )  # fmt: skip
 def test_the_chosen_backend_and_why(
-    name: str, compose: dict[str, Any], local: dict[str, Any], plan: Any, line: str
+    name: str,
+    compose: dict[str, Any],
+    local: dict[str, Any],
+    plan: Any,
+    line: str,
+    notices: list[str],
 ) -> None:
-    output: list[str] = []
     known = FakeBackend("compose", **compose), FakeBackend("local", **local)
     try:
-        chosen, _ = choose(name, plan, Path(), known, output.append)  # type: ignore[arg-type]
+        chosen, _ = choose(name, plan, Path(), known)  # type: ignore[arg-type]
     except LabError as error:
         assert f"error: {error}" == line
         return
-    assert output == [f"backend {line}"]
+    assert notices == [f"backend {line}"]
     assert line.startswith(f"{chosen.name}: ")
 
 
@@ -68,12 +72,11 @@ def mnist(tmp_path: Path) -> FakeEnvironment:
     return an_environment(tmp_path, "mnist", old=1.0, one=1.5)
 
 
-def test_auto_takes_the_running_environment(mnist: FakeEnvironment) -> None:
-    output: list[str] = []
+def test_auto_takes_the_running_environment(mnist: FakeEnvironment, notices: list[str]) -> None:
     known: list[Any] = [FakeBackend("compose"), FakeBackend("local", mnist)]
-    assert choose("auto", PLAN, Path(), known, output.append)[1] is mnist
-    assert output == ["backend local: environment 'mnist' is up"]
-    assert choose("compose", PLAN, Path(), known, output.append)[1] is None
+    assert choose("auto", PLAN, Path(), known)[1] is mnist
+    assert notices == ["backend local: environment 'mnist' is up"]
+    assert choose("compose", PLAN, Path(), known)[1] is None
 
 
 def test_the_environment_of_a_name(tmp_path: Path, mnist: FakeEnvironment) -> None:

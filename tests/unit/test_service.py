@@ -1,11 +1,9 @@
-"""`lab.service` prints nothing, and passes a line on once."""
+"""`lab.service` prints nothing."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
-
-from lab.service.sweep import without_repeats
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,11 +16,3 @@ def test_a_service_prints_nothing() -> None:
         if isinstance(node, ast.Name) and node.id == "print"
     ]
     assert printing == []
-
-
-def test_a_repeated_line_is_reported_once() -> None:
-    output: list[str] = []
-    once = without_repeats(output.append)
-    for line in ("a", "b", "a", "c", "b"):
-        once(line)
-    assert output == ["a", "b", "c"]

@@ -20,6 +20,7 @@ from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
+from lab.log import shown_by
 from lab.run.lifecycle import has_stopped
 from lab.run.planning import make_plan, report_warnings
 from lab.tf_versions import INSTALLED_MARKER, TF1
@@ -31,7 +32,6 @@ from tests.support.slurm_site import (
     WAITS,
     Site,
     announce,
-    ignore,
     make_site,
     nothing,
 )
@@ -42,19 +42,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return make_site(tmp_path, monkeypatch)
 
 
-def test_the_reason_of_the_wait_is_shown_once(site: Site) -> None:
+def test_the_reason_of_the_wait_is_shown_once(site: Site, notices: list[str]) -> None:
     site.set("first", WAITS)
-    output: list[str] = []
     environment = site.boot(
         nothing,
         site.queue("7|PENDING|Priority\n8|PENDING|None\n"),
         site.queue(RUNS),
         lambda: announce("ps-0"),
         lambda: announce("worker-0"),
-        notify=output.append,
     )
     assert isinstance(environment, SlurmEnvironment)
-    assert output == [
+    assert notices == [
         "job 7 waits in the queue: Resources",
         "job 7 waits in the queue: Priority",
         "job 7 starts its tasks",
@@ -84,14 +82,14 @@ def test_another_process_finds_it_and_removes_it(site: Site) -> None:
     assert (found.project, found.folder, found.tensorflow) == ("x", str(site.root), "2.21")
     with pytest.raises(LabError, match=r"'x' is job 7 already, running; wait for it, or remove"):
         site.up()
-    found.down(ignore)
+    found.down()
     assert site.read("cancelled").startswith("--quiet --me --name=lab-x-")
     assert SlurmBackend().projects() == []
-    found.down(ignore)  # nothing is left
+    found.down()  # nothing is left
 
 
 def test_a_run_volume_is_kept_on_request(site: Site) -> None:
-    site.up().down(ignore, keeps=lambda: True)
+    site.up().down(keeps=lambda: True)
     (left,) = SlurmBackend().find_orphans()
     assert left.runs() == []
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
@@ -159,7 +157,7 @@ def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.M
     assert SlurmBackend().projects() == []
     for partition in ("lab,big", "none"):  # sbatch reports that there is none
         monkeypatch.setenv("SBATCH_PARTITION", partition)
-        site.up().down(ignore)
+        site.up().down()
 
 
 def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +182,7 @@ def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) 
         "slurm": "slurm-wlm 22.05.8",
         "job": "7",
     }
-    environment.down(ignore)
+    environment.down()
     site.own = {"container": str(site.root)}  # an unpacked image is a directory
     assert site.up().provenance()["container_sha256"] == ""
 
@@ -212,7 +210,7 @@ def test_a_job_that_does_not_end_is_an_error(site: Site) -> None:
     site.set("deaf", "")
     site.pauses += [nothing] * 20
     with pytest.raises(LabError, match=r"job 7 of x has not ended after 1\d\d s; see `scontrol sh"):
-        environment.down(ignore)
+        environment.down()
     assert SlurmBackend().projects() == ["x"]
 
 
@@ -226,7 +224,7 @@ def test_a_job_that_slurm_puts_back_during_the_removal_is_cancelled_again(site: 
         (site.fake / "deaf").unlink()
 
     site.pauses += [put_back, nothing]
-    environment.down(ignore)
+    environment.down()
     assert len(site.read("cancelled").splitlines()) == 2
     assert SlurmBackend().projects() == []
 
@@ -236,7 +234,7 @@ def test_a_job_with_a_failed_node_is_removed_before_slurm_notices_it(site: Site)
     site.set("deaf", "")
     site.set("queue", "7|COMPLETING|None\n8|RUNNING|None\n")
     site.pauses += [nothing] * 4
-    environment.down(ignore)
+    environment.down()
     assert (site.pauses, SlurmBackend().projects()) == ([], [])
 
 
@@ -283,7 +281,8 @@ def test_slurm_is_chosen_only_on_request_and_where_it_is(
 ) -> None:
     def chosen(name: str) -> Sequence[str]:
         output: list[str] = []
-        choose(name, site.plan, site.root, [SlurmBackend()], output.append)
+        with shown_by(output.append):
+            choose(name, site.plan, site.root, [SlurmBackend()])
         return output
 
     with pytest.raises(LabError, match="backend slurm: request it with `--backend slurm`"):
@@ -330,12 +329,11 @@ def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:
 
 
 @pytest.mark.parametrize("pins", ["[3]", "[GPU-6d1f7b9a-0000-4000-8000-000000000001]"])
-def test_a_list_of_gpus_counts_as_its_number(pins: str) -> None:
+def test_a_list_of_gpus_counts_as_its_number(pins: str, notices: list[str]) -> None:
     pinned = parse_cluster(CLUSTER.replace("gpus: 1", f"gpus: {pins}").encode(), "x.yaml")
     planned = make_plan(pinned, AUTO, backend="slurm")
     assert [len(task.gpus) for task in planned.plan.tasks] == [0, 1]
     assert planned.plan.cluster_sha256 == pinned.sha256
-    lines: list[str] = []
-    report_warnings(planned, pinned, AUTO, lines.append, strict=True)
-    assert lines == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
+    report_warnings(planned, pinned, AUTO, strict=True)
+    assert notices == ["nodes.tf2.gpus: Slurm selects the GPUs; the list counts as 1 GPU"]
     assert not make_plan(pinned, "none", backend="slurm").plan.notices

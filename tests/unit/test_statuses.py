@@ -88,7 +88,7 @@ def test_a_run_with_an_unreadable_status_has_ended_and_is_kept(
     assert state_of(volume, REQUEST) is State.FAILED
     assert RequestQueue(volume, MINE, AgentLog(os.open(os.devnull, os.O_WRONLY))).next() is None
     submit(volume, Request("r2", RunSpec("sync"), REQUEST.cluster))  # not refused as busy
-    place.clear(lambda _line: None)
+    place.clear()
     assert volume.run("r1").is_dir()
     assert volume.request("r1").is_file()
 

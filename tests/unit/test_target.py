@@ -11,7 +11,7 @@ import lab
 from lab.backends import Environment, gpu_verification
 from lab.backends.local.backend import LocalBackend
 from lab.config import parse_cluster
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
@@ -32,7 +32,7 @@ NOTICE = "tf1: it gets fewer CPUs than the config states"
 
 
 def test_a_boot_reports_the_plan_and_collects_leftovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     dead = FakeEnvironment(tmp_path / "volume")
     (tmp_path / "volume").mkdir()
@@ -48,14 +48,13 @@ def test_a_boot_reports_the_plan_and_collects_leftovers(
     )
     for thread in dead.threads:
         thread.join(30)
-    output: list[str] = []
     dead.is_left = True
     replace_backends(monkeypatch, FakeBackend(environment=dead))
     placed = Placed(replace(PLAN, notices=(NOTICE,)), None)
     project = Project(CLUSTER, tmp_path / "cluster.yaml", tmp_path)
     store = tmp_path / "runs"
-    found = find_place("auto", "none", placed, project, store, notify=output.append)
-    assert (found[1], output.count(NOTICE)) == (None, 1)
+    found = find_place("auto", "none", placed, project, store)
+    assert (found[1], notices.count(NOTICE)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
 
@@ -63,7 +62,7 @@ def test_a_boot_reports_the_plan_and_collects_leftovers(
 def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
-    def prove(environment: Environment, plan: Plan, _say: Notify) -> None:
+    def prove(environment: Environment, plan: Plan) -> None:
         assert environment is made
         assert plan is PLAN
         order.append("proved")
@@ -71,7 +70,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(gpu_verification, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
     run = prepared_run(tmp_path, backend=FakeBackend(made=made))
-    assert run.boot(lambda: order.append("relied on"), lambda _line: None) is made
+    assert run.boot(lambda: order.append("relied on")) is made
     assert order == ["proved", "relied on"]
 
     def odd(*_words: object) -> None:
@@ -79,7 +78,7 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(gpu_verification, "verify_gpus", odd)
     with pytest.raises(LabError, match="another card"):
-        run.boot(lambda: order.append("relied on"), lambda _line: None)
+        run.boot(lambda: order.append("relied on"))
     assert len(order) == 2
 
 

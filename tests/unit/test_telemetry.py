@@ -94,7 +94,6 @@ class Seen(View):
     """The calls of a view."""
 
     uses: list[Mapping[str, float]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
     masks: list[set[Any]] = field(default_factory=list)
     called: threading.Event = field(default_factory=threading.Event)
 
@@ -102,9 +101,6 @@ class Seen(View):
         self.uses.append(use)
         self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
         self.called.set()
-
-    def notice(self, line: str) -> None:
-        self.notices.append(line)
 
 
 def fault(what: str) -> NvmlError:
@@ -127,7 +123,7 @@ def path(tmp_path: Path) -> Path:
 # ---- Samples
 
 
-def test_each_sample_has_a_line_per_gpu_and_task(path: Path) -> None:
+def test_each_sample_has_a_line_per_gpu_and_task(path: Path, notices: list[str]) -> None:
     box = Box([both(0.25, 0.75), both(None, 1.0)])
     view = box.go(path)
     found = lines(path)
@@ -138,17 +134,17 @@ def test_each_sample_has_a_line_per_gpu_and_task(path: Path) -> None:
     assert named == [(moment, *card) for moment in (1000.0, 1001.0) for card in cards]
     assert found[3]["utilisation"] is None
     assert view.uses == [{"worker-0": 0.5, "worker-1": 0.75}, {"worker-0": 1.0, "worker-1": 1.0}]
-    assert view.notices == []
+    assert notices == []
     assert box.opened == [("GPU-a", "GPU-b")]  # once, each GPU once
     assert (box.closed, box.waited) == (1, [1.0, 1.0])
 
 
-def test_an_unresponsive_gpu_has_lines_without_values(path: Path) -> None:
+def test_an_unresponsive_gpu_has_lines_without_values(path: Path, notices: list[str]) -> None:
     view = Box([both(0.5, None)[:1], []]).go(path)
     found = lines(path)
     assert [line["utilisation"] for line in found] == [0.5, *[None] * 5]
     assert {"memory_used_bytes", "power_w"} <= found[1].keys()
-    assert (view.uses, view.notices) == ([{"worker-0": 0.5}, {}], [])
+    assert (view.uses, notices) == ([{"worker-0": 0.5}, {}], [])
 
 
 GONE_DISK = "no GPU telemetry from here on: gpu.jsonl: "
@@ -171,11 +167,13 @@ def test_the_end_of_sampling_is_one_notice(
     notice: str,
     kept: int,
     path: Path,
+    notices: list[str],
 ) -> None:
     if prepare is not None:
         prepare(path)
     box = Box(moments)
-    (line,) = box.go(path).notices
+    box.go(path)
+    (line,) = notices
     assert line.startswith(notice)
     assert len(lines(path) if path.exists() else []) == kept
     assert box.closed == 1

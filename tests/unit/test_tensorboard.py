@@ -80,7 +80,7 @@ def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
 
 
 def test_every_record_with_data_is_an_event(run: RunDir) -> None:
-    written = write_events(run, print)
+    written = write_events(run)
     assert [path.parent.name for path in written] == ["worker-0", "worker-1"]
     assert events(run, "worker-0") == [
         (1001.0, 210, {"training/loss": 0.5, "work/local_step": 100.0}),
@@ -90,7 +90,7 @@ def test_every_record_with_data_is_an_event(run: RunDir) -> None:
     ]  # fmt: skip
 
 
-def test_invalid_values_are_left_out(run: RunDir) -> None:
+def test_invalid_values_are_left_out(run: RunDir, notices: list[str]) -> None:
     run.records("worker-0").unlink()
     write(
         run,
@@ -101,14 +101,13 @@ def test_invalid_values_are_left_out(run: RunDir) -> None:
         {"local_step": 7, "loss": 0.25, "time_unix": float("nan")},
         {"global_step": -(2**62), "loss": "low", "staleness": 3, "time_unix": -1.0},
     )
-    output: list[str] = []
-    write_events(run, output.append)
+    write_events(run)
     assert events(run, "worker-0") == [
         (1003.0, 2, {"training/staleness": 1.0}),
         (1003.0, 7, {"training/loss": 0.25, "work/local_step": 7.0}),
         (1003.0, -(2**62), {"training/staleness": 3.0}),
     ]
-    (line,) = output
+    (line,) = notices
     assert "wrong type of loss" in line
 
 
@@ -129,44 +128,44 @@ def test_speeds_are_those_of_one_attempt(
     names = ("attempt", "local_step", "time_unix", "elapsed_s")
     lines = [dict(zip(names, each, strict=True)) for each in steps]
     write(run, "worker-0", *({**line, "global_step": n} for n, line in enumerate(lines)))
-    write_events(run, print)
+    write_events(run)
     found = [each.get("work/local_steps_per_s") for _, _, each in events(run, "worker-0")]
     assert found == speeds
 
 
 def test_files_are_written_anew_only_where_records_are_newer(run: RunDir, tmp_path: Path) -> None:
-    write_events(run, print)
-    assert write_events(run, print) == []
+    write_events(run)
+    assert write_events(run) == []
     write(run, "worker-1", more(), moment_ns=1)
-    assert [path.parent.name for path in write_events(run, print)] == ["worker-1"]
+    assert [path.parent.name for path in write_events(run)] == ["worker-1"]
     assert events(run, "worker-1")[-1][1] == 500
     assert [path.name for path in file_of(run, "worker-1").parent.iterdir()] == [EVENTS_FILE]
     # A later task gets a file, also beside those that are appended to.
     link_events({"": run}, tmp_path / "shown")
     write(run, "ps-0", more(7), moment_ns=1)
-    assert write_events(run, print, append=True)
+    assert write_events(run, append=True)
     link_events({"": run}, tmp_path / "shown")
     assert (tmp_path / "shown/ps-0" / EVENTS_FILE).is_file()
-    assert not write_events(run, print, append=True)
+    assert not write_events(run, append=True)
 
 
 def test_files_grow_while_a_run_does(run: RunDir) -> None:
-    write_events(run, print)
+    write_events(run)
     path, other = file_of(run, "worker-1"), file_of(run, "worker-0")
     reader = LegacyEventFileLoader(str(path))  # has it open, as a TensorBoard that is up
     before, untouched = [event.step for event in reader.Load()], other.stat()
     for nth in (1, 2):
         write(run, "worker-1", more(500 * nth, 0.5 / nth), moment_ns=nth)
-        assert not write_events(run, print, append=True)
+        assert not write_events(run, append=True)
         assert [event.step for event in reader.Load()] == [500 * nth]
     assert [number for _, number, _ in events(run, "worker-1")] == [*before[1:], 500, 1000]
     assert path.stat().st_mtime_ns == 2
     assert other.stat() == untouched
     grown = path.read_bytes()
-    assert not write_events(run, print, append=True)
+    assert not write_events(run, append=True)
     assert path.read_bytes() == grown
     path.unlink()
-    write_events(run, print)  # an appended file equals one that is written at once
+    write_events(run)  # an appended file equals one that is written at once
     assert path.read_bytes() == grown
 
 
@@ -180,7 +179,7 @@ def shown(run: RunDir, task: str) -> list[tuple[int, float]]:
 @pytest.mark.parametrize("others", [0, 9])
 def test_records_of_a_replaced_file_replace_the_shown_ones(run: RunDir, others: int) -> None:
     """A TensorBoard reads a file from where it stopped, so the file cannot be written anew."""
-    write_events(run, print)
+    write_events(run)
     path = file_of(run, "worker-1")
     reader = LegacyEventFileLoader(str(path))
     list(reader.Load())
@@ -191,7 +190,7 @@ def test_records_of_a_replaced_file_replace_the_shown_ones(run: RunDir, others: 
         if n:
             write(run, "worker-1", more(5 * n, 2.0 * n), moment_ns=n + 1)
             expected.append((5 * n, 2.0 * n))
-        assert not write_events(run, print, append=True)
+        assert not write_events(run, append=True)
         assert shown(run, "worker-1") == expected
     read = [value.simple_value for event in reader.Load() for value in event.summary.value]
     assert read == [loss for _, loss in expected]
@@ -210,32 +209,32 @@ def full_at(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize(("count", "append"), [(500, True), (1, False)])
 def test_a_disk_that_fills_up_leaves_the_old_events(run: RunDir, count: int, append: bool) -> None:
-    write_events(run, print)
+    write_events(run)
     path = file_of(run, "worker-1")
     before = path.read_bytes()
     write(run, "worker-1", *[more()] * count, moment_ns=1)
     with full_at(len(before) + 10), pytest.raises(OSError, match="File too large"):
-        write_events(run, print, append=append)
+        write_events(run, append=append)
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == [EVENTS_FILE]
-    write_events(run, print, append=append)
+    write_events(run, append=append)
     assert len(events(run, "worker-1")) == 3 + count
 
 
 def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
-    write_events(run, print)
+    write_events(run)
     other, path = tmp_path / "other", file_of(run, "worker-1")
     path.rename(other)
     path.symlink_to(other)
     before = other.read_bytes()
     write(run, "worker-1", more(), moment_ns=1)
     with pytest.raises(OSError, match="symbolic link"):
-        write_events(run, print, append=True)
+        write_events(run, append=True)
     assert other.read_bytes() == before
     (run.path / "tb").rename(tmp_path / "elsewhere")
     (run.path / "tb").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LabError, match=r"tb is a link, and `lab` does not write to it; remove it"):
-        write_events(run, print)
+        write_events(run)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +248,7 @@ def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
 def test_a_programs_own_summaries_are_shown_beside(
     run: RunDir, tmp_path: Path, folders: tuple[str, ...], shown_as: dict[str, str]
 ) -> None:
-    write_events(run, print)
+    write_events(run)
     for folder in folders:
         (run.path / folder).mkdir(parents=True, exist_ok=True)
         (run.path / folder / "events.out.tfevents.1.host").write_bytes(b"")

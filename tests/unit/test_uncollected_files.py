@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.console import notify
 from lab.errors import LabError
 from lab.run.runner import execute_run
 from lab.run.view import View
@@ -37,14 +36,13 @@ def executed(
         found=None,
         keep=False,
         view=lambda _info: View(),
-        notify=print,
     )
     return run, summary, environment
 
 
 @pytest.mark.parametrize("name", ["report.html", "files/link"])
 def test_a_file_that_cannot_be_collected_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], notices: list[str], name: str
 ) -> None:
     def leave_files(volume: Volume, request: Request) -> None:
         (volume.files(request.run_id) / "plain").write_text("x")
@@ -59,14 +57,14 @@ def test_a_file_that_cannot_be_collected_is_named(
     assert (run.path / "files/plain").read_text() == "x"
     assert summary.left == [Uncollected(name, reason, kept=kept)]
     assert (environment.is_down, environment.volume_stays) == (True, kept)
-    assert (f"`lab collect {run.run_id} --all-sizes`" in capsys.readouterr().out) is kept
+    assert (f"`lab collect {run.run_id} --all-sizes`" in "".join(notices)) is kept
     show(result_table(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
-        check_succeeded(run, summary, notify)
+        check_succeeded(run, summary)
         return
     with pytest.raises(LabError, match=f"run {run.run_id}: files that were not collected: 1, "):
-        check_succeeded(run, summary, notify)
+        check_succeeded(run, summary)
 
 
 @pytest.mark.parametrize("written", [b"", b"what the agent wrote"])

@@ -88,7 +88,7 @@ def test_the_plain_view_prints_states_and_epochs(clock: list[float]) -> None:
     assert "worker-0: epoch 2/5, local step 100" in lines
     assert len(lines) <= 3 + 2 + 20 / 5
     assert lines[-1].endswith("\\x1b]0;owned\\x07[bold red]no markup[/]")
-    view.notice(EVIL)
+    view.show(EVIL)
     assert "\x1b" not in stream.getvalue()
 
 

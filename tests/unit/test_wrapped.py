@@ -15,7 +15,8 @@ from rich.console import Console
 
 from lab.cli.run_view import LiveView
 from lab.command_name import with_command_name
-from lab.console import notify
+from lab.console import show
+from lab.log import LOG
 from lab.service.batches import _progress
 from lab.text import bounded, wrapped
 from tests.support.specs import info
@@ -51,8 +52,8 @@ def test_a_notice_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatc
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(slave, "w", encoding="utf-8") as stream, os.fdopen(master, "rb", 0) as screen:
         monkeypatch.setattr("sys.stderr", stream)
-        notify(NOTICE)
-        notify("end")
+        show(NOTICE)
+        show("end")
         shown = b""
         while not shown.endswith(b"end\r\n"):
             shown += screen.read(10_000)
@@ -67,8 +68,8 @@ def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
     monkeypatch.setattr("lab.service.batches.Console", lambda **_: console)
     with LiveView(info(), console) as view:
-        view.notice(NOTICE)
-    with _progress(1, print) as progress:
-        progress.notify(NOTICE)
+        view.show(NOTICE)
+    with _progress(1):
+        LOG.info(NOTICE)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown.count(f"  {with_command_name(COMMAND)}\n") == 2

@@ -17,8 +17,9 @@ from lab.backends.classroom.protocol import Order, State, Status
 from lab.backends.gpu_record import Handover
 from lab.backends.names import CLASS
 from lab.config import Cluster
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import about
+from lab.log import LOG
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 
@@ -81,9 +82,9 @@ class ClassBackend(Backend):
         """One line for each feature of the plan that works in another way in the queue."""
         return ()
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ClassBoot:
+    def boot(self, plan: Plan, *, root: Path) -> ClassBoot:
         """Return the steps of a boot; see `Backend`."""
-        return ClassBoot(plan, root, notify, self._queue)
+        return ClassBoot(plan, root, self._queue)
 
     def projects(self) -> list[str]:
         """Names of all environments of this seat in the queue."""
@@ -103,8 +104,8 @@ class ClassBoot(Boot[ClassEnvironment]):
 
     backend = CLASS
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify, queue: Queue) -> None:
-        super().__init__(plan, root, notify)
+    def __init__(self, plan: Plan, root: Path, queue: Queue) -> None:
+        super().__init__(plan, root)
         self._queue = queue
         self._environment: ClassEnvironment | None = None
 
@@ -128,7 +129,7 @@ class ClassBoot(Boot[ClassEnvironment]):
         )
         status = converted(self._queue.request("POST", "", asdict(order)), Status)
         self._environment = ClassEnvironment(self._queue, status)
-        return _wait(self._environment, self.notify)
+        return _wait(self._environment)
 
     def undo(self) -> None:
         """Give the place of a failed boot back; an error here must not hide the boot's error."""
@@ -137,20 +138,20 @@ class ClassBoot(Boot[ClassEnvironment]):
         try:
             self._environment.give_back(keep=False)
         except LabError as error:
-            self.notify(f"{self.plan.name} is not removed: {error}; run `lab down`")
+            LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
 
 
-def _wait(environment: ClassEnvironment, notify: Notify) -> ClassEnvironment:
+def _wait(environment: ClassEnvironment) -> ClassEnvironment:
     """Wait until an environment is up; report its place in the queue and its boot."""
     shown, shown_s, lines = 0, 0.0, 0
     while True:
         status = environment.status
         moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
         if status.position and moved:
-            notify(_place(status))
+            LOG.info(_place(status))
             shown, shown_s = status.position, time.monotonic()
         for line in status.lines[lines:]:
-            notify(line)
+            LOG.info(line)
         lines = max(lines, len(status.lines))
         if status.state is State.UP:
             return environment

@@ -32,7 +32,7 @@ from lab.backends.classroom.protocol import (
     StreamOptions,
 )
 from lab.backends.names import CLASS
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.gpu.evidence import GpuView
 from lab.text import visible
 from lab.volume import Chunk, Request
@@ -101,7 +101,7 @@ class ClassEnvironment(Environment):
         """Write one message for a run to the run volume; see `Environment`."""
         self._send("post", Message(command=command, run_id=run_id, text=text))
 
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         """Do nothing: the service has blocked the host at the boot."""
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
@@ -179,7 +179,6 @@ class ClassEnvironment(Environment):
 
     def down(
         self,
-        notify: Notify,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,

@@ -32,7 +32,8 @@ from lab.backends.engine.containers import PROJECT
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.backends.options import Values
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
+from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import visible
 from lab.threads import in_background, with_timeout
@@ -140,11 +141,9 @@ class ComposeBackend(ComposePlanner, Backend):
         except (LabError, TimeoutError):
             return None
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> ComposeBoot:
+    def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
-        return ComposeBoot(
-            plan, root, notify, self._engine, options=self.options, ready_s=self._ready_s
-        )
+        return ComposeBoot(plan, root, self._engine, options=self.options, ready_s=self._ready_s)
 
 
 class ComposeBoot(Boot[ComposeEnvironment]):
@@ -156,13 +155,12 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         self,
         plan: Plan,
         root: Path,
-        notify: Notify,
         engine: Engine,
         *,
         options: Values,
         ready_s: float,
     ) -> None:
-        super().__init__(plan, root, notify)
+        super().__init__(plan, root)
         self._engine = engine
         self._options = options
         self._ready_s = ready_s
@@ -198,28 +196,28 @@ class ComposeBoot(Boot[ComposeEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
         """Let compose start the containers, and wait until all are healthy; see `Boot`."""
         del hold
-        plan, engine, notify = self.plan, self._engine, self.notify
+        plan, engine = self.plan, self._engine
         options = self._options
         if _has_gpus(plan) and engine.is_podman():  # it ignores `driver: nvidia` in silence
             options = {**options, "gpus-by": "cdi"}
         file = write_compose_file(plan.name, render(plan, options))
         compose = Compose(plan.name, file, self.root, lock)
-        ImageBuilder.of(engine, plan, compose).ensure(notify)
-        compose.up(notify)
+        ImageBuilder.of(engine, plan, compose).ensure()
+        compose.up()
         environment = ComposeEnvironment(engine, plan.name)
         # First, because a task without its network becomes unhealthy after some seconds.
-        restart_detached_tasks(engine, environment.inspect(), notify)
-        wait_until_up(engine, environment.inspect, notify, timeout_s=self._ready_s)
-        environment.block_host(notify)
+        restart_detached_tasks(engine, environment.inspect())
+        wait_until_up(engine, environment.inspect, timeout_s=self._ready_s)
+        environment.block_host()
         return environment
 
     def undo(self) -> None:
         """Remove what a failed boot added. An error here must not hide the boot's error."""
         project = self.plan.name
         try:
-            remove(self._engine, project, self.notify, keep=self._before)
+            remove(self._engine, project, keep=self._before)
         except LabError as error:
-            self.notify(f"{project} is not fully removed: {error}; run `lab down {project}`")
+            LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
         if self._before == NO_RESOURCES:
             remove_compose_file(project)
 

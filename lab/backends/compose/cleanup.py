@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
-from lab.errors import Notify
 from lab.formatting import counted
+from lab.log import LOG
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -67,7 +67,7 @@ def projects(engine: Engine) -> set[str]:
     return found | {str(each.attrs["Labels"][PROJECT]) for each in others}
 
 
-def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO_RESOURCES) -> None:
+def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> None:
     """Stop and remove what carries the project's label, except `keep`.
 
     A repeated call is safe: it skips what is removed already.
@@ -80,7 +80,7 @@ def remove(engine: Engine, project: str, notify: Notify, *, keep: Resources = NO
         each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
     ]
     if removed:
-        notify(f"removing {counted(len(removed), 'container')} of the environment {project}")
+        LOG.info(f"removing {counted(len(removed), 'container')} of the environment {project}")
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, _stop)
     # Podman refuses to remove an anchor before those that have joined its network.

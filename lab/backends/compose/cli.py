@@ -19,7 +19,8 @@ from typing import Any, Final
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.text import visible
 from lab.volume.files import write_atomically
 
@@ -132,21 +133,21 @@ class Compose:
     root: Path
     lock: int | None = None
 
-    def build(self, service: str, notify: Notify) -> None:
+    def build(self, service: str) -> None:
         """Build the image of a service, with one line for each long step.
 
         Raises:
             LabError: The build failed; its last lines are shown.
         """
-        self._run("building the image", ["build", service], notify, steps=True)
+        self._run("building the image", ["build", service], steps=True)
 
-    def up(self, notify: Notify) -> None:
+    def up(self) -> None:
         """Create and start missing containers; return when the anchors are healthy.
 
         Raises:
             LabError: It failed; the started containers are still there.
         """
-        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"], notify)
+        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"])
 
     def config(self) -> dict[str, Any]:
         """Return the file as compose reads it, with its variables replaced.
@@ -176,9 +177,7 @@ class Compose:
             *("--project-directory", str(self.root)),
         ]
 
-    def _run(
-        self, doing: str, arguments: Sequence[str], notify: Notify, *, steps: bool = False
-    ) -> None:
+    def _run(self, doing: str, arguments: Sequence[str], *, steps: bool = False) -> None:
         """Run compose; show its lines without chatter, or only the long steps of a build."""
         command = [*self._command(), *arguments]
         kept: deque[str] = deque(maxlen=KEPT_LINES)
@@ -189,13 +188,13 @@ class Compose:
                 if steps:
                     step = _step(line)
                     if step not in {"", last}:  # BuildKit repeats a step's first line
-                        notify(f"{doing}: {step}")
+                        LOG.info(f"{doing}: {step}")
                     last = step or last
                 elif line.strip() and not _CHATTER.match(line):
-                    notify(visible(line.strip()))
+                    LOG.info(visible(line.strip()))
             if process.wait() != 0:
                 for line in list(kept)[-SHOWN_LINES:] if steps else ():
-                    notify(visible(line.strip()))
+                    LOG.warning(visible(line.strip()))
                 raise explain(doing, kept)
 
 

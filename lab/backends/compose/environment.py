@@ -42,7 +42,7 @@ from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.gpu_answers import VARIABLES
 from lab.text import visible
@@ -139,9 +139,9 @@ class ComposeEnvironment(Environment):
         """Write one message for a run to the run volume; see `Environment`."""
         self._call(command, run_id, text)
 
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         """Block this host from its tasks; see `Environment`."""
-        block_host(self._engine, self.project, notify)
+        block_host(self._engine, self.project)
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.
@@ -290,7 +290,6 @@ class ComposeEnvironment(Environment):
 
     def down(
         self,
-        notify: Notify,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
@@ -304,7 +303,7 @@ class ComposeEnvironment(Environment):
             unless()
             kept = list_resources(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             end_faults(self._engine, self.project)
-            remove(self._engine, self.project, notify, keep=replace(EMPTY, volumes=kept))
+            remove(self._engine, self.project, keep=replace(EMPTY, volumes=kept))
             if any(each.planned for each in self.containers):
                 release(self.backend, self.project, self._engine.id())
             cli.remove_compose_file(self.project)

@@ -17,7 +17,8 @@ from lab.backends.compose.render import ISOLATED, ISOLATES_SINCE
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 from lab.backends.network_faults import refused
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.network.host_block import MODULE, ROUTES, is_blocked
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _BLOCK_S: Final = 30.0
 
 
-def block_host(engine: Engine, project: str, notify: Notify) -> None:
+def block_host(engine: Engine, project: str) -> None:
     """Block this host from every node that can reach it; if that fails, print a warning.
 
     On a network that was rendered with `-o network=isolated`, there is nothing to block.
@@ -39,7 +40,7 @@ def block_host(engine: Engine, project: str, notify: Notify) -> None:
                 doing, _anchors(engine, project), partial(_block_node, engine, project, hosts)
             )
     except LabError as error:
-        notify(f"warning: tasks can reach this host: {error}")
+        LOG.warning(f"warning: tasks can reach this host: {error}")
 
 
 def _host_addresses(engine: Engine, project: str) -> list[str]:

@@ -15,8 +15,9 @@ from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.compose.image_sources import image_digest
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.image_digest import PACKAGE, digest
+from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
@@ -211,7 +212,7 @@ class ImageBuilder:
         """Return the message for an image that must be built again."""
         return f"the image {self.image.name} holds another version of lab's code than this lab"
 
-    def ensure(self, notify: Notify) -> None:
+    def ensure(self) -> None:
         """Build the image, unless the engine has it with this version of lab's code; see `build`.
 
         Raises:
@@ -219,16 +220,12 @@ class ImageBuilder:
         """
         found = self.status()
         if found is ImageStatus.OLD:
-            notify(f"{self.outdated_message()}; building it again")
+            LOG.info(f"{self.outdated_message()}; building it again")
         if found is not ImageStatus.FITS:
-            self.build(notify)
+            self.build()
 
-    def build(self, notify: Notify) -> None:
+    def build(self) -> None:
         """Build the image, and check that it holds this version of lab's code.
-
-        Args:
-            notify: Receives the size of the download, a notice if the image is not locked, and the
-                progress.
 
         Raises:
             LabError: There is no builder, the build failed, or the project's directory has another
@@ -236,14 +233,14 @@ class ImageBuilder:
         """
         require_builder()
         image = self.image
-        notify(download_notice(image, has_base=image_exists(self.engine, image.base)))
+        LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
         if image.tensorflow:
             variable = IMAGES[self.plan.tensorflow].version_variable
-            notify(
+            LOG.warning(
                 f"{variable} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"
             )
-        self.compose.build(image.service, notify)
+        self.compose.build(image.service)
         if image_digest(self.engine, image.name, self.plan.name) != digest():
             raise LabError(
                 f"the image {short(image.name)} was built from another version of lab's code,"
@@ -274,13 +271,12 @@ def image_builder(
         yield ImageBuilder.of(engine, plan, Compose(plan.name, file, root.absolute()))
 
 
-def build_image(plan: Plan, *, root: Path, notify: Notify, if_needed: bool = False) -> str:
+def build_image(plan: Plan, *, root: Path, if_needed: bool = False) -> str:
     """Build the image of a plan's tasks.
 
     Args:
         plan: The plan.
         root: The project's directory.
-        notify: Receives what will be downloaded and its size, then the progress.
         if_needed: Whether to keep an image with this version of lab's code.
 
     Returns:
@@ -294,5 +290,5 @@ def build_image(plan: Plan, *, root: Path, notify: Notify, if_needed: bool = Fal
     engine.version()
     compose_version()
     with image_builder(engine, plan, root) as builder:
-        (builder.ensure if if_needed else builder.build)(notify)
+        (builder.ensure if if_needed else builder.build)()
     return builder.image.name

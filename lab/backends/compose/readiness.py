@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import explain
-from lab.errors import LabError, Notify
+from lab.errors import LabError
+from lab.log import LOG
 from lab.text import visible
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ LAST_LINES: Final = 5
 def wait_until_up(
     engine: Engine,
     inspect: Callable[[], Sequence[ContainerInfo]],
-    notify: Notify,
     *,
     timeout_s: float = READY_S,
 ) -> None:
@@ -46,7 +46,7 @@ def wait_until_up(
         for each in seen:
             if each.up and each.service not in shown:
                 shown.add(each.service)
-                notify(f"{each.service} is up ({len(shown)} of {len(seen)})")
+                LOG.info(f"{each.service} is up ({len(shown)} of {len(seen)})")
         if not waiting:
             return
         for each in waiting:
@@ -64,7 +64,7 @@ def wait_until_up(
         time.sleep(POLL_S)
 
 
-def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify: Notify) -> None:
+def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo]) -> None:
     """Restart every task whose anchor started after it.
 
     Such a task is still in the network namespace of the old anchor, where only `lo` is left.
@@ -77,7 +77,7 @@ def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify
     }
     if not detached:
         return
-    notify(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
+    LOG.info(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
     containers = [each for each in engine.containers() if each.id in detached]
     engine.for_each("restarting a task", containers, _restart)
 

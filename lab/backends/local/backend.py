@@ -24,9 +24,10 @@ from lab.backends.python import (
     python_of,
 )
 from lab.backends.state import state_errors
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import counted
 from lab.image_digest import digest
+from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.volume import Volume
 
@@ -53,9 +54,9 @@ class LocalBackend(RecordedBackend):
         """One line for each feature of the plan that this backend does not support here."""
         return manifest.notices_of(plan, isolation.unavailable_reason(state.namespaces_cache()))
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> LocalBoot:
+    def boot(self, plan: Plan, *, root: Path) -> LocalBoot:
         """Return the steps of a boot; see `Backend`."""
-        return LocalBoot(plan, root.resolve(), notify, self)
+        return LocalBoot(plan, root.resolve(), self)
 
 
 class LocalBoot(Boot[LocalEnvironment]):
@@ -63,8 +64,8 @@ class LocalBoot(Boot[LocalEnvironment]):
 
     backend = LOCAL
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify, backend: RecordedBackend) -> None:
-        super().__init__(plan, root, notify)
+    def __init__(self, plan: Plan, root: Path, backend: RecordedBackend) -> None:
+        super().__init__(plan, root)
         self._backend = backend
         self._state_dir = StateDir.of(plan.name)
         self._cache = state.namespaces_cache()
@@ -99,7 +100,7 @@ class LocalBoot(Boot[LocalEnvironment]):
         """Start the supervisor, and wait until every agent runs; see `Boot`."""
         del lock
         with state_errors():
-            self._state_dir.clear(self.notify)
+            self._state_dir.clear()
         self._supervisor = supervisor = self._start_supervisor()
         try:
             self._record = record = self._record_of(ProcessHandle.of(supervisor.pid))
@@ -113,7 +114,7 @@ class LocalBoot(Boot[LocalEnvironment]):
             raise self._ended_at_once(supervisor) from error
         self._wait_for_agents(supervisor)
         tasks, nodes = counted(len(record.tasks), "task"), len(record.nodes)
-        self.notify(f"local: booted {tasks} on {counted(nodes, 'pseudo-node')} ({self._kind})")
+        LOG.info(f"local: booted {tasks} on {counted(nodes, 'pseudo-node')} ({self._kind})")
         return LocalEnvironment(self._state_dir, record)
 
     def undo(self) -> None:

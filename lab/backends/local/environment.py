@@ -19,7 +19,7 @@ from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.gpu.inventory import usable_cpus
 from lab.network.fault import link_environ
@@ -71,7 +71,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
         )
 
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         """Do nothing: namespaces have no route to the host, and without them nothing helps."""
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:

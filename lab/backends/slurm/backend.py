@@ -24,7 +24,7 @@ from lab.backends.slurm.planner import SlurmPlanner
 from lab.backends.slurm.render import render
 from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.state import state_errors
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.image_digest import digest
 from lab.placement.plan import Plan
@@ -66,9 +66,9 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
             *((f"slurm: the tasks run in {short(image)}",) if image else ()),
         )
 
-    def boot(self, plan: Plan, *, root: Path, notify: Notify) -> SlurmBoot:
+    def boot(self, plan: Plan, *, root: Path) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
-        return SlurmBoot(plan, root.resolve(), notify, {**self.options, "container": self._image})
+        return SlurmBoot(plan, root.resolve(), {**self.options, "container": self._image})
 
 
 class SlurmBoot(Boot[SlurmEnvironment]):
@@ -76,8 +76,8 @@ class SlurmBoot(Boot[SlurmEnvironment]):
 
     backend = SLURM
 
-    def __init__(self, plan: Plan, root: Path, notify: Notify, options: Values) -> None:
-        super().__init__(plan, root, notify)
+    def __init__(self, plan: Plan, root: Path, options: Values) -> None:
+        super().__init__(plan, root)
         self._options = options
         self._state_dir = StateDir.of(plan.name)
         self._environment: SlurmEnvironment | None = None
@@ -101,14 +101,14 @@ class SlurmBoot(Boot[SlurmEnvironment]):
         del lock, hold
         options = self._options
         with state_errors():
-            self._state_dir.clear(self.notify)
+            self._state_dir.clear()
             script = render(self.plan, options, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
             record = _record_of(self.plan, self.root, str(options["container"]))
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
         _submit(self._state_dir, record, self.root)
-        self._environment.wait(self.notify)
+        self._environment.wait()
         return self._environment
 
     def undo(self) -> None:

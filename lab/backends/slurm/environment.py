@@ -16,9 +16,10 @@ from lab.backends.python import versions
 from lab.backends.selection import known_task
 from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
-from lab.errors import InputError, LabError, Notify
+from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu.evidence import GpuView
+from lab.log import LOG
 from lab.volume import Request, control
 from lab.volume.clock import file_system_time
 from lab.volume.continuation import continues, has_lost_task, mark_lost
@@ -81,11 +82,8 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
             self._job, self._asked_s = queue.find(self._record.job), now
         return self._job
 
-    def wait(self, notify: Notify) -> None:
+    def wait(self) -> None:
         """Wait until the job has its nodes and all agents run; report why it waits.
-
-        Args:
-            notify: Receives each new reason.
 
         Raises:
             LabError: The job has ended, or an agent does not start.
@@ -103,13 +101,13 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
                 pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
             elif not missing:
-                notify(f"slurm: job {job.id} runs {counted(len(self._record.tasks), 'task')}")
+                LOG.info(f"slurm: job {job.id} runs {counted(len(self._record.tasks), 'task')}")
                 return
             else:
                 line, pause_s = f"job {job.id} starts its tasks", _WAIT_S
                 deadline = deadline or time.monotonic() + _START_S
             if line != shown:
-                notify(line)
+                LOG.info(line)
                 shown = line
             self._pause(pause_s, until_all_start=bool(missing))
 
@@ -121,7 +119,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 return
             time.sleep(min(left_s, _LOOK_S))
 
-    def continuation(self, run_id: str, notify: Notify) -> Request | None:
+    def continuation(self, run_id: str) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
 
         After the loss of an agent, wait first until Slurm puts the job back into the queue. Slurm
@@ -136,7 +134,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
         if job is not None and job.runs and not missing:
             if not has_lost_task(self._volume, last):
                 return None
-            notify(f"job {job.id} runs; waiting until Slurm notices the failed node")
+            LOG.info(f"job {job.id} runs; waiting until Slurm notices the failed node")
             until = time.monotonic() + _FAILED_NODE_S
             while (job := self._job_after_its_end()) is not None and job.runs:
                 if time.monotonic() >= until:  # no node has failed
@@ -145,13 +143,13 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
         if job is None:
             return None
         if not job.runs:
-            notify(
+            LOG.info(
                 f"Slurm has put job {job.id} back into the queue; run {run_id} continues with it"
             )
         try:
-            self.wait(notify)
+            self.wait()
         except LabError as error:
-            notify(str(error))
+            LOG.warning(str(error))
         return self._run_after(run_id)
 
     def _missing_agents(self) -> list[str]:
@@ -226,7 +224,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
             )
         return found
 
-    def block_host(self, notify: Notify) -> None:
+    def block_host(self) -> None:
         """Do nothing: the nodes are hosts of their own."""
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:

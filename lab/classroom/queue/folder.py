@@ -170,7 +170,7 @@ def _remove(backend: ComposeBackend, project: str) -> bool:
     with lock_environment(backend.name, project):
         found = backend.find_any(project)  # a boot that is still under way has the lock
     if found is not None:
-        found.down(lambda _line: None)
+        found.down()
     return found is not None
 
 

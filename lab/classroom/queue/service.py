@@ -112,7 +112,6 @@ async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:
 def main() -> None:
     """Serve the class of the variable `LAB_CLASS`."""
     logging.basicConfig(format="%(asctime)s queue: %(message)s")
-    logging.getLogger("lab").setLevel(logging.INFO)
     set_pdeathsig(os.getppid())  # a new JupyterHub starts a new service
     folder = ClassDir(os.environ[LAB_CLASS])
     stored = folder.stored()

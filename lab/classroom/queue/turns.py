@@ -7,7 +7,6 @@ repeated, so a service that was killed continues where the ledger is.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -37,6 +36,7 @@ from lab.classroom.queue.ledger import (
 )
 from lab.errors import LabError
 from lab.formatting import about
+from lab.log import LOG, passed_on
 from lab.placement.plan import Plan
 from lab.run.discovery import statuses_of, under_way
 from lab.volume.continuation import next_step
@@ -51,8 +51,6 @@ _MAX_LINES: Final = 500
 _THREADS: Final = 32
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +264,7 @@ class Turns:
         try:
             self._write(self._next_entries())
         except OSError as error:
-            _log.error("the ledger cannot be written: %s", error)
+            LOG.error(f"the ledger cannot be written: {error}")
             return
         for entry in self.ledger.entries:
             self._start_work(entry)
@@ -275,7 +273,7 @@ class Turns:
         entries = self.ledger.entries
         for entry in entries:
             if entry.state is State.WAITING and self._silence_s(entry.id) > self.delays.no_follow_s:
-                _log.info("%s: %s left the queue", entry.seat, entry.name)
+                LOG.info(f"{entry.seat}: {entry.name} left the queue")
                 entries = removed(entries, entry.id)
         now = self._clock()
         entries = granted(entries, self._capacity, now)
@@ -308,7 +306,7 @@ class Turns:
             await work(entry)
         except Exception as error:  # noqa: BLE001  (one environment must not stop the others)
             expected = isinstance(error, LabError | OSError)
-            _log.warning("%s: %s", entry.project, error, exc_info=None if expected else error)
+            LOG.warning(f"{entry.project}: {error}", exc_info=None if expected else error)
             self._not_before[entry.id] = time.monotonic() + _RETRY_S
         finally:
             del self._working[entry.id]
@@ -322,13 +320,13 @@ class Turns:
                 lines.append(line)
                 self._bump()
 
-        def notify(line: str) -> None:
+        def report(line: str) -> None:
             loop.call_soon_threadsafe(note, line)
 
         within = about(self._capacity.slice_s)
         note(f"the turn has begun; if others wait, it ends {within} after the first step")
         try:
-            await self.call(self._boot_now, entry, notify)
+            await self.call(self._boot_now, entry, report)
         except Busy:
             raise  # an earlier service still boots it
         except LabError as error:
@@ -338,10 +336,11 @@ class Turns:
                 self._write(changed(self.ledger.entries, entry.id, state=State.UP))
                 self.touch(entry.id)
 
-    def _boot_now(self, entry: Entry, notify: Callable[[str], None]) -> None:
+    def _boot_now(self, entry: Entry, report: Callable[[str], None]) -> None:
         plan = self._plan(entry, self._config(entry.id).read_text(encoding="utf-8"))
         # The class holds the GPUs in the host's record. Within the class, the ledger decides.
-        boot(self._backend(entry.network), plan, root=self._root, notify=notify, share=True)
+        with passed_on(report):
+            boot(self._backend(entry.network), plan, root=self._root, share=True)
 
     async def _finish(self, entry: Entry) -> None:
         """End an environment: first its run, then its containers."""
@@ -352,7 +351,7 @@ class Turns:
             keeps = not entry.failed and not self._current(entry).removes
             self._removing.add(entry.id)
             try:
-                await self.call(partial(environment.down, _log.info, keeps=lambda: keeps))
+                await self.call(partial(environment.down, keeps=lambda: keeps))
             finally:
                 self._removing.remove(entry.id)
                 self._bump()
@@ -376,7 +375,7 @@ class Turns:
     async def _delete(self, entry: Entry) -> None:
         environment = await self.call(self._backend("").find_any, entry.project)
         if environment is not None:
-            await self.call(environment.down, _log.info)
+            await self.call(environment.down)
         self._forget(entry.id)
 
     async def _check(self, entry: Entry) -> None:

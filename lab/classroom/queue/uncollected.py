@@ -21,8 +21,9 @@ from lab.classroom.queue.folder import QueueDir, end_environments
 from lab.classroom.queue.turns import stop_run
 from lab.classroom.state import ClassDir
 from lab.classroom.work import safe_name, write_entry
-from lab.errors import LabError, Notify
+from lab.errors import LabError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import Collector
 from lab.run.status import GONE
@@ -41,26 +42,23 @@ MAX_FILES: Final = 10_000
 _REASON: Final = "the class ends"
 
 
-def end_all_runs(folder: ClassDir, notify: Notify) -> None:
+def end_all_runs(folder: ClassDir) -> None:
     """End the turns of all seats; the run volumes stay, and the seats can still collect.
 
     A service that does not answer is no error: the class must end nevertheless.
 
     Args:
         folder: The class.
-        notify: Receives a warning.
     """
     if not folder.is_up:
         return
     try:
         end_environments(folder, [seat.name for seat in folder.stored().plan.seats], keep=True)
     except LabError as error:
-        notify(f"warning: {error}")
+        LOG.warning(f"warning: {error}")
 
 
-def save_runs(
-    folder: ClassDir, seat: str, archive: zipfile.ZipFile, target: str, notify: Notify
-) -> None:
+def save_runs(folder: ClassDir, seat: str, archive: zipfile.ZipFile, target: str) -> None:
     """Add the runs that a seat has not collected to an archive, as a run store.
 
     Args:
@@ -68,7 +66,6 @@ def save_runs(
         seat: The seat.
         archive: The archive.
         target: The directory in the archive.
-        notify: Receives how many runs there are, and what is left out.
 
     Raises:
         LabError: The class cannot be read.
@@ -80,32 +77,32 @@ def save_runs(
     for entry in QueueDir(folder).found():
         if entry.seat != seat or entry.state is State.WAITING or entry.removes:
             continue
-        with _reported(f"{seat}: not in the archive: runs of {entry.name} in the queue", notify):
+        with _reported(f"{seat}: not in the archive: runs of {entry.name} in the queue"):
             environment = backend.find_any(entry.project)
             if environment is not None:
                 stop_run(environment, _REASON)  # a service that has ended left it
-                _save(environment, saved, folder.path, notify)
+                _save(environment, saved, folder.path)
     if saved.runs:
-        notify(f"{seat}: {counted(saved.runs, 'run')} that it had not collected, in {target}")
+        LOG.info(f"{seat}: {counted(saved.runs, 'run')} that it had not collected, in {target}")
     if saved.is_full:
-        notify(f"{seat}: not in the archive: what its runs in the queue have beyond the limit")
+        LOG.warning(f"{seat}: not in the archive: what its runs in the queue have beyond the limit")
 
 
 @contextmanager
-def _reported(what: str, notify: Notify) -> Iterator[None]:
+def _reported(what: str) -> Iterator[None]:
     """Report an error and go on: what a student wrote must not prevent the end of the class."""
     try:
         yield
     except LabError as error:
-        notify(f"{what}: {short(str(error))}")
+        LOG.warning(f"{what}: {short(str(error))}")
 
 
-def _save(environment: Environment, saved: _Saved, place: Path, notify: Notify) -> None:
+def _save(environment: Environment, saved: _Saved, place: Path) -> None:
     known = environment.collected()
     for request in environment.runs():
         if request.run_id not in known and not saved.is_full:
             what = f"not in the archive: run {short(request.run_id)}"
-            with _reported(what, notify), TemporaryDirectory(prefix="run-", dir=place) as store:
+            with _reported(what), TemporaryDirectory(prefix="run-", dir=place) as store:
                 saved.add(_collected(request, environment, Path(store), saved))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from lab.classroom.environment import down
 from lab.cli.class_actions import ClassOptions
-from lab.console import notify
 from lab.service.classroom import running_class
 
 
@@ -16,4 +15,4 @@ def run(options: ClassOptions) -> None:
     folder = running_class(options.file)
     options.confirm(f"remove the class {folder.name!r}? Its work is collected first.")
     default = Path(f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip")
-    down(folder, options.output or default, notify)
+    down(folder, options.output or default)

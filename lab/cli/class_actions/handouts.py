@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.classroom.handouts import write_handouts
 from lab.cli.class_actions import ClassOptions
-from lab.console import notify
+from lab.log import LOG
 from lab.service.classroom import running_class
 
 
@@ -15,4 +15,4 @@ def run(options: ClassOptions) -> None:
     folder = running_class(options.file)
     page = options.output or Path(f"{folder.name}-handouts.html")
     write_handouts(folder, page, options.url)
-    notify(f"print {page}, and then delete it: it has the password of every seat")
+    LOG.info(f"print {page}, and then delete it: it has the password of every seat")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lab.classroom.environment import check_seat, reset
 from lab.cli.class_actions import ClassOptions
-from lab.console import notify
 from lab.service.classroom import running_class
 
 
@@ -13,4 +12,4 @@ def run(options: ClassOptions) -> None:
     folder = running_class(options.file)
     check_seat(folder, options.seat)
     options.confirm(f"reset {options.seat}? A copy of its work is kept.")
-    reset(folder, options.seat, notify)
+    reset(folder, options.seat)

@@ -14,8 +14,9 @@ from lab.classroom.queue.overview import Queued, queued
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.cli.class_actions import ClassOptions
 from lab.cli.class_actions.validate import short_ids
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.formatting import about, whole
+from lab.log import LOG
 from lab.service.classroom import running_class
 from lab.tables import Cell, fitting, show, state_cell, terminal_width
 
@@ -49,17 +50,17 @@ def run(options: ClassOptions) -> None:
         print_json(msgspec.to_builtins(found))
         return
     if times.end:
-        notify(f"class {folder.name}: {_end(times.end, datetime.now(times.end.tzinfo))}")
+        LOG.info(f"class {folder.name}: {_end(times.end, datetime.now(times.end.tzinfo))}")
     by_seat = {each.seat: each for each in queue or () if each.state in _BEFORE_TURN}
     left_out = _show(_COLUMNS, (_row(each, by_seat.get(each.seat)) for each in seats), _GIVE_WAY)
     if queue:
         sys.stdout.write("\n")
         left_out += _show(_QUEUE_COLUMNS, map(_queue_row, queue), _QUEUE_GIVE_WAY)
     elif queue is not None:
-        notify("the queue is empty")
+        LOG.info("the queue is empty")
     if left_out:
         names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
-        notify(f"not shown at this width: {names}; --json prints all")
+        LOG.info(f"not shown at this width: {names}; --json prints all")
 
 
 def _show(

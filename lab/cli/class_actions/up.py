@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lab.cli.class_actions import ClassOptions
-from lab.console import notify
 from lab.formatting import counted
+from lab.log import LOG
 from lab.service.classroom import boot
 
 
 def run(options: ClassOptions) -> None:
     """Boot a class, and print where to go on."""
-    plan = boot(options.file, options.backend, notify)
-    notify(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
-    notify("print the passwords with `lab class handouts`; see the seats with `lab class status`")
+    plan = boot(options.file, options.backend)
+    LOG.info(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
+    LOG.info("print the passwords with `lab class handouts`; see the seats with `lab class status`")

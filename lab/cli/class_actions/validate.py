@@ -8,9 +8,10 @@ from itertools import zip_longest
 from lab.backends.names import COMPOSE
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.cli.class_actions import ClassOptions
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.service.classroom import plan_from
 from lab.tables import show, table_of
 from lab.units import memory_for_people
@@ -22,7 +23,7 @@ def run(options: ClassOptions) -> None:
     """Check a class config and this host, and print what each seat gets."""
     file = str(options.file)
     try:
-        planned = plan_from(options.file, options.gpus, notify, options.backend or COMPOSE)
+        planned = plan_from(options.file, options.gpus, options.backend or COMPOSE)
     except ConfigError as error:
         if options.json:
             print_json({"file": file, "valid": False, "problems": error.problems})
@@ -37,8 +38,8 @@ def run(options: ClassOptions) -> None:
         columns, rows = columns[:2], [row[:2] for row in rows]
     show(table_of(columns, rows))
     for notice in plan.notices:
-        notify(notice)
-    notify(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
+        LOG.info(notice)
+    LOG.info(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
 
 
 def _row(seat: SeatPlan) -> tuple[str, ...]:

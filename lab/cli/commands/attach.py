@@ -13,8 +13,8 @@ from typing import Annotated
 
 from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
-from lab.console import notify
 from lab.errors import InterruptError
+from lab.log import LOG
 from lab.options import Argument, Switch
 from lab.options.shared import RunsDir
 from lab.service.environments import attach, locate_run
@@ -35,7 +35,7 @@ def command(
     found = locate_run(run, store)
     try:
         summary = attach(
-            found, store, notify, lambda info: followed_view(RunDir(store / info.run_id), info)
+            found, store, lambda info: followed_view(RunDir(store / info.run_id), info)
         )
     except KeyboardInterrupt:
         raise InterruptError(
@@ -43,6 +43,6 @@ def command(
             f"`lab attach {found.run.run_id}` follows it again, `lab cancel` stops it",
         ) from None
     if found.request is not None and found.environment is not None:
-        notify(f"environment {found.environment.project!r} is kept; remove it with `lab down`")
+        LOG.info(f"environment {found.environment.project!r} is kept; remove it with `lab down`")
     print_summary(summary, json=json)
-    check_succeeded(RunDir(store / summary.run_id), summary, notify)
+    check_succeeded(RunDir(store / summary.run_id), summary)

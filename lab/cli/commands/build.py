@@ -12,7 +12,7 @@ from __future__ import annotations
 from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
 from lab.config import load_cluster
-from lab.console import notify
+from lab.log import LOG
 from lab.options.shared import ClusterFile, GpuMode, Tensorflow
 from lab.placement.place import place_here
 from lab.project import cluster_path, find_root
@@ -28,5 +28,5 @@ def command(
     """Build the image of the tasks of a config."""
     path = cluster_path(cluster)
     plan = place_here(load_cluster(path), gpus, tensorflow or CURRENT.tensorflow).plan
-    image = build_image(plan, root=find_root(path), notify=notify)
-    notify(f"built the image {image}; boot an environment with `lab up`")
+    image = build_image(plan, root=find_root(path))
+    LOG.info(f"built the image {image}; boot an environment with `lab up`")

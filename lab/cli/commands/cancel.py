@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from lab.console import notify
+from lab.log import LOG
 from lab.options import Argument
 from lab.options.shared import RunsDir
 from lab.service.environments import cancel, locate_run
@@ -31,4 +31,4 @@ def command(
     found = locate_run(run, runs_dir(runs_dir_))
     cancel(found, REASON)
     run_id = found.run.run_id
-    notify(f"run {run_id} is cancelled; collect it with `lab collect {run_id}`")
+    LOG.info(f"run {run_id} is cancelled; collect it with `lab collect {run_id}`")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.console import notify
+from lab.log import LOG
 from lab.options import Argument, Switch
 from lab.options.shared import RunsDir
 from lab.service.environments import collect_all, collect_run, locate_run
@@ -32,9 +32,9 @@ def command(
     """Copy missing output from the run volumes of all environments to the run store."""
     store = runs_dir(runs_dir_)
     if run is None:
-        collect_all(store, notify, all_sizes=all_sizes)
-        notify(f"all available output of every run is in {store}")
+        collect_all(store, all_sizes=all_sizes)
+        LOG.info(f"all available output of every run is in {store}")
         return
-    summary = collect_run(locate_run(run, store), store, notify, all_sizes=all_sizes)
+    summary = collect_run(locate_run(run, store), store, all_sizes=all_sizes)
     show(result_table(summary))
     check_collected(summary)

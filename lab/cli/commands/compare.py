@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.options import Argument, Arguments, Switch
 from lab.options.shared import AsJson, Labels, RunsDir
 from lab.service.compare import compare_runs
@@ -36,7 +36,7 @@ def command(
     runs_dir_: RunsDir = None,
 ) -> None:
     """Print runs side by side."""
-    sides = compare_runs((run, *runs), runs_dir(runs_dir_), notify, labels=label)
+    sides = compare_runs((run, *runs), runs_dir(runs_dir_), labels=label)
     # Imported here: importing pandas takes half a second.
     from lab.analysis.comparison_view import as_json, tables  # noqa: PLC0415
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.console import notify
 from lab.errors import InputError
+from lab.log import LOG
 from lab.options import Argument, Flag
 from lab.options.shared import Force
 from lab.options.types import one_of
@@ -50,4 +50,4 @@ def command(
         raise InputError(error.what, error.fix) from error
     data = encode_examples(train)
     write_output(path, data)
-    notify(f"wrote {file}: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")
+    LOG.info(f"wrote {file}: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")

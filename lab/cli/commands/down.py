@@ -13,8 +13,9 @@ import sys
 from functools import partial
 from typing import Annotated, Final
 
-from lab.console import confirm, notify
+from lab.console import confirm
 from lab.errors import InputError
+from lab.log import LOG
 from lab.options import Argument, Switch
 from lab.options.shared import RunsDir
 from lab.service.environments import environments_to_remove, remove, run_all
@@ -38,7 +39,7 @@ def command(
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     doomed = environments_to_remove(name, every=all_)
     if not doomed:
-        notify("no environment is up")
+        LOG.info("no environment is up")
         return
     if not yes and (all_ or discard):
         names = ", ".join(f"{each.project} ({each.backend})" for each in doomed)
@@ -46,11 +47,7 @@ def command(
     store = runs_dir(runs_dir_)
     ask = _assume_yes if yes else _confirm
     run_all(
-        (
-            partial(remove, each, store, notify, ask, reason=REASON, discard=discard)
-            for each in doomed
-        ),
-        notify,
+        (partial(remove, each, store, ask, reason=REASON, discard=discard) for each in doomed),
     )
 
 

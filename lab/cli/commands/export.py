@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.console import notify, print_json
+from lab.console import print_json
+from lab.log import LOG
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.service.archive import described, export_run
@@ -39,9 +40,9 @@ def command(
 ) -> None:
     """Write a run that has ended to one file; `lab import` reads it."""
     wanted = find_run(run, runs_dir(runs_dir_))
-    found = export_run(wanted, output, notify, complete=all_, force=force)
+    found = export_run(wanted, output, complete=all_, force=force)
     if json:
         print_json(found.to_json())
     else:
-        notify(described(found))
+        LOG.info(described(found))
         print(found.file)

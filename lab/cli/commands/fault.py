@@ -24,9 +24,10 @@ from typing import Annotated
 
 from lab.backends import Environment
 from lab.backends.registry import backends
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
+from lab.log import LOG
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import RunsDir
 from lab.project import default_name
@@ -56,7 +57,7 @@ def command(
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")
     node_of = {each.task: each.node for each in found.environment.tasks()}
-    (text,) = check_targets([requested], node_of, found.request.spec.stall_s, notify)
+    (text,) = check_targets([requested], node_of, found.request.spec.stall_s)
     # Seconds count from now here. In `lab run --fault`, and for agents, they count from the run's
     # start.
     now = time.time() + found.environment.clock_offset_s()
@@ -67,7 +68,7 @@ def command(
     if json:
         print_json({"run": run_id, "fault": wanted.text, "tasks": tasks})
     else:
-        notify(f"run {run_id}: {wanted.text}: affects {', '.join(tasks)}")
+        LOG.info(f"run {run_id}: {wanted.text}: affects {', '.join(tasks)}")
 
 
 def _read(text: str) -> Fault:

@@ -17,7 +17,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.console import notify, print_json
+from lab.console import print_json
+from lab.log import LOG
 from lab.options import Argument, Arguments
 from lab.options.shared import AsJson, RunsDir
 from lab.service.archive import import_runs
@@ -38,6 +39,6 @@ def command(
         return
     for each in found:
         if each.is_new:
-            notify(f"run {each.run.run_id} is imported into {each.run.path}")
+            LOG.info(f"run {each.run.run_id} is imported into {each.run.path}")
         else:
-            notify(f"run {each.run.run_id} is already there: {each.run.path}")
+            LOG.info(f"run {each.run.run_id} is already there: {each.run.path}")

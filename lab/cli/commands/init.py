@@ -19,9 +19,9 @@ from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
-from lab.console import notify
 from lab.errors import InputError
 from lab.gpu import chosen_host
+from lab.log import LOG
 from lab.options import Flag, Switch
 from lab.options.shared import HostGpus
 from lab.options.types import text, whole
@@ -67,7 +67,7 @@ def command(
     chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
     inventory = chosen_host(gpus)
     for notice in inventory.notices:
-        notify(notice)
+        LOG.info(notice)
     options = Options(workers, ps, nodes)
     text = generate(inventory, chosen, options, schema=_schema(path))
     # The generated file must pass the same checks as a file that a user writes.
@@ -77,8 +77,8 @@ def command(
         sys.stdout.write(text)
         return
     write(path, text)
-    notify(f"{host} has {describe_host(inventory)}")
-    notify(f"wrote {output}: {chosen}, {summary(inventory, options)}")
+    LOG.info(f"{host} has {describe_host(inventory)}")
+    LOG.info(f"wrote {output}: {chosen}, {summary(inventory, options)}")
     _report_next_steps(path, elsewhere=not isinstance(gpus, str))
 
 
@@ -110,8 +110,8 @@ def _report_next_steps(path: Path, *, elsewhere: bool) -> None:
             how = f"copy lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
         else:
             how = f"copy {SCRIPTS}/ from lab's repository to {here}"
-        notify(f"no directory {SCRIPTS}/ with programs in {here} or above it; {how}")
+        LOG.info(f"no directory {SCRIPTS}/ with programs in {here} or above it; {how}")
     if elsewhere:
-        notify(f"render it for that host with `lab render --gpus index{named}`")
+        LOG.info(f"render it for that host with `lab render --gpus index{named}`")
     else:
-        notify(f"train with `lab run async --epochs 2{named}`")
+        LOG.info(f"train with `lab run async --epochs 2{named}`")

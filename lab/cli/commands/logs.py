@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.console import notify
 from lab.errors import InputError
+from lab.log import LOG
 from lab.options import Argument, Flag, Switch
 from lab.options.durations import point_in_time
 from lab.options.shared import EnvironmentName, RunsDir
@@ -91,14 +91,14 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
         for line in shown(task) if tail is None else deque(shown(task), tail):
             print(prefixed(task, width, readable(line)))
     if found[True] and not tensorflow:
-        notify(tensorflow_notice(run.run_id))
+        LOG.info(tensorflow_notice(run.run_id))
     elif not found:
-        notify(
+        LOG.info(
             f"no program of run {run.run_id} printed a line; show its results with"
             f" `lab show {run.run_id}`"
         )
     if not info.state.ended:
-        notify(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
+        LOG.info(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
 
 
 def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from lab.backends import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import LabError
+from lab.log import LOG
 from lab.options.shared import AsJson
 from lab.tables import show, table_of
 
@@ -36,7 +37,7 @@ def command(*, json: AsJson = False) -> None:
     if json:
         print_json(rows)
     elif not rows:
-        notify("no environment is up; boot one with `lab up`")
+        LOG.info("no environment is up; boot one with `lab up`")
     else:
         cells = [
             (

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import AsJson, Force, RunsDir
 from lab.options.types import count as whole
@@ -93,7 +94,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         force=force,
     )
     if found.mismatch:
-        notify(found.mismatch)
+        LOG.warning(found.mismatch)
     if json:
         print_json(found.to_json())
     else:
@@ -110,7 +111,7 @@ def _show_picture(found: PicturePrediction) -> None:
         Text(),
     )
     screen.picture(found.image, found.probabilities)
-    notify(f"the model's input: {found.output}")
+    LOG.info(f"the model's input: {found.output}")
 
 
 def _show_test_set(found: TestSetPrediction) -> None:
@@ -127,6 +128,6 @@ def _show_test_set(found: TestSetPrediction) -> None:
     )
     if found.answers:
         screen.digits(list(found.answers.values()), list(found.answers))
-        notify(f"{counted(len(found.answers), 'digit')}: {found.output}")
+        LOG.info(f"{counted(len(found.answers), 'digit')}: {found.output}")
     else:
-        notify("the model classifies every image correctly: no image to show")
+        LOG.info("the model classifies every image correctly: no image to show")

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.api.rendering import Rendered, render
-from lab.console import notify
 from lab.errors import LabError
+from lab.log import LOG
 from lab.options import presents
 
 
@@ -37,9 +37,9 @@ def command(rendered: Callable[[], Rendered]) -> None:
         sys.stdout.write(made.diff)
         raise LabError(f"{made.output} is out of date", f"write it again with `{made.again}`")
     if made.again:
-        notify(f"{made.output} is up to date")
+        LOG.info(f"{made.output} is up to date")
     elif made.output == "-":
         sys.stdout.write(made.text)
     else:
         trains = f"; it trains {made.run.arguments[0]}" if made.run else ""
-        notify(f"wrote {made.output}; {made.planner.start_hint(Path(made.output))}{trains}")
+        LOG.info(f"wrote {made.output}; {made.planner.start_hint(Path(made.output))}{trains}")

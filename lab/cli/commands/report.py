@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.options import Arguments, Flag
 from lab.options.shared import AsJson, Force, Labels, RunsDir
 from lab.service.report import write_report
@@ -52,9 +52,7 @@ def command(
 ) -> None:
     """Write one page with the figures and tables of one or several runs."""
     store = runs_dir(runs_dir_)
-    found = write_report(
-        runs, store, notify, labels=label, output=output, verdicts=verdicts, force=force
-    )
+    found = write_report(runs, store, labels=label, output=output, verdicts=verdicts, force=force)
     if json:
         files = [str(file) for file in found.figures]
         print_json({"report": str(found.path), "figures": files, "conclusion": found.conclusion})

@@ -21,9 +21,10 @@ from collections.abc import Callable
 from typing import Annotated
 
 from lab.api.reproductions import Reproduction, reproduce
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import InterruptError
 from lab.options import Switch, presents
+from lab.service.batches import run_batches
 from lab.tables import show
 
 
@@ -34,7 +35,7 @@ def command(
     json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
 ) -> None:
     """Run the trainings that a source describes, and evaluate each of its claims."""
-    made = reproduced(check=False, notify=notify)
+    made = reproduced(check=False, run_all=run_batches)
     if json:
         print_json(made.to_json())
     else:

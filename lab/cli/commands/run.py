@@ -32,8 +32,8 @@ from lab.api.training import RunOutput, run
 from lab.backends.names import AUTO
 from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
-from lab.console import notify
 from lab.errors import InterruptError, LabError
+from lab.log import LOG
 from lab.options import Switch, presents
 from lab.run.runner import RunInterruptedError
 from lab.service.next_command import next_command
@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Train an experiment, collect it, and print its results."""
     hint = _no_hint if json or not sys.stderr.isatty() else partial(_hint, train.keywords)
-    shown = RunOutput(notify, notify, followed_view, detach=detach)
+    shown = RunOutput(followed_view, detach=detach)
     try:
         done = train(output=shown, check=False)
     except RunInterruptedError as interrupt:
@@ -67,12 +67,12 @@ def command(
         ) from None
     made, summary = done.directory, done.summary
     if detach:
-        notify(f"run {made.run_id} continues; follow it with `lab attach {made.run_id}`")
+        LOG.info(f"run {made.run_id} continues; follow it with `lab attach {made.run_id}`")
         print(summary.to_json() if json else made.run_id)
         return
     print_summary(summary, json=json)
     try:
-        check_succeeded(made, summary, notify)
+        check_succeeded(made, summary)
     except LabError:
         hint(made, summary, as_expected=False)
         raise
@@ -88,7 +88,7 @@ def _hint(given: dict[str, Any], made: RunDir, summary: Summary, *, as_expected:
         config += [f"-o={each}" for each in given.get("option", ())]
     with suppress(LabError, OSError):  # the run itself has ended well
         line = next_command(made, summary, as_expected=as_expected, store=store, config=config)
-        notify(f"next: {line}")
+        LOG.info(f"next: {line}")
 
 
 def _no_hint(made: RunDir, summary: Summary, *, as_expected: bool) -> None:

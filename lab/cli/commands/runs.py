@@ -19,8 +19,9 @@ from typing import Annotated
 from rich.text import Text
 
 from lab.backends.registry import backends
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.formatting import counted
+from lab.log import LOG
 from lab.options import Flag
 from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
@@ -51,21 +52,21 @@ def command(
     runs = all_runs(store)
     if last and not experiment and not state:
         runs = runs[-last:]  # the others need not be read
-    listed = run_rows(runs, StatusProber(backends), notify)
+    listed = run_rows(runs, StatusProber(backends))
     rows = filtered(listed, last=last, experiment=experiment, state=state)
     if json:
         print_json(rows)
     elif not listed:
-        notify(f"no run in {store}; start one with `lab run async`")
+        LOG.info(f"no run in {store}; start one with `lab run async`")
     elif not rows:
-        notify(_no_match(store, listed, experiment, state))
+        LOG.info(_no_match(store, listed, experiment, state))
     else:
         found, left_out = runs_table_within(rows, terminal_width(sys.stdout))
         show(found)
         if left_out:
             show(Text(f"not shown at this width: {', '.join(left_out)}; --json prints all", "dim"))
         for line in notes(rows):
-            notify(line)
+            LOG.info(line)
 
 
 def _no_match(store: Path, listed: Sequence[Row], experiment: str, state: str) -> str:

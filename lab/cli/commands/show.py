@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.registry import backends
-from lab.console import notify, print_json
+from lab.console import print_json
+from lab.log import LOG
 from lab.options import Argument, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.run.status import StatusProber, status_or_warn
@@ -36,7 +37,7 @@ def command(
 ) -> None:
     """Print one run's table, computed from its files."""
     wanted = find_run(run, runs_dir(runs_dir_))
-    found = status_or_warn(wanted, StatusProber(backends), notify)
+    found = status_or_warn(wanted, StatusProber(backends))
     summary = sum_up(wanted, found.info, found.statuses)
     if notices:
         if json:
@@ -44,10 +45,10 @@ def command(
         elif found.info.notices:
             print("\n".join(map(bounded, found.info.notices)))
         else:
-            notify(f"run {wanted.run_id} has no notices")
+            LOG.info(f"run {wanted.run_id} has no notices")
         return
     if found.note:
-        notify(f"run {wanted.run_id}: {found.note}")
+        LOG.info(f"run {wanted.run_id}: {found.note}")
     if json:
         print(summary.to_json())
     else:

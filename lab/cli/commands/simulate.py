@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.api.simulations import Simulation, simulate
-from lab.console import notify, print_json
+from lab.console import print_json
+from lab.log import LOG
 from lab.options import presents
 from lab.options.shared import AsJson
 from lab.tables import show
@@ -35,4 +36,4 @@ def command(simulated: Callable[[], Simulation], *, json: AsJson = False) -> Non
         return
     show(simulation.table())
     for line in simulation.notes:
-        notify(line)
+        LOG.info(line)

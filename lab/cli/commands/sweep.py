@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.api.sweeps import Sweep, sweep
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import InterruptError
 from lab.formatting import counted
 from lab.options import Flag, Switch, presents
 from lab.options.shared import Force
 from lab.outputs import check_output, write_output
+from lab.service.batches import run_batches
 from lab.service.sweep import check_succeeded
 from lab.tables import show
 
@@ -38,7 +39,7 @@ def command(
     """Run an experiment at every point of a grid, and test for trends."""
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
-    made = swept(check=False, notify=notify)
+    made = swept(check=False, run_all=run_batches)
     try:
         if made.results:
             _show(made, json=json, csv=csv)

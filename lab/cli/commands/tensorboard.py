@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from lab.console import notify
 from lab.errors import InputError, LabError
+from lab.log import LOG
 from lab.options import Arguments, Flag, Switch
 from lab.options.shared import RunsDir
 from lab.options.types import whole
@@ -50,8 +50,8 @@ def command(
     # Imported here: importing pandas and TensorBoard takes a second.
     from lab.analysis.tensorboard import link_events, serve, write_events  # noqa: PLC0415
 
-    written = [path for run in wanted for path in write_events(run, notify)]
-    notify(f"event files: {len(written)} written, see {wanted[-1].path / 'tb'}")
+    written = [path for run in wanted for path in write_events(run)]
+    LOG.info(f"event files: {len(written)} written, see {wanted[-1].path / 'tb'}")
     if write_only:
         for path in written:
             print(path)
@@ -61,7 +61,7 @@ def command(
         named = {"" if alone else run.run_id: run for run in wanted}
         link_events(named, Path(folder))
         print(serve(Path(folder), port or 0), flush=True)
-        notify("stop TensorBoard with Ctrl-C")
+        LOG.info("stop TensorBoard with Ctrl-C")
         _follow(named, Path(folder))
         threading.Event().wait()
 
@@ -72,17 +72,19 @@ def _follow(named: Mapping[str, RunDir], folder: Path) -> None:
 
     under_way = {name: run for name, run in named.items() if not run.read().state.ended}
     if under_way:
-        notify(f"runs in progress: {len(under_way)}, updated every {_PERIOD_S:g} s")
+        LOG.info(f"runs in progress: {len(under_way)}, updated every {_PERIOD_S:g} s")
     while under_way:
         threading.Event().wait(_PERIOD_S)
         for name, run in list(under_way.items()):
             try:
                 # Read the state first: all records from before the end are written then.
                 ended = run.read().state.ended
-                if write_events(run, notify, append=True):
+                if write_events(run, append=True):
                     link_events({name: run}, folder)
             except (LabError, OSError) as error:
-                notify(f"warning: run {run.run_id} is no longer updated: {visible(str(error))}")
+                LOG.warning(
+                    f"warning: run {run.run_id} is no longer updated: {visible(str(error))}"
+                )
                 ended = True
             if ended:
                 del under_way[name]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.api.environments import Booted, up
-from lab.console import notify
 from lab.formatting import counted
+from lab.log import LOG
 from lab.options import presents
 
 
@@ -23,10 +23,10 @@ def command(booted: Callable[[], Booted]) -> None:
     made = booted()
     name = made.environment.project
     if not made.is_new:
-        notify(f"environment {name!r} is up already; train with `lab run async`")
+        LOG.info(f"environment {name!r} is up already; train with `lab run async`")
         return
     tasks = counted(len(made.environment.tasks()), "task")
-    notify(
+    LOG.info(
         f"environment {name!r} is up with {tasks};"
         " train with `lab run async`, remove it with `lab down`"
     )

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from lab.config import load_cluster
 from lab.config.allocation import idle_gpus
-from lab.console import notify, print_json
+from lab.console import print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
+from lab.log import LOG
 from lab.options.shared import AsJson, ClusterArgument, ClusterFile
 from lab.project import cluster_path
 
@@ -42,7 +43,7 @@ def command(
         )
     else:
         for line in warnings:
-            notify(f"warning: {line}")
+            LOG.warning(f"warning: {line}")
         nodes = counted(len(config.nodes), "node")
         tasks = sum(len(job.on) for job in config.jobs.values())
-        notify(f"{path}: valid: {config.name}, {nodes}, {counted(tasks, 'task')}")
+        LOG.info(f"{path}: valid: {config.name}, {nodes}, {counted(tasks, 'task')}")
