@@ -28,7 +28,7 @@ from lab.backends.directory import EnvironmentDir
 from lab.backends.local import state as processes
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
+from lab.backends.local.state import Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, lock_environment
 from lab.config import load_cluster
@@ -41,6 +41,7 @@ from tests.support.agents import wait_for
 from tests.support.cli import CLUSTER, Cli, replace_backends
 from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
+from tests.support.local import a_record
 
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
 NOBODY = ProcessHandle(pid=2**22 + 1, started="1", boot="never")
@@ -55,8 +56,12 @@ def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     """The leftovers of a killed supervisor."""
     place = processes.StateDir.of(project)
     place.runs.mkdir(parents=True)
-    record = EnvironmentRecord(
-        project, "abc", "/home/ada", Isolation.PROCESSES, NOBODY, "python", (), (), "2.21", ""
+    record = a_record(
+        project=project,
+        isolation=Isolation.PROCESSES,
+        process=NOBODY,
+        nodes=(),
+        tasks=(),
     )
     place.write(record)
     return LocalEnvironment(place, record)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.local import forkserver as local
-from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
+from lab.backends.local.state import EnvironmentRecord, TaskRecord
 from lab.backends.local.state import StateDir as LocalPlace
 from lab.backends.process import ProcessHandle
 from lab.task.agent.agent_config import AgentConfig
@@ -19,6 +19,7 @@ from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused
 from lab.task.agent.launcher import Launcher
 from lab.volume import Request, RunSpec
 from tests.support.conditions import lacking
+from tests.support.local import a_record
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -141,17 +142,11 @@ def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecor
         TaskRecord(f"worker-{index}", "n", "n:1", each, None, {"A": "1", "B": str(index)})
         for index, each in enumerate(gpus)
     )
-    return EnvironmentRecord(
-        "p",
-        "",
-        "/",
-        Isolation.PROCESSES,
-        ProcessHandle(1, "", ""),
-        "/bin/true",
-        (),
-        tasks,
-        tensorflow,
-        "",
+    return a_record(
+        process=ProcessHandle(1, "", ""),
+        interpreter="/bin/true",
+        tasks=tasks,
+        tensorflow=tensorflow,
     )
 
 
