@@ -30,7 +30,7 @@ def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
 def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
     """Return the requested faults without a record."""
     done = {mark.text for mark in marks if mark.what == "fault"}
-    return [text for fault in info.spec.faults if (text := short(str(fault), _LONGEST)) not in done]
+    return [text for fault in info.spec.faults if (text := short(fault, _LONGEST)) not in done]
 
 
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
@@ -74,10 +74,10 @@ def _parsed(text: str) -> Fault | None:
 def _late_starts(trace: Trace) -> Iterator[Mark]:
     """Yield the first step of each task with a later start."""
     for task, when in trace.info.spec.start.items():
-        steps = trace.of(str(task))
+        steps = trace.of(task)
         if len(steps):
-            text = f"starts training, as scheduled: {short(str(when), _LONGEST)}"
-            yield Mark(str(task), "late start", text, first_step(steps))
+            text = f"starts training, as scheduled: {short(when, _LONGEST)}"
+            yield Mark(task, "late start", text, first_step(steps))
 
 
 def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:

@@ -56,10 +56,7 @@ def _hyperparameters(info: RunInfo, rate: float | None) -> str:
 
 
 def _when(info: RunInfo) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
-    except (OverflowError, ValueError, OSError, TypeError):
-        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
 
 
 def _cluster(info: RunInfo) -> str:
@@ -79,5 +76,5 @@ _FIELDS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
     "environment": lambda info, _: _pairs(info.provenance),
     "backend": lambda info, _: info.backend,
     "cluster": lambda info, _: _cluster(info),
-    "GPUs": lambda info, _: ", ".join(map(str, info.gpus)),
+    "GPUs": lambda info, _: ", ".join(info.gpus),
 }

@@ -205,5 +205,5 @@ def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
     for row in info.tasks:
         gpus = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
         if gpus:
-            found[str(row["task"])] = gpus
+            found[row["task"]] = gpus
     return found

@@ -181,7 +181,7 @@ def _options(info: RunInfo) -> Iterator[str]:
 
 def _arguments(info: RunInfo) -> Iterator[str]:
     """Yield the program's arguments: first the flags of `lab run`, then the others after `--`."""
-    arguments = [str(argument) for argument in info.spec.args]
+    arguments = list(info.spec.args)
     wanted = registered(info.spec)
     if wanted is None:
         yield from ["--", *arguments] if info.spec.own and arguments else arguments

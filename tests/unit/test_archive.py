@@ -150,6 +150,7 @@ def changed(**changes: object) -> Damage:
         (changed(odd=1), "unknown key"),
         (changed(format=99), "its format is 99; this lab reads 2"),
         (changed(format=1), "its format is 1; this lab reads 2"),
+        (changed(started_unix=1e308), "its started_unix is not a time"),
         (extra(f"{RUN}/status/worker-0.json", b"[]"), "worker-0.json"),
     ],
 )

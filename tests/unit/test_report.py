@@ -506,10 +506,11 @@ def test_the_command_makes_the_same_run_again(name: str, snapshot: SnapshotAsser
 
 
 def test_the_provenance_shows_common_settings() -> None:
-    facts = {"provenance": {"kernel": "Linux 6"}, "started_unix": 1e308}  # no calendar knows it
+    facts = {"provenance": {"kernel": "Linux 6"}, "started_unix": 1_795_000_000.0}
     runs = {name: RunInfo(name, RunSpec("async"), seed=len(name), **facts) for name in ("a", "bb")}
     found = provenance(runs, {})
     assert found == {"command": "lab run async --ready-within 0s", "seed": {"a": "1", "bb": "2"},
+                     "started": "2026-11-18 11:06:40 UTC",
                      "environment": "kernel Linux 6"}  # fmt: skip
 
 
